@@ -49,6 +49,8 @@ CAPTIONS = {
     "h200/model.csv": "Times that a roofline model predicts for an H200, what limits them, and the "
     "targets.",
     "h200/model_papers.csv": "Rates and ratios that papers 000 and 001 published, and the model's.",
+    "batched/ratio.png": "Speed of factorizations relative to the faster of NumPy and MKL.",
+    "batched/rates.png": "Rates of factorizations, substitutions and complete solutions by layout.",
     "batched/size.png": "Rate against the order of the matrices, with NumPy and MKL.",
     "batched/solve.png": "Shares of factorization and substitutions in the time of a solution.",
     "batched/variants.png": "The best rate of all variants with one parameter fixed: tile, looking "

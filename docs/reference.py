@@ -66,7 +66,14 @@ MODULES = {
     "datasets": ("geomxp.data.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
     "linalg": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
-    "linalg.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
+    "linalg.batched": (
+        "geomxp.linalg.batched",
+        (
+            *("potrf", "solve", "forward", "backward", "interleave", "separate"),
+            *("interleave_vectors", "separate_vectors", "potrf_interleaved", "posv_interleaved"),
+            *("solve_interleaved", "forward_interleaved", "backward_interleaved"),
+        ),
+    ),
     "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
     "tiles.simulate": ("geomxp.tiles.simulate", ()),
     "errors": (

@@ -37,15 +37,17 @@ def _searched(machine, n, dtype, batch):
 
     The rehearsal times one variant of each kind, and remembers none.
     """
-    kinds = ("potrf", "solve") if machine.gpu else ("potrf",)
-    for kind in kinds:
-        row = {"what": f"search, {kind}", "dtype": np.dtype(dtype).name, "n": n, "batch": batch}
+    kinds = {layout: {"layout": layout, "what": "potrf"} for layout in batched.LAYOUTS}
+    if machine.gpu:
+        kinds["solve"] = {"layout": "canonical", "what": "solve"}
+    for name, kind in kinds.items():
+        row = {"what": f"search, {name}", "dtype": np.dtype(dtype).name, "n": n, "batch": batch}
         try:
             seconds = _race(machine, n, dtype, batch, kind)
         except Exception as error:
             yield row | {"note": FAILED + reason(error)}
             continue
-        operations = batch * (n**3 / 3 if kind == "potrf" else 2 * n**2)
+        operations = batch * (2 * n**2 if name == "solve" else n**3 / 3)
         for variant, value in seconds.items():
             rate = {"seconds": value, "gflops": operations / value / 1e9}
             yield row | {"variant": variant.title} | rate
@@ -54,15 +56,15 @@ def _searched(machine, n, dtype, batch):
 def _race(machine, n, dtype, batch, kind):
     """Return median seconds by variant."""
     if machine.tiny:
-        among = batched.candidates(n, machine.on, dtype, kind)
-        kept = {(v.chunk > 0, v.panel > 0, bool(v.block)): v for v in among}.values()
+        among = batched.candidates(n, machine.on, dtype, **kind)
+        kept = {(v.chunk != 0, v.panel > 0, bool(v.block)): v for v in among}.values()
     else:
-        winner, seconds = batched.search(n, dtype, machine.on, batch=batch, what=kind)
+        winner, seconds = batched.search(n, dtype, machine.on, batch=batch, **kind)
         kept = [winner]
-    if machine.gpu and kind == "potrf":
+    if machine.gpu and kind["what"] == "potrf":
         kept = [*kept, *(replace(v, fast=True) for v in kept)]
     a = load("batched").matrices(n, dtype, batch)
-    raced = batched.race(kept, a, machine.on, 1 if machine.tiny else 7, kind)
+    raced = batched.race(kept, a, machine.on, 1 if machine.tiny else 7, **kind)
     return raced if machine.tiny else seconds | raced
 
 
@@ -91,19 +93,12 @@ def _ours(machine, a):
         kept = machine.xp.asarray(a)
         chunks = kept.copy()
         work = partial(batched.potrf, chunks, overwrite=True, check=False, variant=variant)
-    elif machine.gpu:
-        lanes = batched_gpu.WARP * variant.chunk
-        kept = batched_gpu.in_chunks(machine.xp, machine.xp.asarray(a), lanes)
-        text = batched_gpu.potrf_text(variant, n if variant.unroll else None)
-        suffix = "fp32" if a.dtype == np.float32 else "fp64"
-        kernel = batched_gpu._module(text).get_function(f"potrf_{suffix}")
-        chunks = kept.copy()
-        sizes = np.int32(n), np.int64(len(chunks) * lanes)
-        work = partial(kernel, (len(chunks),), (lanes,), (chunks, *sizes))
     else:
-        kept = batched.interleave(a)
+        variant = batched.variant_for(n, a.dtype, machine.on, layout="interleaved")
+        kept = batched.interleave(machine.xp.asarray(a))
         chunks = kept.copy()
-        work = partial(batched.potrf_interleaved, chunks, variant=variant)
+        alone = batched_gpu.factor_chunks if machine.gpu else batched.potrf_interleaved
+        work = partial(alone, chunks, variant=variant)
     return work, lambda: chunks.__setitem__(..., kept), {"variant": variant.title}
 
 

@@ -74,24 +74,32 @@ def compact_formats():
     return tuple(dict.fromkeys((blas.mkl().mkl_get_format_compact(), *wide)))
 
 
-def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
-    """Return median seconds by candidate on one thread: NumPy, MKL, each variant, a plain copy.
+def tuned(n, dtype, what, on="cpu"):
+    """Return the fastest known variant for the layout of a candidate of `seconds_of`."""
+    layout = "interleaved" if what.startswith("interleaved") else "canonical"
+    return batched.variant_for(n, dtype, on, layout=layout)
 
-    `variants` are those to time, by name; by default the tuned and the untuned one.
+
+def seconds_of(n, dtype, batch=16384, rounds=5, line=None):
+    """Return median seconds by candidate on one thread: NumPy, MKL, a plain copy, and ours.
+
+    Ours are the tuned variant for the layout, and the untuned one.
     """
     a = matrices(n, dtype, batch)
     work = a.copy()
-    variants = variants or {"tuned": batched.variant_for(n, a.dtype), "untuned": batched.UNTUNED}
     candidates = {"numpy": lambda: np.linalg.cholesky(a), "copy": a.copy}
     fresh = {}
-    for name, variant in variants.items():
+    for name in ("tuned", "untuned"):
+        variant, inside = batched.UNTUNED, batched.UNTUNED
+        if name == "tuned":
+            variant, inside = (tuned(n, a.dtype, what) for what in ("potrf", "interleaved"))
         candidates[f"potrf, {name}"] = lambda v=variant: batched.potrf(a, variant=v)
         candidates[f"in place, {name}"] = lambda v=variant: batched.potrf(
             work, overwrite=True, variant=v
         )
         chunks = batched.interleave(a)
         room = chunks.copy()
-        candidates[f"interleaved, {name}"] = lambda v=variant, room=room: batched.potrf_interleaved(
+        candidates[f"interleaved, {name}"] = lambda v=inside, room=room: batched.potrf_interleaved(
             room, variant=v
         )
         fresh[f"in place, {name}"] = lambda: np.copyto(work, a)
@@ -133,27 +141,31 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
         for dtype in (np.float64, np.float32):
             if line is not None:
                 line.about = f"order {order}, {np.dtype(dtype).name}"
-            if tune:
-                batched.search(order, dtype, kind)
-                if device.gpu:
-                    batched.search(order, dtype, kind, what="solve")
-            chosen = batched.variant_for(order, dtype, kind)
+            for layout in batched.LAYOUTS if tune else ():
+                batched.search(order, dtype, kind, layout=layout)
+            if tune and device.gpu:
+                batched.search(order, dtype, kind, what="solve")
             if device.gpu:
                 seconds = seconds_on_gpu(device, order, dtype, batch, rounds, line)
             else:
                 seconds = seconds_of(order, dtype, batch, rounds, line=line)
-            rows += _rows(order, dtype, chosen, seconds, batch)
+            rows += _rows(order, dtype, kind, seconds, batch)
     return rows
 
 
-def _rows(n, dtype, chosen, seconds, batch):
+def title(n, dtype, what, on="cpu"):
+    """Return the variant of a candidate in words, or nothing where it has none of its own."""
+    return tuned(n, dtype, what, on).title if what.endswith(", tuned") else ""
+
+
+def _rows(n, dtype, on, seconds, batch):
     baseline = next(iter(seconds))
     return [
         {
             "what": what,
             "dtype": np.dtype(dtype).name,
             "n": n,
-            "variant": chosen.title if what.endswith(", tuned") else "",
+            "variant": title(n, dtype, what, on),
             "seconds": value,
             "gflops": batch * n**3 / 3 / value / 1e9,
             f"times_{baseline}": seconds[baseline] / value,

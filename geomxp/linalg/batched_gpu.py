@@ -3,8 +3,9 @@
 There are three ways to factor: each thread factors one matrix of an interleaved chunk, by a program
 translated from the text that numba compiles for the CPU; a block of threads holds one matrix in
 shared memory (`cuda/batched.cu`); or a block holds a panel in registers and reads the panels to its
-left again (`cuda/panels.cu`, Algorithm 5 of paper 004). Substitutions use a block for each matrix,
-or a warp. `batched.variant_for` chooses. All give the bits of the CPU, unless `Variant.fast`.
+left again (`cuda/panels.cu`, Algorithm 5 of paper 004). Substitutions use a block or a warp for
+each matrix, or a thread for each one of an interleaved chunk. `batched.variant_for` chooses. All
+give the bits of the CPU, unless `Variant.fast`.
 
 Tested on a CUDA emulator; not yet run on a real GPU.
 """
@@ -29,15 +30,39 @@ MOVERS = 256
 
 WARPS = 16
 """Most warps of a block that substitute, each in one matrix."""
+WIDEST = 128
+"""Threads of a block in interleaved chunks of that many matrices or more."""
 
 KERNEL = """
-extern "C" __global__ void potrf_{suffix}({real} *a, int n, long long matrices)
+extern "C" __global__ void potrf_{suffix}({real} *a, int n, int lanes, long long matrices)
 {{
-    const int lanes = blockDim.x;
-    const long long chunk = blockIdx.x;
-    if (chunk * lanes < matrices) {{
-        potrf(a + chunk * n * n * lanes, n, n, lanes, (int)threadIdx.x);
+    const long long m = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (m < matrices) {{
+        potrf(a + m / lanes * n * n * lanes, n, n, lanes, (int)(m % lanes));
     }}
+}}
+"""
+
+SUBSTITUTION = """
+extern "C" __global__ void substitute_{suffix}(const {real} *a, {real} *b, int n, int columns,
+                                               int lanes, long long matrices, int forwards,
+                                               int backwards)
+{{
+    const long long m = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    const int lane = (int)(m % lanes);
+    if (m < matrices) {{
+        a += m / lanes * n * n * lanes;
+        b += m / lanes * n * columns * lanes;
+        if (forwards) forward(a, b, n, n, columns, lanes, lane, lane);
+        if (backwards) backward(a, b, n, n, columns, lanes, lane, lane);
+    }}
+}}
+"""
+
+FUNCTION = """template <class Real>
+BOTH void {name}({arguments})
+{{
+{body}
 }}
 """
 
@@ -53,7 +78,9 @@ def translated(lines):
         loop = re.fullmatch(r"for (\w+) in range\((.*)\):", text)
         if loop:
             name, (start, stop, *step) = loop[1], loop[2].split(", ")
-            text = f"for ({name} = {start}; {name} < {stop}; {name} += {(*step, 1)[0]}) {{"
+            step = (*step, "1")[0]
+            sign = ">" if step.startswith("-") else "<"
+            text = f"for ({name} = {start}; {name} {sign} {stop}; {name} += {step}) {{"
             integers.add(name)
             depths.append(depth)
         elif text.startswith("if "):
@@ -70,20 +97,37 @@ def translated(lines):
     return out, sorted(integers), sorted(numbers)
 
 
+def _function(name, arguments, lines, declared=()):
+    """Return a program as a function in C++."""
+    body, integers, numbers = translated(lines)
+    lines = [f"int {', '.join(integers)};", f"Real {', '.join(numbers)};", *declared, *body]
+    text = "\n".join("    " + line for line in lines)
+    return FUNCTION.format(name=name, arguments=arguments, body=text)
+
+
+def _source(functions, kernel):
+    """Return CUDA C++ with functions, and a kernel of them for both types."""
+    kinds = ("fp64", "double"), ("fp32", "float")
+    kernels = "".join(kernel.format(suffix=suffix, real=real) for suffix, real in kinds)
+    return source("batched.cuh") + functions + "#ifdef __CUDACC__\n" + kernels + "#endif\n"
+
+
 def potrf_text(variant=UNTUNED, n=None):
     """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32; if unrolled, for one order n."""
-    body, integers, numbers = translated(batched_programs.potrf(variant, n))
-    lines = [
-        f"int {', '.join(integers)};",
-        f"Real {', '.join(numbers)};",
-        *("const int width = 1;", f"Real inverse[{n or MOST}];"),
-        *body,
-    ]
-    text = source("batched.cuh") + "template <class Real>\n"
-    text += "BOTH void potrf(Real *a, int n, int ld, int lanes, int first)\n{\n"
-    text += "\n".join("    " + line for line in lines) + "\n}\n#ifdef __CUDACC__\n"
-    kinds = ("fp64", "double"), ("fp32", "float")
-    return text + "".join(KERNEL.format(suffix=s, real=r) for s, r in kinds) + "#endif\n"
+    room = "const int width = 1;", f"Real inverse[{n or MOST}];"
+    arguments = "Real *a, int n, int ld, int lanes, int first"
+    lines = batched_programs.potrf(variant, n)
+    return _source(_function("potrf", arguments, lines, room), KERNEL)
+
+
+def substitution_text():
+    """Return CUDA C++ with kernels substitute_fp64 and substitute_fp32 for interleaved chunks."""
+    arguments = "const Real *a, Real *b, int n, int ld, int columns, int lanes, int first, "
+    functions = (
+        _function(name, arguments + "int start", batched_programs.substitution_text(back))
+        for name, back in (("forward", False), ("backward", True))
+    )
+    return _source("".join(functions), SUBSTITUTION)
 
 
 @cache
@@ -129,15 +173,19 @@ def _padded(n):
     return -(-n // 4) * 4
 
 
-def in_chunks(xp, a, lanes):
+def in_chunks(a, lanes):
     """Return (chunks, n, n, lanes) of a batch's lower triangles; see `batched.interleave`.
 
-    Entries above the diagonal are undefined. `lanes` is a multiple of 32; `xp` is CuPy.
+    Entries above the diagonal are undefined. `lanes` is a multiple of 32.
     """
+    import cupy
+
     batch, n, _ = a.shape
-    chunks = xp.empty((-(-batch // lanes), n, n, lanes), a.dtype)
-    groups = len(chunks) * lanes // WARP
-    _kernel("pack", a.dtype)((groups,), (MOVERS,), (*_view(a), chunks, n, lanes, batch))
+    with a.device:
+        chunks = cupy.empty((-(-batch // lanes), n, n, lanes), a.dtype)
+        if chunks.size:
+            groups = len(chunks) * lanes // WARP
+            _kernel("pack", a.dtype)((groups,), (MOVERS,), (*_view(a), chunks, n, lanes, batch))
     return chunks
 
 
@@ -346,10 +394,6 @@ def potrf(a, dtype, overwrite, variant):
     import cupy
 
     given, (batch, n, _) = a, a.shape
-    if variant.chunk and (variant.panel or variant.block):
-        raise InvalidInput(
-            f"`panel` and `block` are for chunk=0: matrices in chunks have none. Got {variant}."
-        )
     with a.device:
         a = a.astype(dtype, copy=False)
         own = (overwrite or a is not given) and a.flags.c_contiguous
@@ -393,16 +437,80 @@ def _by_panels(a, lower, info, variant):
 
 def _interleaved(a, lower, info, variant):
     """Write factors and info; one thread factors one matrix of an interleaved chunk."""
+    batch, n, _ = a.shape
+    lanes = -(-batch // WARP) if variant.chunk == "batch" else variant.chunk
+    chunks = in_chunks(a, lanes * WARP)
+    factor_chunks(chunks, variant)
+    entries = *_view(a), chunks, lower, info, n, lanes * WARP, batch
+    _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
+
+
+def _per_thread(text, name, chunks, before, after=(), columns=1):
+    """Launch a kernel(*before, lanes, matrices, *after) with a thread for each matrix of chunks."""
+    count, n, _, lanes = chunks.shape
+    wide = max(n, columns)
+    if n * wide * lanes >= 2**31:
+        raise InvalidInput(
+            f"a chunk must have less than 2^31 entries on a GPU. Got {n} x {wide} x {lanes}; use "
+            "smaller chunks, such as interleave(a, 32)."
+        )
+    if not chunks.size:
+        return
+    kernel = _module(text).get_function(f"{name}_{_suffix(chunks.dtype)}")
+    threads, matrices = min(lanes, WIDEST), count * lanes
+    sizes = *before, np.int32(lanes), np.int64(matrices), *after
+    kernel((-(-matrices // threads),), (threads,), sizes)
+
+
+def factor_chunks(chunks, variant):
+    """Factor chunks in place; no pivot is checked."""
+    if not variant.chunk or variant.panel or variant.block:
+        raise InvalidInput(
+            "`panel` and `block` are for chunk=0, which is for matrices that are not interleaved. "
+            f"Those in chunks take, for example, Variant(). Got {variant}."
+        )
+    n = chunks.shape[1]
+    text = potrf_text(variant, n if variant.unroll else None)
+    _per_thread(text, "potrf", chunks, (chunks, np.int32(n)))
+
+
+def _proper(diagonal):
+    """Return which entries of diagonals are positive and finite, (chunks lanes, n)."""
+    count, lanes, n = diagonal.shape
+    return ((diagonal > 0) & (diagonal < np.inf)).get().reshape(count * lanes, n)
+
+
+def potrf_chunks(chunks, variant):
+    """Factor chunks in place; return info; see `batched.potrf_interleaved`."""
+    with chunks.device:
+        factor_chunks(chunks, variant)
+        good = _proper(chunks.diagonal(axis1=1, axis2=2))
+    return np.where(good.all(axis=1), 0, good.argmin(axis=1) + 1)
+
+
+def singular(chunks):
+    """Return the first matrix whose diagonal has a 0, a NaN or an infinity, or -1."""
+    with chunks.device:
+        good = _proper(abs(chunks.diagonal(axis1=1, axis2=2)))
+    wrong = np.flatnonzero(~good.all(axis=1))
+    return int(wrong[0]) if wrong.size else -1
+
+
+def substitute_chunks(chunks, b, passes):
+    """Substitute in place, forward (False) and backward (True), for interleaved chunks."""
+    ways = np.int32(False in passes), np.int32(True in passes)
+    before = chunks, b, np.int32(chunks.shape[1]), np.int32(b.shape[2])
+    with chunks.device:
+        _per_thread(substitution_text(), "substitute", chunks, before, ways, b.shape[2])
+
+
+def separate(chunks, batch):
+    """Return the lower triangles of the first `batch` matrices."""
     import cupy
 
-    (batch, n, _), lanes = a.shape, WARP * variant.chunk
-    chunks = in_chunks(cupy, a, lanes)
-    kernel = _module(potrf_text(variant, n if variant.unroll else None))
-    order, matrices = np.int32(n), np.int64(len(chunks) * lanes)
-    kernel = kernel.get_function(f"potrf_{_suffix(a.dtype)}")
-    kernel((len(chunks),), (lanes,), (chunks, order, matrices))
-    entries = *_view(a), chunks, lower, info, n, lanes, batch
-    _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
+    n = chunks.shape[1]
+    with chunks.device:
+        return cupy.tril(chunks.transpose(0, 3, 1, 2).reshape(-1, n, n)[:batch])
 
 
 def substitute(lower, b, dtype, passes, variant):

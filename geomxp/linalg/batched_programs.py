@@ -7,7 +7,7 @@ stands for one number in CUDA and for one vector of `simd` in numba; `load`, `st
 operations on tiles are written out.
 
     interleaved    entry (i, j) of a chunk is at (i ld + j) lanes + first; right-hand side c of row
-                   i at (i columns + c) lanes + first
+                   i at (i columns + c) lanes + start
     packed         entry (i, j <= i) of eight matrices is at 8 (i (i + 1)/2 + j)
 
 Every tile size and every order of tiles subtracts the same products from an entry in the same
@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 from ..errors import InvalidInput
 
@@ -50,10 +51,10 @@ class Variant:
         Order of the tiles: by rows; by columns; by columns, with all updates at once.
     tile : int
         Rows and columns of a tile.
-    chunk : int
-        Interleaved matrices, in registers of a CPU or in warps of a GPU. 0, on a GPU only: matrices
-        are not interleaved, and a block of threads factors each; `looking`, `tile` and `unroll`
-        then have no effect.
+    chunk : int or "batch"
+        Interleaved matrices, in registers of a CPU or in warps of a GPU; "batch": all matrices of
+        the batch, without chunks. 0, on a GPU only: matrices are not interleaved, and a block of
+        threads factors each; `looking`, `tile` and `unroll` then have no effect.
     unroll : bool
         Unroll the loops over tiles too, for one order n.
     fast : bool
@@ -70,7 +71,7 @@ class Variant:
 
     looking: str = "left"
     tile: int = 4
-    chunk: int = 1
+    chunk: int | Literal["batch"] = 1
     unroll: bool = False
     fast: bool = False
     panel: int = 0
@@ -298,7 +299,7 @@ def potrf(variant, n=None, ahead=False):
 def substitution_text(backward):
     """Return the lines of b <- L⁻¹b, or b <- L'⁻¹b, in place, for an interleaved chunk.
 
-    They use a, b, n, ld, columns, lanes and first.
+    They use a, b, n, ld, columns, lanes, first and start.
     """
     text = Program(TILE)
     text("row = ld * lanes", "wide = columns * lanes")
@@ -312,12 +313,12 @@ def substitution_text(backward):
     def rows(count, columns, i):
         """Rows i of b <- those of the solution; the rows before, or after, are done."""
         pairs = _pairs(count, columns)
-        text(*(f"z{p} = ({_plus(i, p)}) * wide + c * lanes + first" for p in range(count)))
+        text(*(f"z{p} = ({_plus(i, p)}) * wide + c * lanes + start" for p in range(count)))
         text(*(f"c{p}_{g} = load(b, z{p} + {g} * lanes)" for p, g in pairs))
 
         def products(k):
             text(*(f"x{p} = {entry(_plus(i, p), k)}" for p in range(count)))
-            text(f"at = {k} * wide + c * lanes + first")
+            text(f"at = {k} * wide + c * lanes + start")
             text(*(f"y{g} = load(b, at + {g} * lanes)" for g in range(columns)))
             text(*(f"c{p}_{g} = minus(c{p}_{g}, x{p}, y{g})" for p, g in pairs))
 
@@ -389,6 +390,11 @@ def packed_text(operation):
 # compiled anew in each process (seconds).
 
 
+WAYS = ("forward", "backward")
+
+PREFIX = "geomxp_batched_"
+"""Begin of the names of modules, which import each other by them."""
+
 HEAD = '''"""Written by geomxp: {title}."""
 
 import numpy as np
@@ -433,8 +439,9 @@ def factor_chunks(chunks, info):
         raise ValueError("chunks must be (chunks, n, n, lanes), with lanes of whole registers")
     inverse = np.empty(max(n, 1) * width, flat.dtype)
     for c in range(len(chunks)):
-        for first in range(c * size, c * size + lanes, width):
-            registers_ahead(flat, n, n, lanes, first, inverse, 2 * size)
+        for m in range(0, lanes, width):
+            ahead = simd.two_ahead(m, lanes, width, size)
+            registers_ahead(flat, n, n, lanes, c * size + m, inverse, ahead)
         simd.check(flat, c * size, n, lanes, lanes, info, c * lanes)
 
 
@@ -457,33 +464,91 @@ def factor_batch(a, out, info, lanes, past_cache):
 
 SUBSTITUTION = """
 @njit(nogil=True, cache={cache}, error_model="numpy")
-def {name}_registers(a, b, n, ld, columns, lanes, first):
-{body}
+def forward_registers(a, b, n, ld, columns, lanes, first, start):
+{forward}
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
-def {name}_chunk(lower, b, n):
+def backward_registers(a, b, n, ld, columns, lanes, first, start):
+{backward}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def forward_chunk(lower, b, n):
+    check_shapes(lower, b, n)
+    a, x, lanes = lower.reshape(-1), b.reshape(-1), lower.shape[2]
+    for m in range(0, lanes, width_of(a)):
+        forward_registers(a, x, n, lower.shape[1], b.shape[1], lanes, m, m)
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def backward_chunk(lower, b, n):
+    check_shapes(lower, b, n)
+    a, x, lanes = lower.reshape(-1), b.reshape(-1), lower.shape[2]
+    for m in range(0, lanes, width_of(a)):
+        backward_registers(a, x, n, lower.shape[1], b.shape[1], lanes, m, m)
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def check_shapes(lower, b, n):
     lanes = lower.shape[2]
-    a, x = lower.reshape(-1), b.reshape(-1)
-    width = width_of(a)
-    if lanes % width or b.shape[2] != lanes or n > lower.shape[0] or n > b.shape[0]:
+    if lanes % width_of(lower) or b.shape[2] != lanes or n > min(len(lower), len(b)):
         raise ValueError("lower must be (n, n, lanes), b (n, k, lanes), with whole registers")
-    for first in range(0, lanes, width):
-        {name}_registers(a, x, n, lower.shape[1], b.shape[1], lanes, first)
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
-def {name}_batch(lower, x, lanes):
+def substitute_chunks(chunks, b, forward, backward):
+    n, lanes, columns = chunks.shape[1], chunks.shape[3], b.shape[2]
+    a, x = chunks.reshape(-1), b.reshape(-1)
+    for c in range(len(chunks)):
+        for m in range(0, lanes, width_of(a)):
+            first, start = c * n * n * lanes + m, c * n * columns * lanes + m
+            wrong = simd.singular(a, first, n, lanes)
+            if wrong >= 0:
+                return c * lanes + m + wrong
+            if forward:
+                forward_registers(a, x, n, n, columns, lanes, first, start)
+            if backward:
+                backward_registers(a, x, n, n, columns, lanes, first, start)
+    return -1
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def substitute_batch(lower, x, lanes, forward, backward):
     batch, n, columns = x.shape
     a, b = lower.reshape(-1), x.reshape(-1)
-    chunk, room = np.zeros((n, n, lanes), x.dtype), np.zeros((n, columns, lanes), x.dtype)
+    chunk, room = np.zeros((1, n, n, lanes), x.dtype), np.zeros((1, n, columns, lanes), x.dtype)
     flat, some = chunk.reshape(-1), room.reshape(-1)
     for member in range(0, batch, lanes):
         members = min(lanes, batch - member)
         simd.pack_lower(a, n, member, members, flat, lanes)
         simd.pack(b, n * columns, member, members, some, lanes)
-        {name}_chunk(chunk, room, n)
+        wrong = substitute_chunks(chunk, room, forward, backward)
+        if wrong >= 0:
+            return member + wrong
         simd.unpack(some, lanes, b, n * columns, member, members, b)
+    return -1
+"""
+
+SOLUTION = """
+from {factor} import registers_ahead
+from {substitution} import backward_registers, forward_registers
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def solve_chunks(chunks, b, info):
+    n, lanes, columns = chunks.shape[1], chunks.shape[3], b.shape[2]
+    a, x = chunks.reshape(-1), b.reshape(-1)
+    width, size = width_of(a), n * n * lanes
+    inverse = np.empty(max(n, 1) * width, a.dtype)
+    for c in range(len(chunks)):
+        for m in range(0, lanes, width):
+            first, start = c * size + m, c * n * columns * lanes + m
+            ahead = simd.two_ahead(m, lanes, width, size)
+            registers_ahead(a, n, n, lanes, first, inverse, ahead)
+            forward_registers(a, x, n, n, columns, lanes, first, start)
+            backward_registers(a, x, n, n, columns, lanes, first, start)
+        simd.check(a, c * size, n, lanes, lanes, info, c * lanes)
 """
 
 PACKED = """
@@ -557,11 +622,19 @@ def _factorization(variant, n):
 
 
 @cache
-def substitution(backward):
-    """Return a module with `forward_chunk` or `backward_chunk`, and its loop over a batch."""
-    name = "backward" if backward else "forward"
-    body = _indented(substitution_text(backward))
-    return _module(name, SUBSTITUTION, body=body, name=name)
+def substitution():
+    """Return a module with `forward_chunk` and `backward_chunk`, and loops over batches."""
+    bodies = {name: _indented(substitution_text(name == "backward")) for name in WAYS}
+    return _module("substitution", SUBSTITUTION, **bodies)
+
+
+@cache
+def solution(variant, n):
+    """Return a module with `solve_chunks`, which factors and substitutes; see `factorization`."""
+    factor = factorization(variant, n)
+    title = factor.__name__.removeprefix(PREFIX).replace("potrf", "posv", 1)
+    names = {"factor": factor.__name__, "substitution": substitution().__name__}
+    return _module(title, SOLUTION, **names)
 
 
 @cache
@@ -581,14 +654,14 @@ def _module(title, form, load="load", **parts):
     try:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_whole(path, text)
-        spec = importlib.util.spec_from_file_location(f"geomxp_batched_{name}", path)
+        spec = importlib.util.spec_from_file_location(PREFIX + name, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
     except (OSError, RuntimeError):
         # numba raises RuntimeError if it finds no directory for its own files
         text = form.format(cache=False, **parts)
-        module = types.ModuleType(f"geomxp_batched_{name}")
+        module = sys.modules[PREFIX + name] = types.ModuleType(PREFIX + name)
         linecache.cache[f"<{name}>"] = (len(text), None, text.splitlines(True), f"<{name}>")
         exec(compile(text, f"<{name}>", "exec"), module.__dict__)
     return module

@@ -373,6 +373,13 @@ WHOLE = 16
 
 
 @njit(nogil=True, cache=True)
+def two_ahead(m, lanes, width, size):
+    """Return how far the register after the next one begins from that of lane m, over chunks."""
+    later = m + 2 * width
+    return later // lanes * size + later % lanes - m
+
+
+@njit(nogil=True, cache=True)
 def pack(a, size, member, members, chunk, lanes):
     """Chunk <- all entries of members, `size` each; lanes without a member keep their values."""
     width, ahead = width_of(a), lanes * size
@@ -517,6 +524,20 @@ def check(chunks, start, n, lanes, members, info, member):
                 info[member + m] = i + 1
                 break
     return True
+
+
+@njit(nogil=True, cache=True)
+def singular(lower, first, n, lanes):
+    """Return the first lane of a register whose diagonal has a 0, a NaN or an infinity, or -1."""
+    good = True
+    for i in range(n):
+        good &= proper(lower, (i * n + i) * lanes + first)
+    for m in range(0 if good else width_of(lower)):
+        for i in range(n):
+            entry = abs(lower[(i * n + i) * lanes + first + m])
+            if not (entry > 0 and entry < np.inf):
+                return m
+    return -1
 
 
 @njit(nogil=True, cache=True)

@@ -34,8 +34,9 @@ KINDS = ("factor", "solve", "solve_by_warps", "pack", "unpack")
 BORDERS = (1, 3, 4, 5, 16, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128)
 """Orders where rows fill tiles of four and warps, or do not."""
 
-WAYS = (None, Variant(chunk=0), Variant(), Variant("top", 4, 2))
-"""On a GPU: as shipped; a block for each matrix; a thread for each of 32 and of 64 in a chunk."""
+WAYS = (None, Variant(chunk=0), Variant(), Variant("top", 4, 2), Variant(chunk="batch"))
+"""On a GPU: as shipped; a block for each matrix; a thread for each of 32, of 64 and of all matrices
+in a chunk."""
 
 PANELS = (
     (1, Variant(chunk=0, panel=1, block=(1, 1, 32))),
@@ -165,8 +166,10 @@ def test_a_cpu_refuses_a_variant_of_a_gpu():
         batched.potrf_interleaved(batched.interleave(a), variant=Variant(fast=True))
     with pytest.raises(gx.InvalidInput, match="`variant` must be None on a CPU"):
         batched.solve(a, a, variant=WARPS[0])
-    with pytest.raises(gx.InvalidInput, match=r'no variants on a CPU\. Try on="gpu"'):
+    with pytest.raises(gx.InvalidInput, match=r'variants on a GPU only.* Try on="gpu"'):
         batched.search(5, what="solve")
+    with pytest.raises(gx.InvalidInput, match="chunk=0 is for a GPU"):
+        batched.potrf_interleaved(batched.interleave(a), variant=batched.ON_GPU)
 
 
 def test_the_search_space_is_that_of_the_paper():
@@ -639,12 +642,12 @@ def test_a_search_for_substitutions_is_remembered_apart(tmp_path, monkeypatch):
     import cupy
 
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
-    assert batched.variant_for(12, np.float32, "gpu", "solve") == batched.ON_GPU
+    assert batched.variant_for(12, np.float32, "gpu", what="solve") == batched.ON_GPU
     winner, seconds = batched.search(12, np.float32, "gpu", batch=40, rounds=1, what="solve")
     assert set(seconds) == {batched.ON_GPU, *batched_gpu.warps(batched_gpu.limits())}
-    assert winner == batched.variant_for(12, np.float32, "gpu", "solve")
+    assert winner == batched.variant_for(12, np.float32, "gpu", what="solve")
     before = batched.variant_for(12, np.float32, "gpu")
-    batched.remember(12, np.float32, WARPS[1], "gpu", "solve")
+    batched.remember(12, np.float32, WARPS[1], "gpu", what="solve")
     assert batched.variant_for(12, np.float32, "gpu") == before
     lower = batched.potrf(positive_definite(5, 12, np.float32))
     with machine.counting() as counted:
@@ -679,3 +682,102 @@ def test_a_gpu_refuses_right_hand_sides_in_other_memory():
     lower = batched.potrf(cupy.asarray(positive_definite(4, 5, np.float64)))
     with pytest.raises(gx.InvalidInput, match="b must be on the GPU of lower"):
         batched.solve(lower, np.zeros((4, 5)))
+
+
+# interleaved batches --------------------------------------------------------------------------
+
+
+LANES = (None, 32, 96, "batch")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_interleaved_batches_of_a_gpu_have_the_bits_of_the_cpu(dtype):
+    import cupy
+
+    for (n, batch), lanes in product(((1, 3), (7, 130), (18, 40)), LANES):
+        a = positive_definite(batch, n, dtype)
+        b = np.random.default_rng(n).standard_normal((batch, n, 5)).astype(dtype)
+        expected = batched.potrf(a)
+        chunks = batched.interleave(cupy.asarray(a), lanes)
+        assert len(chunks) == 1 or lanes != "batch"
+        x = batched.interleave_vectors(cupy.asarray(b), chunks)
+        given, found = chunks.copy(), x.copy()
+        assert not batched.potrf_interleaved(chunks).any()
+        np.testing.assert_array_equal(batched.separate(chunks, batch).get(), expected)
+        for in_place, canonical in (
+            (batched.forward_interleaved, batched.forward),
+            (batched.backward_interleaved, batched.backward),
+            (batched.solve_interleaved, batched.solve),
+        ):
+            y = batched.separate_vectors(in_place(chunks, x.copy()), batch)
+            np.testing.assert_array_equal(y.get(), canonical(expected, b))
+        assert not batched.posv_interleaved(given, found).any()
+        found = batched.separate_vectors(found, batch).get()
+        np.testing.assert_array_equal(found, batched.solve(expected, b))
+
+
+@pytest.mark.gpu
+def test_interleaved_matrices_without_a_factor_are_named_as_on_the_cpu():
+    import cupy
+
+    for lanes in (32, "batch"):
+        a = indefinite(40, 9, np.float64)
+        b = np.ones((40, 9))
+        chunks = batched.interleave(a, lanes)
+        x = batched.interleave_vectors(b, chunks)
+        expected = batched.posv_interleaved(chunks, x)
+        on_gpu = batched.interleave(cupy.asarray(a), lanes)
+        y = batched.interleave_vectors(cupy.asarray(b), on_gpu)
+        found = batched.posv_interleaved(on_gpu, y)
+        np.testing.assert_array_equal(found[:40], expected[:40])
+        assert found.any()
+        y, x = batched.separate_vectors(y, 40).get(), batched.separate_vectors(x, 40)
+        np.testing.assert_array_equal(y, x)
+        first = int(np.flatnonzero(found)[0])
+        before = y = batched.interleave_vectors(cupy.asarray(b), on_gpu)
+        with pytest.raises(gx.InvalidInput, match=f"diagonal of factor {first} holds"):
+            batched.solve_interleaved(on_gpu, y)
+        np.testing.assert_array_equal(y.get(), before.get())
+
+
+@pytest.mark.gpu
+def test_a_gpu_refuses_chunks_and_right_hand_sides_of_a_cpu():
+    import cupy
+
+    a = positive_definite(4, 5, np.float64)
+    for lanes in (8, 0, -32, 48):
+        with pytest.raises(gx.InvalidInput, match="lanes must be a multiple of 32"):
+            batched.interleave(cupy.asarray(a), lanes)
+    chunks = batched.interleave(cupy.asarray(a))
+    with pytest.raises(gx.InvalidInput, match="memory of the chunks"):
+        batched.interleave_vectors(np.ones((4, 5)), chunks)
+    with pytest.raises(gx.InvalidInput, match="in the same memory"):
+        batched.solve_interleaved(chunks, np.ones((1, 5, 1, 32)))
+    for variant in (batched.ON_GPU, PANELS[1][1], Variant(panel=5)):
+        with pytest.raises(gx.InvalidInput, match="chunk=0, which is for matrices that are not"):
+            batched.potrf_interleaved(chunks, variant=variant)
+    narrow = cupy.zeros((1, 5, 5, 8))
+    with pytest.raises(gx.InvalidInput, match="lanes a multiple of 32"):
+        batched.potrf_interleaved(narrow)
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_a_search_on_a_gpu_compares_interleaved_batches(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    among = Variant("left", 2), Variant(chunk="batch")
+    options = {"layout": "interleaved", "batch": 64, "rounds": 1, "among": among}
+    winner, seconds = batched.search(6, np.float64, "gpu", **options)
+    assert set(seconds) == {batched.UNTUNED, *among}
+    assert batched.variant_for(6, np.float64, "gpu", layout="interleaved") == winner
+    assert batched.variant_for(6, np.float64, "gpu") == Variant()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_interleaved_substitutions_compile_without_warnings(architecture):
+    code, log, ptx = compiled(batched_gpu.substitution_text(), architecture)
+    assert (code, log) == (0, "")
+    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == {"substitute_fp64", "substitute_fp32"}
+    assert ".ftz" not in ptx

@@ -10,8 +10,8 @@ from compilers import compiled
 
 from geomxp import cuda
 from geomxp.linalg import batched, batched_gpu
-from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text
-from geomxp.linalg.batched_programs import Variant
+from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text, substitution_text
+from geomxp.linalg.batched_programs import LOOKING, Variant
 from geomxp.vecchia import gpu
 
 ARCHITECTURES = (80, 90)
@@ -21,7 +21,7 @@ REGISTERS = 2**16
 HOPPER = Limits(1024, 64, 2048, 32, REGISTERS, REGISTERS, 232_448, 233_472, 1024)
 """Of compute capability 9.0."""
 
-WIDEST = 4 * 32
+WIDEST = batched_gpu.WIDEST
 """Threads of a block on the widest chunk that a search tries."""
 
 
@@ -100,7 +100,7 @@ def test_panels_stay_in_registers(architecture, n, panel, block):
     ("variant", "n"),
     [
         (Variant(), None),
-        *((Variant(looking, 4, unroll=True), batched.UNROLLED) for looking in ("left", "top")),
+        *((Variant(looking, 4, unroll=True), batched.UNROLLED["gpu"]) for looking in LOOKING),
     ],
     ids=str,
 )
@@ -108,6 +108,14 @@ def test_kernels_with_a_thread_for_each_matrix_spill_nothing(architecture, varia
     kernels = used(potrf_text(variant, n), architecture)
     assert set(kernels) == {"potrf_fp64", "potrf_fp32"}
     assert_in_registers(kernels, WIDEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_interleaved_substitutions_spill_nothing(architecture):
+    kernels = used(substitution_text(), architecture)
+    assert set(kernels) == {"substitute_fp64", "substitute_fp32"}
+    assert_in_registers(kernels, batched_gpu.WIDEST)
 
 
 @pytest.mark.slow

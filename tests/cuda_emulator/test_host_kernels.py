@@ -585,7 +585,7 @@ def test_factors_of_interleaved_matrices():
     a = a @ a.transpose(0, 2, 1) + n * np.eye(n)
     chunk = np.ascontiguousarray(a.transpose(1, 2, 0))
     potrf = HostKernel(batched_gpu.potrf_text(), "potrf_fp64", cuda.OPTIONS)
-    arguments = [address(chunk), ctypes.c_int(n), ctypes.c_int64(lanes)]
+    arguments = [address(chunk), *map(ctypes.c_int, (n, lanes)), ctypes.c_int64(lanes)]
     potrf.launch((1, 1, 1), (lanes, 1, 1), 0, arguments)
     factors = np.tril(chunk.transpose(2, 0, 1))
     np.testing.assert_allclose(factors, np.linalg.cholesky(a), rtol=1e-12, atol=1e-12)

@@ -80,7 +80,7 @@ def test_layouts_in_place_and_past_the_cache_give_the_same_bits():
         a = np.ascontiguousarray(np.resize(a, (batch, n, n)))
         expected = np.resize(batched.potrf(a[:50]), a.shape)
         np.testing.assert_array_equal(batched.potrf(a), expected)
-        for lanes in (batched.lanes_of(a.dtype), 3 * batched.lanes_of(a.dtype)):
+        for lanes in (batched.lanes_of(a.dtype), 3 * batched.lanes_of(a.dtype), "batch"):
             chunks = batched.interleave(a, lanes)
             assert not batched.potrf_interleaved(chunks).any()
             np.testing.assert_array_equal(batched.separate(chunks, batch), expected)
@@ -182,6 +182,97 @@ def test_substitutions_solve_their_equations(n, dtype):
             assert (abs(matrix @ x - full) <= bound).all()
 
 
+def interleaved(a, lanes, columns=2):
+    """Chunks of some matrices, and right-hand sides: as NumPy has them, and beside the chunks."""
+    b = np.random.default_rng(columns).standard_normal((*a.shape[:2], columns)).astype(a.dtype)
+    chunks = batched.interleave(a, lanes)
+    return chunks, b, batched.interleave_vectors(b, chunks)
+
+
+WAYS = (
+    (batched.forward, batched.forward_interleaved),
+    (batched.backward, batched.backward_interleaved),
+    (batched.solve, batched.solve_interleaved),
+)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("lanes", [None, 1, 5, "batch"], ids=str)
+def test_interleaved_solutions_have_the_bits_of_canonical_ones(lanes, dtype):
+    lanes = lanes * batched.lanes_of(dtype) if isinstance(lanes, int) else lanes
+    for n, batch, columns in ((1, 3, 1), (7, 37, 5), (20, 90, 1), (50, 17, 4)):
+        a = positive_definite(batch, n, dtype)
+        chunks, b, x = interleaved(a, lanes, columns)
+        assert (len(chunks) == 1) or lanes != "batch"
+        lower, given = batched.potrf(a), chunks.copy()
+        assert not batched.potrf_interleaved(chunks).any()
+        np.testing.assert_array_equal(batched.separate(chunks, batch), lower)
+        for canonical, in_place in WAYS:
+            found = x.copy()
+            assert in_place(chunks, found) is found
+            found = batched.separate_vectors(found, batch)
+            np.testing.assert_array_equal(found, canonical(lower, b))
+        assert not batched.posv_interleaved(given, x).any()
+        np.testing.assert_array_equal(batched.separate(given, batch), lower)
+        np.testing.assert_array_equal(batched.separate_vectors(x, batch), batched.solve(lower, b))
+
+
+@given(n=st.integers(1, 100), batch=st.integers(1, 40), dtype=st.sampled_from(TYPES))
+@settings(max_examples=15, deadline=None)
+def test_complete_solutions_have_residuals_within_c_n_u(n, batch, dtype):
+    a = positive_definite(batch, n, dtype)
+    chunks, b, x = interleaved(a, None, 1)
+    batched.posv_interleaved(chunks, x, variant=Variant())
+    lower, x = abs(batched.separate(chunks, batch)).astype(np.float64), x.astype(np.float64)
+    x = batched.separate_vectors(x, batch)
+    # Higham 2002, theorem 10.4
+    bound = 3 * (n + 1) * unit(dtype) * (lower @ (lower.transpose(0, 2, 1) @ abs(x)))
+    assert (abs(a @ x - b) <= 2 * bound).all()
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS[:5], Variant(chunk="batch")])
+def test_variants_of_a_complete_solution_give_the_same_bits(variant):
+    a = positive_definite(29, 11)
+    chunks, b, x = interleaved(a, "batch")
+    batched.posv_interleaved(chunks, x, variant=variant)
+    expected = batched.solve(batched.potrf(a), b)
+    np.testing.assert_array_equal(batched.separate_vectors(x, 29), expected)
+    np.testing.assert_array_equal(batched.potrf(a, variant=variant), batched.potrf(a))
+
+
+@pytest.mark.parametrize("lanes", [16, "batch"])
+def test_a_matrix_without_a_factor_has_no_solution_and_spoils_no_other(lanes):
+    a = positive_definite(40, 6)
+    expected, b, x = interleaved(a, lanes)
+    batched.posv_interleaved(expected, x)
+    a[5, 3, 3], a[33, 0, 0], a[39, 5, 1] = -1.0, 0.0, np.nan
+    chunks, b, found = interleaved(a, lanes)
+    info = batched.posv_interleaved(chunks, found)
+    assert {int(k): int(info[k]) for k in np.flatnonzero(info)} == {5: 4, 33: 1, 39: 6}
+    found, good = batched.separate_vectors(found, 40), info[:40] == 0
+    assert np.isnan(found[~good]).all()
+    np.testing.assert_array_equal(found[good], batched.separate_vectors(x, 40)[good])
+    # a factor without an inverse is named, and b is unchanged from there on
+    before = batched.interleave_vectors(b, chunks)
+    for _, solve in WAYS:
+        x = before.copy()
+        with pytest.raises(gx.InvalidInput, match="diagonal of factor 5 holds"):
+            solve(chunks, x)
+        x, same = (batched.separate_vectors(y, 40)[5:] for y in (x, before))
+        np.testing.assert_array_equal(x, same)
+
+
+def test_batches_without_matrices_rows_or_columns_have_empty_solutions():
+    for shape in ((0, 4, 4), (3, 0, 0)):
+        chunks = batched.interleave(np.zeros(shape))
+        x = batched.interleave_vectors(np.zeros((*shape[:2], 2)), chunks)
+        assert batched.solve_interleaved(chunks, x).size == 0
+        assert not batched.posv_interleaved(chunks, x).any()
+        assert batched.separate_vectors(x, shape[0]).shape == (*shape[:2], 2)
+    chunks, _, x = interleaved(positive_definite(3, 4), None, 0)
+    assert batched.solve_interleaved(chunks, x).size == 0
+
+
 def test_one_right_hand_side_has_the_bits_that_it_has_among_many():
     lower = batched.potrf(positive_definite(10, 11))
     b = np.random.default_rng(1).standard_normal((10, 11, 7))
@@ -255,8 +346,42 @@ def test_right_hand_sides_and_factors_that_do_not_fit_are_refused():
     lower[1, 2, 2] = 0.0
     with pytest.raises(gx.InvalidInput, match="diagonal of factor 1"):
         batched.solve(lower, np.zeros((3, 5)))
-    with pytest.raises(gx.InvalidInput, match="lanes must be a multiple"):
-        batched.interleave(positive_definite(3, 5), batched.lanes_of(np.float64) + 1)
+    width = batched.lanes_of(np.float64)
+    for lanes in (width + 1, 0, -width, float(width), "chunk"):
+        with pytest.raises(gx.InvalidInput, match="lanes must be a multiple"):
+            batched.interleave(positive_definite(3, 5), lanes)
+
+
+def test_interleaved_right_hand_sides_that_do_not_fit_are_refused_and_left_alone():
+    width = batched.lanes_of(np.float64)
+    chunks, b, x = interleaved(positive_definite(3, 5), width)
+    wrong = (
+        b,
+        x[0],
+        x.astype(np.float32),
+        np.zeros((2, 5, 2, width)),
+        np.zeros((1, 6, 2, width)),
+        np.zeros((1, 5, 2, 2 * width)),
+        np.asfortranarray(x),
+        [[1.0]],
+    )
+    for function in (*(solve for _, solve in WAYS), batched.posv_interleaved):
+        before = chunks.copy()
+        for each in wrong:
+            with pytest.raises(gx.InvalidInput, match=rf"b must be \(1, 5, k, {width}\).* Got"):
+                function(chunks, each)
+        with pytest.raises(gx.InvalidInput, match="must not share memory"):
+            function(chunks, chunks.reshape(-1)[: x.size].reshape(x.shape))
+        np.testing.assert_array_equal(chunks, before)
+    for wrong in (-1, width + 1, 2.0):
+        for separate, chunk in ((batched.separate, chunks), (batched.separate_vectors, x)):
+            with pytest.raises(gx.InvalidInput, match=f"at most the {width} of the chunks"):
+                separate(chunk, wrong)
+    with pytest.raises(gx.InvalidInput, match=r"b must be \(chunks, n, k, lanes\)"):
+        batched.separate_vectors(b, 3)
+    for each in (b[:, :4], b[:0], np.resize(b, (2 * width, 5)), b[0], b + 1j, [["a"] * 5] * 3):
+        with pytest.raises(gx.InvalidInput, match=r"b must be \(batch, 5\) or \(batch, 5, k\)"):
+            batched.interleave_vectors(each, chunks)
 
 
 @pytest.mark.parametrize(
@@ -268,15 +393,24 @@ def test_right_hand_sides_and_factors_that_do_not_fit_are_refused():
         np.zeros((4, 4, batched.lanes_of(np.float64))),
         np.zeros((1, 4, 4, batched.lanes_of(np.float32)), np.float16),
         np.zeros((1, 4, 4, 2 * batched.lanes_of(np.float64)))[..., ::2],
+        np.zeros((1, 129, 129, batched.lanes_of(np.float64))),
+        np.zeros((1, 4, 4, 0)),
     ],
-    ids=["half a register", "one lane more", "no squares", "one chunk", "FP16", "strided"],
+    ids=[
+        *("half a register", "one lane more", "no squares", "one chunk", "FP16", "strided"),
+        *("too large", "no lanes"),
+    ],
 )
 def test_chunks_that_are_none_are_refused_and_left_alone(chunks):
     before = chunks.copy()
     with pytest.raises(gx.InvalidInput, match=r"chunks must be \(chunks, n, n, lanes\).* Got"):
         batched.potrf_interleaved(chunks)
+    with pytest.raises(gx.InvalidInput, match=r"chunks must be \(chunks, n, n, lanes\).* Got"):
+        batched.solve_interleaved(chunks, np.zeros(chunks.shape))
     np.testing.assert_array_equal(chunks, before)
     program = batched_programs.factorization()
-    if chunks.ndim == 4 and chunks.dtype != np.float16 and chunks.flags.c_contiguous:
+    if chunks.ndim != 4 or chunks.dtype == np.float16 or not chunks.flags.c_contiguous:
+        return
+    if chunks.shape[1] != chunks.shape[2] or chunks.shape[3] % batched.lanes_of(chunks.dtype):
         with pytest.raises(ValueError, match="lanes of whole registers"):
             program.factor_chunks(chunks, np.zeros(chunks.shape[0] * chunks.shape[3], np.int64))

@@ -41,6 +41,68 @@ def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypat
     assert key == f"{batched.device_name()} float64 24"
 
 
+def test_each_layout_has_a_search_of_its_own(own_cache, monkeypatch):
+    raced, faster = [], Variant("top", 2)
+
+    def race(variants, a, on, rounds, layout, what):
+        raced.append(layout)
+        return {v: 1.0 + (v != faster) for v in variants}
+
+    monkeypatch.setattr(batched, "race", race)
+    before = batched.variant_for(24, np.float64)
+    batched.search(24, layout="interleaved", batch=32, among=QUICK)
+    assert set(raced) == {"interleaved"}
+    assert batched.variant_for(24, np.float64, "cpu", layout="interleaved") == faster
+    assert batched.variant_for(24, np.float64) == before
+    # it is what interleaved factorizations then use, and what chunks are made for
+    batched.remember(24, np.float64, Variant("top", 2, "batch"), layout="interleaved")
+    width = batched.lanes_of(np.float64)
+    assert batched.interleave(np.zeros((3 * width + 1, 24, 24))).shape == (1, 24, 24, 4 * width)
+    with pytest.raises(gx.InvalidInput, match="layout must be one of canonical, interleaved"):
+        batched.search(24, layout="rows")
+    with pytest.raises(gx.InvalidInput, match="what must be one of potrf, solve"):
+        batched.search(24, what="forward")
+    with pytest.raises(gx.InvalidInput, match="substitutions have variants on a GPU only, for can"):
+        batched.search(24, on="gpu", layout="interleaved", what="solve")
+
+
+def test_winners_of_each_layout_and_operation_are_remembered_apart(own_cache):
+    kinds = ({}, {"layout": "interleaved"}, {"what": "solve"})
+    for tile, kind in enumerate(kinds, 1):
+        batched.remember(7, np.float32, Variant("right", tile), **kind)
+    found = [batched.variant_for(7, np.float32, **kind).tile for kind in kinds]
+    assert found == [1, 2, 3]
+    device = batched.device_name()
+    ends = ("7", "7 interleaved", "7 solve")
+    assert set(json.loads(own_cache.read_text())) == {f"{device} float32 {end}" for end in ends}
+
+
+def test_larger_chunks_are_tried_for_the_best_variant_of_a_race(own_cache, monkeypatch):
+    best, raced = Variant("top", 3), []
+
+    def race(variants, *_):
+        raced.append(list(variants))
+        return {v: 1.0 - 0.5 * (v == best) for v in variants}
+
+    monkeypatch.setattr(batched, "race", race)
+    for layout, sizes in (("canonical", (1, 2, 4)), ("interleaved", (1, 2, 4, "batch"))):
+        raced.clear()
+        assert batched.fastest(30, layout=layout, batch=16)[0] == best
+        first = batched.candidates(30, layout=layout)
+        assert set(raced[0]) == {batched.UNTUNED, *first}
+        assert raced[1:] == [[replace(best, chunk=k) for k in sizes], [batched.UNTUNED, best]]
+
+
+def test_a_real_race_of_interleaved_batches_compares_chunks_and_none(own_cache):
+    among = (*QUICK, Variant("left", 4, "batch"))
+    winner, seconds = batched.fastest(12, layout="interleaved", batch=64, rounds=1, among=among)
+    assert set(seconds) == {batched.UNTUNED, *among}
+    assert winner in seconds
+    assert all(value > 0 for value in seconds.values())
+    # nothing is kept
+    assert not own_cache.exists()
+
+
 @pytest.mark.slow
 def test_the_untuned_variant_stays_where_the_others_gain_little(own_cache, monkeypatch):
     monkeypatch.setattr(
@@ -81,6 +143,9 @@ def test_a_variant_with_wrong_factors_is_not_raced(own_cache, monkeypatch):
         '{"a": {"panel": 3, "block": [32, 1, 1]}}',
         '{"a": {"chunk": 0, "panel": 3, "block": [32, 1]}}',
         '{"a": {"fast": true}}',
+        '{"a": {"chunk": "row"}}',
+        '{"a": {"chunk": 65}}',
+        '{"a": {"chunk": null}}',
         "\xff",
     ],
 )
@@ -114,6 +179,7 @@ def test_orders_beyond_the_batched_ones_are_refused():
 
 @pytest.mark.parametrize("n", [1, 5, 8, 9, 16, 17, 64, 128])
 def test_shipped_choices_are_candidates_of_a_search_or_differ_in_chunks(n, own_cache):
-    shipped = batched.variant_for(n, np.float64)
-    assert replace(shipped, chunk=1) in batched.candidates(n)
+    for layout in batched.LAYOUTS:
+        shipped = batched.variant_for(n, np.float64, "cpu", layout=layout)
+        assert replace(shipped, chunk=1) in batched.candidates(n, layout=layout)
     assert {v.looking for v in batched.candidates(n)} == {"top", "left", "right"}
