@@ -604,10 +604,10 @@ def factorization(variant=UNTUNED, n=None):
     numba compiles them when they are first called. An unrolled variant is for one order n. Raise
     `InvalidInput` for a variant of a GPU.
     """
-    if not variant.chunk or variant.fast:
+    if not variant.chunk or variant.fast or variant.panel or variant.block:
         raise InvalidInput(
-            "a variant with chunk=0 is for a GPU, and so is fast=True. On a CPU `chunk` must be at "
-            f"least 1. Got {variant}."
+            "chunk=0, `panel`, `block` and fast=True are for a GPU: leave them out, and on a CPU "
+            f"choose a `chunk` of at least 1. Got {variant}."
         )
     return _factorization(replace(variant, chunk=1), n if variant.unroll else None)
 
