@@ -82,6 +82,9 @@ CAPTIONS = {
     "nested_cholesky/throughput.png": "Rate of POTRF against n, and its share of the rate of a "
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
+    "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
+    "nested_cholesky/depth_amx.csv": "The same on a Xeon with AMX, of an older version.",
+    "nested_cholesky/digits.csv": "Correct digits of the factor against n, by layers.",
     "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
     "ε = 1e-5, weak, medium and strong correlation.",
     "out_of_core/mixed.png": "Bytes that `v3` moves with formats by norm, by correlation and ε.",

@@ -79,9 +79,9 @@ def test_divergences_without_a_nugget_are_those_of_the_results():
     for row in results("static_schedule_mxp", "kl"):
         if float(row["accuracy"]) > 1e-8 and float(row["kl"]) > 0.01:
             large.append(float(row["kl"]))
-    assert (round(min(large), 2), round(max(large), 1)) == (0.08, 0.3)
+    assert (round(min(large), 2), round(max(large), 1)) == (0.1, 0.4)
     for text in (README, (ROOT / "docs" / "pages" / "how-to" / "accuracy.md").read_text()):
-        assert "divergences of 0.08 to 0.3" in text
+        assert "divergences of 0.1 to 0.4" in text
 
 
 def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
@@ -133,6 +133,48 @@ def test_the_tables_of_refinement_are_those_of_its_results():
         least = row["factors"].split()[:1]
         words = {(): "none up to 10", ("0",): "all"}
         assert line[6] == words.get(tuple(least), f"{''.join(least)} and more")
+
+
+def test_digits_and_errors_of_layers_are_those_of_the_results():
+    text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    for layers in ("fp64", "fp32 fp32 fp32 fp64", "fp32", "fp16 " * 5 + "fp32", "pure fp16"):
+        cells = []
+        for n, stored in (
+            ("1024", "dense"),
+            ("4096", "dense"),
+            ("16384", "dense"),
+            ("16384", "tree"),
+        ):
+            rows = results("nested_cholesky", "digits", layers=layers, n=n, stored=stored)
+            cells += [f"{float(row['digits']):.1f}" for row in rows] or [""]
+        assert " ".join(f"| {layers} | {' | '.join(cells)} |".split()) in text
+    errors = ("factor_error", "backward_error", "kl")
+    for matrix in ("uniform + n I", "Matérn weak", "Matérn medium", "Matérn strong"):
+        (layered,), (pure,) = (
+            results("nested_cholesky", "accuracy", matrix=matrix, n="4096", layers=layers)
+            for layers in ("fp16 " * 5 + "fp32", "pure fp16")
+        )
+        ratios = [float(pure[error]) / float(layered[error]) for error in errors]
+        cells = [
+            f"{ratio:.1e}".replace("e+0", "e")
+            if ratio > 1e5
+            else f"{ratio:,.0f}"
+            if ratio > 9.95
+            else f"{ratio:.1f}"
+            for ratio in ratios
+        ]
+        name = matrix.replace(" I", "·I").replace("Matérn ", "Matérn, ")
+        assert f"| {name} | {' | '.join(cells)} |" in text
+
+
+def test_the_smallest_ratios_of_recursions_are_those_of_the_results():
+    folder = ROOT / "experiments" / "trsm_trmm"
+    command = [sys.executable, folder / "plot.py", "--table"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = (folder / "README.md").read_text()
+    assert table in text
+    ratios = [float(row["ratio"]) for row in results("trsm_trmm", "ratios") if int(row["n"]) >= 512]
+    assert f"The ratio is at least {min(ratios):.3f} for n = 512 to 4,096" in text
 
 
 VERDICTS = ("same", "better", "weaker", "missing", "not applicable", "needs a GPU's clock")
