@@ -62,7 +62,8 @@ def throughput():
         by_n(rate, some, title=title("potrf", cores), ylabel="GFLOP/s")
         by_n(share, some, title=title("potrf", cores), ylabel="% of a product in the first format")
         share.set_ylim(bottom=0)
-    figure.axes[0].legend(frameon=False, fontsize="x-small")
+    lines = figure.axes[0].get_lines()
+    figure.legend(handles=lines, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
@@ -106,7 +107,8 @@ def digits():
         ax.plot(pure.n, pure.digits, "kx--", label="pure fp16")
         by_n(ax, some, title=f"{stored} factor, uniform + n·I", ylim=(0, 17))
     figure.axes[0].set_ylabel("-log10 of the relative error of L")
-    figure.axes[0].legend(frameon=False, fontsize="x-small")
+    lines = figure.axes[0].get_lines()
+    figure.legend(handles=lines, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
