@@ -663,8 +663,7 @@ SHIPPED = {
     "interleaved": (
         (8, Variant("left", 4, 2, unroll=True)),
         (16, Variant("top", 4, 2, unroll=True)),
-        (24, Variant("left", 4, 2)),
-        (128, Variant("top", 4, 1)),
+        (128, UNTUNED),
     ),
 }
 """Largest order, and the variant up to there (experiments/batched, one core with AVX-512). Each
