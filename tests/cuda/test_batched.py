@@ -160,7 +160,7 @@ def test_a_threads_factors_have_the_bits_of_the_cpus(on_host, looking, tile, dty
 def test_a_cpu_refuses_a_variant_of_a_gpu():
     a = positive_definite(3, 5, np.float64)
     for variant in (batched.ON_GPU, PANELS[1][1], Variant(fast=True), Variant(panel=4)):
-        with pytest.raises(gx.InvalidInput, match="chunk=0, .* and fast=True are for a GPU"):
+        with pytest.raises(gx.InvalidInput, match=r"chunk=0, .* and fast=True are for a GPU"):
             batched.potrf(a, variant=variant)
     with pytest.raises(gx.InvalidInput, match="fast=True"):
         batched.potrf_interleaved(batched.interleave(a), variant=Variant(fast=True))
@@ -168,7 +168,7 @@ def test_a_cpu_refuses_a_variant_of_a_gpu():
         batched.solve(a, a, variant=WARPS[0])
     with pytest.raises(gx.InvalidInput, match=r'variants on a GPU only.* Try on="gpu"'):
         batched.search(5, what="solve")
-    with pytest.raises(gx.InvalidInput, match="chunk=0, .* are for a GPU"):
+    with pytest.raises(gx.InvalidInput, match=r"chunk=0, .* are for a GPU"):
         batched.potrf_interleaved(batched.interleave(a), variant=batched.ON_GPU)
 
 
