@@ -479,6 +479,12 @@ class Exact(Likelihood):
                 'blocks: Exact(gx.layered("fp16", "fp32"), tile="whole"), --layers fp16,fp32. '
                 f"Got {named or self.precision!r}."
             )
+        for form in layers:
+            if form.products is not form:
+                raise InvalidInput(
+                    f"{whole} has no layers in {form.name}, a format of tiles: use "
+                    f"{form.products.name}."
+                )
         for name in ("memory", "device_memory", "scratch", "refine", "store"):
             if getattr(self, name) is not None:
                 raise InvalidInput(f"{whole} cannot be combined with `{name}`: leave one out.")

@@ -283,7 +283,7 @@ def interleave_vectors(b: AnyArray, chunks: AnyArray) -> AnyArray:
     True
     """
     count, n, lanes = _chunked(chunks)
-    if not _is_on_gpu(chunks):
+    if not _is_on_gpu(b):
         b = np.asarray(b)
     fits = b.ndim in (2, 3) and b.shape[1] == n and -(-len(b) // lanes) == count
     if not fits or b.dtype.kind not in "biuf":
@@ -309,13 +309,16 @@ def separate_vectors(b: AnyArray, batch: int) -> AnyArray:
     >>> separate_vectors(interleave_vectors([[1, 2], [3, 4], [5, 6]], chunks), 2)[:, :, 0].tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
+    if not _is_on_gpu(b):
+        b = np.asarray(b)
     if b.ndim != 4:
         raise InvalidInput(
             f"b must be (chunks, n, k, lanes), as `interleave_vectors` returns it. Got {b.shape}."
         )
     count, n, columns, lanes = b.shape
     _check_batch(batch, count * lanes)
-    return b.transpose(0, 3, 1, 2).reshape(count * lanes, n, columns)[:batch]
+    with _on_device_of(b):
+        return b.transpose(0, 3, 1, 2).reshape(count * lanes, n, columns)[:batch]
 
 
 def potrf_interleaved(chunks: AnyArray, *, variant: Variant | None = None) -> Whole:
@@ -373,8 +376,8 @@ def solve_interleaved(chunks: AnyArray, b: AnyArray) -> AnyArray:
     Raises
     ------
     InvalidInput
-        If an argument is not of this kind; or if a diagonal holds a 0, a NaN or an infinity: b is
-        then unchanged from that matrix on.
+        If an argument is not of this kind; or if the diagonal of a factor holds a 0, a NaN or an
+        infinity: members of b from that one on are then unchanged.
 
     Examples
     --------
@@ -632,7 +635,8 @@ def _substituted(lower, b, passes, variant):
         return batched_gpu.substitute(lower, b, kind, passes, variant)
     if variant is not None:
         raise InvalidInput(
-            f"`variant` must be None on a CPU: one way to substitute. Got {variant}."
+            "`variant` is for a GPU: leave it out on a CPU, where substitutions have no variants. "
+            f"Got {variant}."
         )
     lower = np.ascontiguousarray(lower, kind)
     x = np.array(b.reshape(*b.shape[:2], -1) if b.size else b, kind, order="C")
@@ -698,6 +702,8 @@ def variant_for(
     what: Task = "potrf",
 ) -> Variant:
     """Return the fastest known variant: the one remembered for this device, or the shipped one."""
+    # empty matrices are those of any variant
+    _check_search(max(n, 1), on, layout, what)
     known = remembered().get(_key(n, dtype, on, layout, what))
     if known is not None:
         return known
@@ -705,6 +711,20 @@ def variant_for(
         return ON_GPU
     shipped = (SHIPPED_ON_GPU if on == "gpu" else SHIPPED)[layout]
     return next(variant for most, variant in shipped if n <= most)
+
+
+def _check_search(n, on, layout, what):
+    """Raise `InvalidInput` for what has no variants."""
+    if not 1 <= n <= MOST:
+        raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
+    for name, value, known in (("layout", layout, LAYOUTS), ("what", what, TASKS)):
+        if value not in known:
+            raise InvalidInput(f"{name} must be one of {', '.join(known)}. Got {value!r}.")
+    if what == "solve" and (on != "gpu" or layout != "canonical"):
+        raise InvalidInput(
+            "substitutions have variants on a GPU only, for canonical batches. "
+            f'Try on="gpu", layout="canonical". Got on={on!r}, layout={layout!r}.'
+        )
 
 
 def remembered() -> dict[str, Variant]:
@@ -864,16 +884,7 @@ def fastest(
     first races. With ``what="solve"``, for canonical batches on a GPU, the variants are of `solve`
     with one right-hand side.
     """
-    if not 1 <= n <= MOST:
-        raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
-    for name, value, known in (("layout", layout, LAYOUTS), ("what", what, TASKS)):
-        if value not in known:
-            raise InvalidInput(f"{name} must be one of {', '.join(known)}. Got {value!r}.")
-    if what == "solve" and (on != "gpu" or layout != "canonical"):
-        raise InvalidInput(
-            "substitutions have variants on a GPU only, for canonical batches. "
-            f'Try on="gpu", layout="canonical". Got on={on!r}, layout={layout!r}.'
-        )
+    _check_search(n, on, layout, what)
     untuned = ON_GPU if what == "solve" else UNTUNED
     a = _matrices(n, dtype, batch)
 
@@ -942,7 +953,7 @@ def race(
 ) -> dict[Variant, float]:
     """Return the median seconds of each variant; they take turns.
 
-    In the interleaved layout, chunks are factored in place; to restore them is not timed. With
+    In the interleaved layout, chunks are factored in place; restoring them is not timed. With
     ``what="solve"`` lower triangles of `a` are the factors.
     """
     a = _on(a, on)

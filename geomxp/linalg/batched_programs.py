@@ -85,7 +85,8 @@ class Variant:
     def title(self):
         """Short description for tables."""
         if self.chunk:
-            text = f"{self.looking} {self.tile} x{self.chunk}" + " unrolled" * self.unroll
+            size = "no chunks" if self.chunk == "batch" else f"x{self.chunk}"
+            text = f"{self.looking} {self.tile} {size}" + " unrolled" * self.unroll
         else:
             text = f"panel {self.panel}" if self.panel else "" if self.block else "shared memory"
             text += " block " * bool(self.block) + "x".join(map(str, self.block))
@@ -393,7 +394,7 @@ def packed_text(operation):
 WAYS = ("forward", "backward")
 
 PREFIX = "geomxp_batched_"
-"""Begin of the names of modules, which import each other by them."""
+"""Prefix of the names under which generated modules import each other."""
 
 HEAD = '''"""Written by geomxp: {title}."""
 

@@ -101,8 +101,10 @@ def _call(name, dtype, *arguments):
             references.append(byref(c_int(x)))
         elif kind is float:
             references.append(byref(real(x)))
-        elif kind is np.ndarray:
+        elif isinstance(x, np.ndarray):
             references += [_at(x), byref(c_int(leading(x)))]
+        elif isinstance(x, float):
+            references.append(byref(real(x)))
         else:
             references.append(x)
     routine(letter + name)(*references)
@@ -130,7 +132,7 @@ def triangular(name, side, uplo, trans, diag, t, b):
 
 
 BRIEF = 2**26
-"""Multiplications of which SciPy's wrappers may hold the interpreter's lock: some milliseconds."""
+"""Most multiplications for SciPy's wrappers, which hold the interpreter's lock meanwhile."""
 
 
 def triangular_at_once(name, side, uplo, trans, diag, t, b):

@@ -36,7 +36,7 @@ class Format:
     dtype : numpy.dtype
         Type of a stored number; unsigned integers hold the bits where NumPy has no such float.
     unit_roundoff : float
-        u, half the distance from 1 to the next number, of `products`.
+        Unit roundoff u of `products`: half the distance from 1 to the next number.
     largest, smallest : float
         The largest finite and the smallest positive number.
     letter : str
@@ -287,7 +287,7 @@ def named(name: str | Format) -> Format:
 def coarser(a: Format, b: Format) -> Format:
     """Return the format with the larger unit roundoff, of equals the one of fewer bytes.
 
-    Of two with equal bytes, the one whose products read fewer.
+    Of two with equal bytes, the one whose products have fewer.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from ..runtime.devices import subnormals_as_zero, usable_cores
 from . import blas, gpu
 from .backend import backend_of, device_of
 from .device import empty_matrix, streams
-from .formats import FP64
+from .formats import FP64, LARGEST_EXPONENT
 from .views import by_columns, leading, order_of
 
 MULTIPLE = 128
@@ -66,9 +66,9 @@ def not_positive(order):
 # their own powers (on a GPU, unknown to the CPU) until `Rows.close` casts the whole panel again.
 # FP32, and the formats with its range, need a power only for FP64 numbers far from 1.
 
-FAR, FARTHEST = 64, 448
-"""Binary exponents of FP64 numbers far from 1: a panel with FP32's range is scaled by a multiple of
-2^±64, at most 2^±448, so that products of two panels stay within the range."""
+FAR, LOWEST, HIGHEST = 64, -448, 960
+"""Exponents of panels of FP64 numbers: with FP32's range multiples of 64. The lowest is that of
+large numbers, where 2^-(a+b) must be finite for two panels."""
 
 
 class Panel:
@@ -122,9 +122,9 @@ class Panel:
             largest = self.bound if bounded else backend.largest(array)
             exponent, most = self.form.exponent_for(largest), FP64.largest
             if self.bound is None:
+                if array.dtype == np.float64:
+                    exponent = _exponent_of_fp64(largest, self.form)
                 exponent = exponent // self.form.step * self.form.step
-                if self.form.top is None and array.dtype == np.float64:
-                    exponent = _towards_one(largest)
                 most = self.form.largest * 2.0**-exponent
             # an entry above the bound ends as a pivot that is not positive
             if not largest <= most:
@@ -157,12 +157,13 @@ class Panel:
             backend.widen_into(out[:, part], self.values[rows, run], self.form, exponent)
 
 
-def _towards_one(largest):
-    """Return the exponent of a panel with FP32's range; see `FAR`."""
+def _exponent_of_fp64(largest, form):
+    """Return the exponent of a panel of FP64 numbers, at the top of the range or towards 1."""
     if not 0 < largest < np.inf:
         return 0
-    exponent = -round(frexp(largest)[1] / FAR) * FAR
-    return max(-FARTHEST, min(FARTHEST, exponent))
+    order = frexp(largest)[1]
+    exponent = -round(order / FAR) * FAR if form.top is None else form.top - order
+    return max(LOWEST if form.top is None else -LARGEST_EXPONENT, min(HIGHEST, exponent))
 
 
 def _equal(a, b):

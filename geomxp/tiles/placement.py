@@ -445,8 +445,8 @@ class MemoryPlan:
         ----------
         machine : str or Machine, optional
             A machine, or the name of one of `geomxp.tiles.simulate.MACHINES`: "A100-PCIe",
-            "H100-PCIe", "GH200" or "H200-PCIe", with links and rates from data sheets and from
-            measurements of others. Without bounds in the plan its memory counts. If not given,
+            "H100-PCIe", "GH200" or "H200-PCIe", with links and rates from data sheets and
+            published measurements. Without bounds in the plan its memory counts. If not given,
             this machine (RAM alone or over a disk), which is measured for some seconds.
         policy : str
             See `traffic`.

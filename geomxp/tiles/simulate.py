@@ -28,10 +28,11 @@ from .plan import Plan, Sizes, policy_named
 # Machines.
 #
 # The numbers of GPUs are not measured by us. Memories, links and the peaks below FP64 are from data
-# sheets. The FP64 rate of products is one that others measured on an H200 NVL, 59.0 TFLOP/s, for
-# GPUs with the same processors, and the same share of the peak, 0.88, for the A100; the sources are
-# in experiments/h200/constants.csv. No rate comes from the papers that simulations are compared
-# with. Rates of solves, factors and generation are guesses, which matter little for large matrices.
+# sheets. The FP64 rate of products is one that others measured on an H200 NVL, 59.0 TFLOP/s. It
+# stands for all Hopper GPUs: the H100 of the paper exceeds the 51 of the PCIe card's data sheet. An
+# A100 has the same share of its peak, 0.88. Sources are in experiments/h200/constants.csv. No
+# rate comes from the papers that simulations are compared with. Rates of solves, factors and
+# generation are guesses, which matter little for large matrices.
 
 OPERANDS = 12
 """Different tiles in a measured product: more than the caches hold."""

@@ -223,6 +223,7 @@ def test_restricted_likelihood_and_derivatives_are_those_of_fp64():
         ({"precision": gx.layered("fp32", "fp16")}, "needs layers that end with fp32 or fp64"),
         ({"precision": gx.uniform("bf16")}, "needs layers that end with fp32 or fp64"),
         ({"tile": "all"}, "`tile` must be a number of rows, or \"whole\". Got 'all'"),
+        ({"precision": gx.layered("fp32-fp16", "fp32")}, "no layers in fp32-fp16, .*: use fp16"),
         ({"tile": [1, 2]}, '`tile` must be a number of rows, or "whole"'),
         ({"tile": np.array([1, 2])}, "`tile` must be a number of rows"),
         ({"tile": 2.0}, "`tile` must be a number of rows"),

@@ -722,3 +722,29 @@ def test_arrays_that_are_not_aligned_are_overwritten(work):
     work(a, aligned)
     work(a, b)
     np.testing.assert_allclose(b, aligned, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "layers", [("fp32", "fp64"), ("fp16", "fp64"), ("bf16", "fp64")], ids="-".join
+)
+@pytest.mark.parametrize("size", [1e-60, 1e-190, 1e-290, 1e60])
+def test_fp64_numbers_far_from_one_keep_the_digits_of_their_layer(layers, size):
+    n, random = 256, np.random.default_rng(0)
+    a = np.asfortranarray(np.tril(random.random((n, n)) + 1.0))
+    b = np.asfortranarray(random.random((n, 16)) * size)
+    if layers[0] == "fp16" and size > 1e40:
+        with pytest.raises(gx.InvalidInput, match="which fp16 cannot represent"):
+            nested.trmm(a, b, layers=layers, leaf=64)
+        return
+    expected = a @ b
+    nested.trmm(a, b, layers=layers, leaf=64)
+    unit = named(layers[0]).unit_roundoff
+    np.testing.assert_allclose(b, expected, rtol=16 * unit)
+
+
+def test_a_mapped_file_is_factored(tmp_path):
+    a = np.memmap(tmp_path / "a", np.float64, "w+", shape=(40, 40), order="F")
+    a[...] = 2.0 * np.eye(40) + 1.0
+    expected = np.linalg.cholesky(np.array(a))
+    nested.potrf(a)
+    np.testing.assert_allclose(np.tril(a), expected, rtol=1e-14)
