@@ -51,6 +51,9 @@ HURRIED = 30
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
 
+SHORTER = 1 - 1e-6, 1 - 1e-4, 0.99, 0.9, 0.7, 0.5
+"""Factors of the range, tried in turn, of models near one whose matrix rounding makes singular."""
+
 ROUNDS = 4
 """Limit on the diagnoses of a fit that find a better model."""
 
@@ -309,13 +312,22 @@ class Problem:
         return self._checked(self._diagnosed(table, model, value, noise))
 
     def _checked(self, solution):
-        """Return a solution; raise `NotPositiveDefinite` if its evaluation failed by rounding."""
-        if not np.isfinite(solution.evaluation.log_likelihood):
-            raise NotPositiveDefinite(
-                "the covariance matrix of the best model is singular to working precision. "
-                "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
-            )
-        return solution
+        """Return a solution with a finite evaluation.
+
+        If rounding leaves the best model no Cholesky factor, that of a model near it. Raise
+        `NotPositiveDefinite` if there is none.
+        """
+        if np.isfinite(solution.evaluation.log_likelihood):
+            return solution
+        for factor in SHORTER if LENGTH in self.whole.free else ():
+            model = self._stretched(solution.model, factor)
+            evaluation = self.evaluation_of(model)
+            if np.isfinite(evaluation.log_likelihood) and LENGTH not in self.whole.outside(model):
+                return replace(solution, model=model, evaluation=evaluation)
+        raise NotPositiveDefinite(
+            "the covariance matrix of the best model is singular to working precision. "
+            "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
+        )
 
     def _diagnosed(self, table, model, value, noise):
         """Return the `Solution`: climb and diagnose, again where that finds more.

@@ -304,15 +304,15 @@ FAULTS = (
     Fault(
         "the grid leaves out the last chunk of a batch",
         "linalg/batched_gpu.py",
-        "kernel((len(chunks),), (lanes,)",
-        "kernel((batch // lanes,), (lanes,)",
+        "kernel((-(-matrices // threads),)",
+        "kernel((max(matrices // threads - 1, 1),)",
         BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
     ),
     Fault(
         "the arguments of a kernel are exchanged",
         "linalg/batched_gpu.py",
-        "(chunks, order, matrices))",
-        "(chunks, matrices, order))",
+        "np.int32(lanes), np.int64(matrices), *after",
+        "np.int64(matrices), np.int32(lanes), *after",
         BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
     ),
     Fault(
