@@ -99,12 +99,10 @@ def _call(name, dtype, *arguments):
             references.append(_OPTIONS[x])
         elif kind is int:
             references.append(byref(c_int(x)))
-        elif kind is float:
-            references.append(byref(real(x)))
-        elif isinstance(x, np.ndarray):
-            references += [_at(x), byref(c_int(leading(x)))]
         elif isinstance(x, float):
             references.append(byref(real(x)))
+        elif hasattr(x, "strides"):
+            references += [_at(x), byref(c_int(leading(x)))]
         else:
             references.append(x)
     routine(letter + name)(*references)
