@@ -51,6 +51,9 @@ HURRIED = 30
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
 
+SINGULAR = "The covariance matrix of the best model is singular to working precision."
+FOR_SINGULAR = "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
+
 SHORTER = 1 - 1e-6, 1 - 1e-4, 0.99, 0.9, 0.7, 0.5
 """Factors of the range, tried in turn, of models near one whose matrix rounding makes singular."""
 
@@ -312,10 +315,10 @@ class Problem:
         return self._checked(self._diagnosed(table, model, value, noise))
 
     def _checked(self, solution):
-        """Return a solution with a finite evaluation.
+        """Return a solution with a finite log-likelihood.
 
-        If rounding leaves the best model no Cholesky factor, that of a model near it. Raise
-        `NotPositiveDefinite` if there is none.
+        If rounding makes the matrix of the best model singular, the solution has a shorter range
+        and the outcome STALLED. Raise `NotPositiveDefinite` if such ranges do not help either.
         """
         if np.isfinite(solution.evaluation.log_likelihood):
             return solution
@@ -323,11 +326,14 @@ class Problem:
             model = self._stretched(solution.model, factor)
             evaluation = self.evaluation_of(model)
             if np.isfinite(evaluation.log_likelihood) and LENGTH not in self.whole.outside(model):
-                return replace(solution, model=model, evaluation=evaluation)
-        raise NotPositiveDefinite(
-            "the covariance matrix of the best model is singular to working precision. "
-            "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
-        )
+                outcome = Outcome(
+                    Ending.STALLED,
+                    f"{SINGULAR} The result has {factor:g} times its range. {FOR_SINGULAR}",
+                )
+                about = {"standard_errors": dict.fromkeys(model.parameters()), "information": None}
+                about |= {"model": model, "evaluation": evaluation, "outcome": outcome}
+                return replace(solution, **about)
+        raise NotPositiveDefinite(f"{SINGULAR} {FOR_SINGULAR}")
 
     def _diagnosed(self, table, model, value, noise):
         """Return the `Solution`: climb and diagnose, again where that finds more.

@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -574,3 +575,34 @@ def test_a_fit_shows_its_outcome_in_words_then_a_table_in_notebooks():
     for name, value in fit.model.parameters().items():
         assert f"<th>{name}</th><td>{value:.6g}</td>" in html
     assert f"{fit.log_likelihood:.6f}" in html
+
+
+def test_a_best_model_that_rounding_makes_singular_is_never_a_result(monkeypatch):
+    from geomxp.estimation.problem import Problem
+
+    diagnosed = Problem._diagnosed
+
+    def singular(self, *about):
+        """Return the real solution, moved to a range where the matrix has no factor."""
+        solution = diagnosed(self, *about)
+        model = solution.model.replace(smoothness=8.0, nugget=0.0)
+        evaluation = self.evaluation_of(model)
+        while np.isfinite(evaluation.log_likelihood):
+            model = model.replace(range=1.2 * model.range)
+            evaluation = self.evaluation_of(model)
+        return replace(solution, model=model, evaluation=evaluation)
+
+    monkeypatch.setattr(Problem, "_diagnosed", singular)
+    seen = testing.observations(60)
+    with pytest.warns(gx.GeomxpWarning, match="ill-conditioned"):
+        fit = gx.fit(seen, raise_on_failure=False, progress=False)
+    assert fit.outcome.ending == "STALLED"
+    assert "is singular to working precision. The result has 0." in fit.outcome.message
+    assert "Estimate the nugget" in fit.outcome.message
+    assert np.isfinite(fit.log_likelihood)
+    assert set(fit.standard_errors.values()) <= {None}
+    with (
+        pytest.warns(gx.GeomxpWarning, match="ill-conditioned"),
+        pytest.raises(gx.GeomxpError, match="singular to working precision"),
+    ):
+        gx.fit(seen, progress=False)
