@@ -13,6 +13,9 @@ import numpy as np
 from . import blas
 from .views import Backend, by_columns, contiguous, layout, order_of
 
+IN_CACHE, LEAST_COLUMNS = 2**17, 128
+"""Numbers of a block that a core's cache holds, and the fewest columns of a fast product."""
+
 
 class NumpyBackend(Backend):
     """NumPy arrays, with BLAS and LAPACK of MKL or SciPy and loops compiled by numba."""
@@ -29,30 +32,60 @@ class NumpyBackend(Backend):
         work(name, side, uplo, trans, diag, t, b)
 
     def product(self, c, a, b, form, alpha):
-        """C <- C + α A B' on matrix units, or by widening to FP32."""
+        """C <- C + α A B' on matrix units, or in FP32."""
         if not c.size or not a.size:
             return
-        if form.wider is not None:
+        if form.wider is not None and not self._held_in_fp32(form):
             a, b = self.as_wider(a, form), self.as_wider(b, form)
             form, alpha = form.wider, alpha * 4.0**form.wider_shift
         if not by_columns(c):
             # C' = C' + αBA'
             self.product(c.T, b, a, form, alpha)
         elif c.dtype != np.float32:
-            # scaled in FP64: FP32 may not hold what FP64 does
-            total = np.zeros(c.shape, np.float32, order="F")
-            self.product(total, a, b, form, 1.0)
-            loops = _loops()
-            loops.by_column(loops.add_scaled, total, np.float64(alpha), c)
+            self._add_product(c, a, b, form, alpha)
         elif blas.has_unit(form):
             blas.multiply_on_units(c, a, b, form, alpha)
         else:
             left, right = (self._in_fp32(x, form) for x in (a, b))
             self.gemm(c, left, right.T, alpha, 1.0)
 
+    def _add_product(self, c, a, b, form, alpha):
+        """As `product`, for an FP64 C with contiguous columns, by columns that a cache holds."""
+        if self._held_in_fp32(form):
+            a, b = self._in_fp32(a, form), self._in_fp32(b, form)
+        loops, (m, n) = _loops(), c.shape
+        step = max(LEAST_COLUMNS, IN_CACHE // m)
+        total = np.empty((m, min(step, n)), np.float32, order="F")
+        for first in range(0, n, step):
+            some = slice(first, min(first + step, n))
+            part = total[:, : some.stop - first]
+            if blas.has_unit(form):
+                part[...] = 0.0
+                blas.multiply_on_units(part, a, b[some], form, 1.0)
+            else:
+                self.gemm(part, a, b[some].T, 1.0, 0.0)
+            # scaled in FP64: FP32 may not hold what FP64 does
+            loops.by_column(loops.add_scaled, part, np.float64(alpha), c[:, some])
+
+    def add_square(self, c, a, alpha):
+        """Lower triangle of C <- C + α A A' for FP32 numbers, summed in FP32."""
+        if c.dtype == np.float32:
+            self.syrk(c, a, alpha, 1.0)
+            return
+        total = self.syrk(np.zeros(c.shape, np.float32, order=order_of(c)), a)
+        # scaled in FP64: FP32 may not hold what FP64 does
+        self.add_lower(c, np.multiply(total, alpha, dtype=np.float64))
+
+    def panel_dtype(self, form):
+        return np.dtype(np.float32) if self._held_in_fp32(form) else form.dtype
+
+    def _held_in_fp32(self, form):
+        """Return whether products of a format are those of FP32: no unit multiplies it."""
+        return form.coarse and not blas.has_unit(form.wider or form)
+
     def _in_fp32(self, values, form):
-        """Return stored numbers as FP32, exactly."""
-        if values.dtype == np.float32 and form.decode is None:
+        """Return numbers of a format as FP32, exactly."""
+        if values.dtype == np.float32:
             return values
         out = np.empty(values.shape, np.float32, order=order_of(values))
         self.widen_into(out, values, form, 0)
@@ -60,11 +93,23 @@ class NumpyBackend(Backend):
 
     def round_into(self, out, array, form, exponent):
         out, array = _aligned(out, array)
-        _convert(form.encode, array, array.dtype.type(2.0**exponent), out)
+        scale = array.dtype.type(2.0**exponent)
+        if out.dtype == form.dtype:
+            _convert(form.encode, array, scale, out)
+            return
+        m, n = array.shape
+        step = max(1, IN_CACHE // max(m, 1))
+        stored = np.empty((m, min(step, n)), form.dtype, order="F")
+        for first in range(0, n, step):
+            some = slice(first, min(first + step, n))
+            part = stored[:, : some.stop - first]
+            _convert(form.encode, array[:, some], scale, part)
+            _convert(form.decode, part, np.float32(1.0), out[:, some])
 
     def widen_into(self, out, values, form, exponent):
         out, values = _aligned(out, values)
-        _convert(form.decode, values, out.dtype.type(2.0**-exponent), out)
+        decode = None if values.dtype == np.float32 else form.decode
+        _convert(decode, values, out.dtype.type(2.0**-exponent), out)
 
     def as_wider(self, values, form):
         loops = _loops()

@@ -461,7 +461,7 @@ class StoredTriangle(Triangle):
             columns = slice(first, min(first + self.leaf, self.half))
             piece = part[:, columns].read(self.form)
             if panel is None:
-                panel = Panel(self.form, (len(part), self.half), piece)
+                panel = Panel(self.form, (len(part), self.half), piece, dtype=self.form.dtype)
             panel.put(columns, piece)
         return panel
 
@@ -482,14 +482,18 @@ class StoredTriangle(Triangle):
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
         if self._rounded:
-            self.panels = {self.form: Panel.of(self.form, block, step=self.leaf)}
+            form = self.form
+            self.panels = {form: Panel.of(form, block, step=self.leaf, dtype=form.dtype)}
         else:
             self._whole = block
 
-    def keep(self, rows):
+    def keep(self, rows, read_again):
         """Store the final A21; casts for coarser blocks are made again when they are read."""
         if self._rounded:
-            self.panels = {self.form: rows.panels[self.form]}
+            self.panels = {self.form: rows.panels[self.form].stored()}
+
+    def release(self):
+        """Free all casts: none is kept."""
 
     def cast(self, form):
         """Return A21 as a panel in a format: as stored, or cast for this reader."""

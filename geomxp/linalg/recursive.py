@@ -32,8 +32,8 @@ PLAIN = {"potrf": 512, "trsm": 1024, "trmm": 1024, "syrk": 512}
 """Orders up to which a library's own routine is called instead of another halving: the leaves.
 Those of trsm and trmm are varied by experiments/trsm_trmm/run.py leaves."""
 
-COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
-"""With products in coarse formats, which matrix units speed up: smaller leaves."""
+SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
+"""Leaves where products are much faster than they are: on matrix units, and in FP32 above FP64."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
 """Smaller products do not fill a GPU. Not measured yet."""
@@ -41,7 +41,8 @@ LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
 
 def leaf_size(name, n, forms, on="cpu"):
     """Return the leaf of a recursion, by its LAPACK name, for a matrix of order n in formats."""
-    leaves = COARSE if any(form.coarse for form in forms) else PLAIN
+    faster = any(map(blas.has_unit, forms)) or (forms[-1] is FP64 and len(set(forms)) > 1)
+    leaves = SMALL if faster else PLAIN
     leaves = leaves if on == "cpu" else LEAVES_ON_GPU
     return min(leaves[name], max(n, 1))
 
@@ -74,22 +75,34 @@ large numbers, where 2^-(a+b) must be finite for two panels."""
 class Panel:
     """An (m, n) matrix in one format, in pieces of columns, each with its exponent.
 
-    On the device and in the layout of `like`. `bound` is an upper bound of the magnitudes.
+    On the device and in the layout of `like`. `bound` is an upper bound of the magnitudes. The
+    numbers are those of the format, held in `dtype`: by default in FP32 where no unit multiplies
+    the format.
     """
 
-    def __init__(self, form, shape, like, bound=None):
+    def __init__(self, form, shape, like, bound=None, dtype=None):
         self.form, self.bound, self.exponents = form, bound, {}
+        dtype = dtype or backend_of(like).panel_dtype(form)
         # whether only the GPU will know the exponents; its units for FP8 read rows
         self._unknown = form.narrow and bound is not None and backend_of(like).on_gpu
         order = "C" if self._unknown or not by_columns(like) else "F"
-        self.values = padded(shape, form.dtype, like, order)
+        self.values = padded(shape, dtype, like, order)
 
     @classmethod
-    def of(cls, form, array, bound=None, step=None):
+    def of(cls, form, array, bound=None, step=None, dtype=None):
         """Return an FP32 or FP64 view in a format, in pieces of `step` columns, or whole."""
-        panel = cls(form, array.shape, array, bound)
+        panel = cls(form, array.shape, array, bound, dtype)
         panel.fill(array, step)
         return panel
+
+    def stored(self):
+        """Return the panel with numbers of the format's own type, which takes the least memory."""
+        if self.values.dtype == self.form.dtype:
+            return self
+        packed = Panel(self.form, self.shape, self.values, self.bound, self.form.dtype)
+        packed.exponents = self.exponents
+        backend_of(self.values).round_into(packed.values, self.values, self.form, 0)
+        return packed
 
     @property
     def shape(self):
@@ -98,7 +111,7 @@ class Panel:
 
     @property
     def nbytes(self):
-        """Bytes of the values in their format."""
+        """Bytes of the values."""
         return self.values.nbytes
 
     def fill(self, array, step=None):
@@ -196,6 +209,19 @@ def _add_product_of_rows(c, left, source, right, alpha):
             backend.product(c[:, part], x, y, left.form, backend.scale_of(alpha, a, b))
 
 
+def _add_square(c, panel, rows, alpha):
+    """Lower triangle of C <- C + α P P' for some rows P of a panel; see `add_product`."""
+    backend = backend_of(c)
+    if panel.values.dtype == np.float32 and not backend.on_gpu:
+        for run, exponent in panel.runs(slice(0, panel.shape[1])):
+            scale = backend.scale_of(alpha, exponent, exponent)
+            backend.add_square(c, panel.values[rows, run], scale)
+        return
+    total = backend.zeros(c.shape, c.dtype, c, order_of(c))
+    add_product(total, panel, rows, panel, rows, alpha)
+    backend.add_lower(c, total)
+
+
 def padded(shape, dtype, like, order):
     """Return an uninitialized array whose long strides are not multiples of 1,024 bytes.
 
@@ -252,9 +278,16 @@ class Triangle:
     def close(self, block):
         """Store the changed A21; for a view there is nothing to do."""
 
-    def keep(self, rows):
-        """Store the final A21 with its casts."""
-        self.panels = rows.panels
+    def keep(self, rows, read_again):
+        """Store the final A21, with its casts if they will be read again."""
+        self.panels = rows.panels if read_again else {}
+
+    def release(self):
+        """Free all casts, which will not be read again."""
+        self.panels = {}
+        if self.half:
+            self.a11.release()
+            self.a22.release()
 
     def cast(self, form):
         """Return A21 as a panel in a format, cast when it is first needed."""
@@ -435,9 +468,7 @@ def rank_k(t, rows, b, forms, alpha, least=0, done=None):
     if not t.half or t.is_one_view(least):
         form = forms[-1]
         if form in b.panels:
-            total = b.backend.zeros(t.a.shape, t.a.dtype, t.a, order_of(t.a))
-            add_product(total, b.panels[form], rows, b.panels[form], rows, alpha)
-            b.backend.add_lower(t.a, total)
+            _add_square(t.a, b.panels[form], rows, alpha)
         else:
             b.backend.syrk(t.a, b.array[rows], alpha, 1.0)
         return
@@ -484,19 +515,22 @@ def factor_by_halves(t, forms):
     pivots.check()
 
 
-def _factor(t, forms, pivots):
+def _factor(t, forms, pivots, last=True):
+    """As `factor_by_halves`; `last` says that no other block will be solved with this factor."""
     if pivots.join(t):
         return
     if not t.half:
         pivots.factor(t)
         return
     # A11 = L11 L11'
-    _factor(t.a11, forms, pivots)
+    _factor(t.a11, forms, pivots, False)
     # A21 <- A21 L11⁻', in the format of A21
     rows = Rows(t.open(), forms, t.bound)
     solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
     rows.close()
-    t.keep(rows)
+    t.keep(rows, read_again=not last)
+    if last:
+        t.a11.release()
     # A22 <- A22 - A21 A21'; A21 has been rounded to its format, in which paper 000 stores it: a
     # finer format would give the same products
     form, done = t.forms[:1], None
@@ -504,8 +538,9 @@ def _factor(t, forms, pivots):
         done = _factor_beside(t.a22, rows, form, forms, pivots)
     least = 2 * t.a22.leaf if rows.backend.on_gpu else 0
     rank_k(t.a22, slice(0, t.a22.order), rows, form, -1.0, least, done)
+    del rows
     # A22 = L22 L22'
-    _factor(t.a22, forms, pivots)
+    _factor(t.a22, forms, pivots, last)
 
 
 def _factor_beside(t, rows, form, forms, pivots):
@@ -518,7 +553,7 @@ def _factor_beside(t, rows, form, forms, pivots):
         return None
     rank_k(first, slice(0, first.order), rows, form, -1.0, least)
     with pivots.beside(first):
-        _factor(first, forms, pivots)
+        _factor(first, forms, pivots, False)
     return first
 
 

@@ -145,6 +145,10 @@ class Backend(Protocol):
     def product(self, c, a, b, form, alpha):
         """C <- C + α A B' for stored numbers of a coarse format, in any layout, summed in FP32."""
 
+    def panel_dtype(self, form):
+        """Return the type of a panel's numbers: FP32 where no unit multiplies the format."""
+        return form.dtype
+
     def scale_of(self, alpha, a, b):
         """Return α 2^-(a+b) for `product`, from the exponents of its operands."""
         return alpha * 2.0 ** -(a + b)
@@ -154,7 +158,7 @@ class Backend(Protocol):
         return form.exponent_for(self.largest(array))
 
     def round_into(self, out, array, form, exponent):
-        """Out <- the numbers of array·2^exponent in a format."""
+        """Out <- the numbers of array·2^exponent in a format, as such or as FP32."""
 
     def widen_into(self, out, values, form, exponent):
         """Out <- stored numbers times 2^-exponent, as FP64 or FP32."""

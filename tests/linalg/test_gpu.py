@@ -280,7 +280,9 @@ def test_gpu_casts_parts_of_arrays_with_the_bits_of_the_cpu(form, dtype, layout)
     rng = np.random.default_rng(6)
     both = Both(np.ldexp(rng.random((301, 77)) - 0.5, rng.integers(-30, 1, (301, 77))), layout)
     both = Both(both.cpu.astype(dtype), layout)
-    cpu, gpu = (recursive.Panel(form, (301, 77), array) for array in (both.cpu, both.gpu))
+    cpu, gpu = (
+        recursive.Panel(form, (301, 77), array, dtype=form.dtype) for array in (both.cpu, both.gpu)
+    )
     for columns in (slice(0, 32), slice(32, 77)):
         cpu.put(columns, both.cpu[:, columns])
         gpu.put(columns, both.gpu[:, columns])

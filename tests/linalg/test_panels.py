@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -74,8 +74,29 @@ def test_widening_undoes_a_cast_to_the_formats_roundoff(form, order, dtype, shap
         u = form.unit_roundoff + FP32.unit_roundoff
         allowed = u * abs(part) + LEAST[form] * 2.0**-exponent
         assert (abs(out[:, run] - part) <= allowed).all()
-    assert panel.values.dtype == form.dtype
-    assert panel.nbytes == numbers.size * form.bytes
+    stored = panel.stored()
+    assert stored.values.dtype == form.dtype
+    assert stored.nbytes == numbers.size * form.bytes
+    np.testing.assert_array_equal(widened(stored), widened(panel))
+
+
+@form_of_a_panel
+@in_each_order
+@of_each_type
+def test_products_of_stored_numbers_and_of_the_same_ones_in_fp32_have_the_same_bits(
+    form, order, dtype, monkeypatch
+):
+    monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    left, right = (in_pieces(form, random((m, 300), dtype, m, order), (0, 300)) for m in (400, 500))
+    assert {panel.values.dtype for panel in (left, right)} == {np.dtype(np.float32)}
+    c = random((400, 500), dtype, order=order)
+    found = []
+    for a, b in product((left, left.stored()), (right, right.stored())):
+        found.append(c.copy(order=order))
+        add_product(found[-1], a, EVERY, b, EVERY, -0.5)
+        np.testing.assert_array_equal(found[-1], found[0])
+    expected = c - 0.5 * widened(left) @ widened(right).T
+    np.testing.assert_allclose(found[0], expected, atol=1e-4)
 
 
 @form_of_a_panel
