@@ -33,7 +33,7 @@ from geomxp.tiles.assemble import covariance_matrix
 from geomxp.tiles.layout import Layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import resume, write_rows
+from common import ceilings, resume, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -177,16 +177,17 @@ def rate_rows(sizes, accuracies, repeats, correlations=tuple(RANGES), tile=None)
         libraries = (["openblas"] if n < CRASHES or usable_cores() == 1 else []) + (
             ["mkl"] if blas.mkl() else []
         )
-        seconds = {key: [] for key in (*libraries, *accuracies)}
+        rules = {accuracy: gx.by_tile_norm(accuracy) for accuracy in accuracies}
+        rules["fp32"] = gx.uniform("fp32")
+        seconds = {key: [] for key in (*libraries, *rules)}
         factors = {}
         for _ in range(repeats):
             for library in libraries:
                 seconds[library].append(dpotrf(library, sigma))
-            for accuracy in accuracies:
+            for key, rule in rules.items():
                 start = time.perf_counter()
-                rule = gx.by_tile_norm(accuracy)
-                factors[accuracy] = tile_factor(model, seen, rule, tile)
-                seconds[accuracy].append(time.perf_counter() - start)
+                factors[key] = tile_factor(model, seen, rule, tile)
+                seconds[key].append(time.perf_counter() - start)
         medians = {key: float(np.median(times)) for key, times in seconds.items()}
         for accuracy in accuracies:
             factor, fp64 = factors[accuracy], Layout.of(n, tile).lower_bytes
@@ -198,6 +199,7 @@ def rate_rows(sizes, accuracies, repeats, correlations=tuple(RANGES), tile=None)
                 "tile": Layout.of(n, tile).tile,
                 "seconds": medians[accuracy],
                 "gflops": n**3 / 3 / medians[accuracy] / 1e9,
+                "seconds_fp32_tiles": medians["fp32"],
                 **{f"seconds_dpotrf_{key}": medians.get(key) for key in ("openblas", "mkl")},
                 "speedup": min(medians[key] for key in libraries) / medians[accuracy],
                 "bytes_over_fp64": factor.store.bytes / fp64,
@@ -266,6 +268,9 @@ def estimate_study(n, replicates, tile=None):
     return estimate_cells(n, replicates), partial(estimate_rows, draws=replicates, tile=tile)
 
 
+TIMED = ("rate", "rate_16384", "plain")
+
+
 def studies(tiny):
     """Return each study: its cells and the function of their rows, or a function of all rows."""
     combinations = [(0.5, 0.0), (0.5, 1e-2), (1.5, 0.0), (1.5, 1e-2)]
@@ -317,6 +322,7 @@ def main():
             continue
         if name == "plain":
             without_units()
+        rates = ceilings() if name in TIMED else None
         rows = []
         for row in study():
             rows.append(row)
@@ -326,7 +332,7 @@ def main():
                 flush=True,
             )
             # a study that is cut short has written what it had
-            write_rows(path, rows)
+            write_rows(path, rows, rates)
 
 
 if __name__ == "__main__":
