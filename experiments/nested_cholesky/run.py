@@ -1,12 +1,13 @@
 """Nested, layered Cholesky: speed over the vendor library, throughput, accuracy, depth (paper 000).
 
-    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [digits] [divergence]
-                                              [--on gpu] [--tiny]
+    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [tree] [digits]
+                                              [divergence] [--on gpu] [--tiny]
 
 Writes results/speed.csv (POTRF, SYRK and TRSM against n, on one core and on all usable cores),
 depth.csv (POTRF against the number of low layers, on one core), accuracy.csv (errors and KL
-divergence, on the paper's matrices and Matérn's) and digits.csv (the factor's error against n, as
-the paper's Figure 8). Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS
+divergence, on the paper's matrices and Matérn's), tree.csv (seconds and bytes of dense factors and
+of trees, and seconds of pure FP16) and digits.csv (the factor's error against n, as the paper's
+Figure 8). Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS
 on a GPU), in the same run, interleaved; casts and copies are part of each time. Rates are also
 given as shares of the rate of a large product in the first layer's format, measured in the same
 run.
@@ -19,6 +20,8 @@ hours; a run continues from the rows that are there.
 import argparse
 import csv
 import sys
+import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -213,6 +216,50 @@ def depth_rows(sizes, repeats, on, form="fp16"):
             }
 
 
+def tree_rows(sizes, repeats):
+    """Yield rows of tree.csv: POTRF of the paper's matrices stored densely and as a tree, one core.
+
+    "generated" are seconds to store the tree from an array, "seconds" those of the factorization;
+    bytes are those of a lower triangle. Pure FP16 has no arithmetic of its own, see `pure_fp16`.
+    """
+    for n in sizes:
+        a = paper_matrix(n)
+        times, size = {}, {}
+
+        def timed(key, work, argument, times=times):
+            start = time.perf_counter()
+            result = work(argument)
+            times.setdefault(key, []).append(time.perf_counter() - start)
+            return result
+
+        with blas_threads(0), blas.one_core():
+            for _ in range(repeats + 1):
+                for name, work in libraries("cpu", "potrf").items():
+                    timed((name, "dense"), partial(work, None), a.copy(order="F"))
+                for layers in PUBLISHED:
+                    key, last = " ".join(layers), np.dtype(layers[-1].replace("fp", "float"))
+                    dense = a.astype(last, order="F")
+                    timed((key, "dense"), partial(nested.potrf, layers=layers), dense)
+                    make = partial(nested.SymmetricTree, layers=layers)
+                    tree = timed((key, "generated"), make, a)
+                    timed((key, "tree"), nested.SymmetricTree.potrf, tree)
+                    size[key, "dense"], size[key, "tree"] = last.itemsize / 8, tree.nbytes
+                timed(("pure fp16", "dense"), pure_fp16, a.astype(np.float16))
+        size["pure fp16", "dense"] = 0.25
+        seconds = {key: float(np.median(some[1:])) for key, some in times.items()}
+        best = min(seconds[name, "dense"] for name in libraries("cpu", "potrf"))
+        for (layers, stored), share in size.items():
+            yield {
+                "n": n,
+                "layers": layers,
+                "stored": stored,
+                "generated": seconds[layers, "generated"] if stored == "tree" else "",
+                "seconds": seconds[layers, stored],
+                "speedup": best / seconds[layers, stored],
+                "bytes_over_fp64": share / (4 * n * (n + 1)) if stored == "tree" else share,
+            }
+
+
 def accuracy_rows(sizes, layers=LAYERS):
     """Yield rows of accuracy.csv.
 
@@ -348,7 +395,7 @@ def _accuracy(n, matrix, layers, a, exact, lower):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy, digits, divergence")
+    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy, tree, ...")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--on", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
@@ -360,6 +407,7 @@ def main():
         "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on),
         "depth": lambda: depth_rows(last, 1 if tiny else 3, on),
         "accuracy": lambda: accuracy_rows((200,) if tiny else (1024, 4096)),
+        "tree": lambda: tree_rows((300,) if tiny else sizes[1:], 1 if tiny else 3),
         "digits": lambda: digits_rows((200, 300) if tiny else (1024, 2048, 4096, 8192, 16384)),
         "divergence": lambda: divergence_rows(
             (200,) if tiny else (1024, 4096, 16384), rows_of(options.output / "divergence.csv")
@@ -372,7 +420,7 @@ def main():
             shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
             print(name, *shown, flush=True)
             where = f"{name}.csv" if on == "cpu" else f"{name}_gpu.csv"
-            timed = on == "cpu" and name in ("speed", "depth")
+            timed = on == "cpu" and name in ("speed", "depth", "tree")
             rates = ceilings(sizes[-1] // 4) if timed else None
             write_rows(options.output / where, rows, rates)
 
