@@ -3,14 +3,18 @@
 from .base import FAMILIES
 from .cauchy import Cauchy
 from .gaussian import Gaussian
+from .gneiting import Gneiting
 from .matern import Matern
+from .matern_space_time import MaternSpaceTime
 from .powered_exponential import PoweredExponential
 from .rational_quadratic import RationalQuadratic
+from .separable import Separable
 from .spherical import Spherical
 from .wendland import Wendland
 
 _ORDERED = (
     *(Matern, Gaussian, PoweredExponential, Cauchy, RationalQuadratic, Spherical, Wendland),
+    *(MaternSpaceTime, Separable, Gneiting),
 )
 """Families in the order of messages and tables."""
 

@@ -26,6 +26,9 @@ THREADS, PANEL_ROWS, PANEL_COLUMNS = 256, 512, 32
 SHARED_BYTES = 46 * 1024
 """For a table in a GPU's shared memory, of the 48 KiB that every GPU offers by default."""
 
+FURTHER = 20
+"""Octaves by which tables are extended to closer pairs."""
+
 FARTHEST, FAINTEST = 1e150, 2.0**-60
 """Limit on extents in units of the range; correlations below the second there are neglected."""
 
@@ -236,20 +239,35 @@ class TablePairs(DensePairs):
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
         fill = loops().fill_fp32 if single else loops().fill
-        low, high = self.octaves
+        further = 0
         while True:
-            table = table_of(self.model, low, high)
+            table, clock, lowest = self.tables(what, single, further)
             missed = fill(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
-                *(self.inverse, self.mapping, *table.polynomials(what, single)),
-                out.dtype.type(self.model.variance),
-                *(first, flat, offset, stride),
+                *(self.inverse, self.mapping, *table, out.dtype.type(self.model.variance)),
+                *(first, flat, offset, stride, clock),
             )
             # below the lowest octave 1 - ρ is below the rounding of 1 but for very rough fields
-            if not missed or table.low <= LOWEST:
-                return
-            low = table.low - 20
-            self.octaves = low, high
+            if not missed or lowest:
+                break
+            further += FURTHER
+        if further:
+            self.reach(further)
+
+    def tables(self, what, single, further=0):
+        """Return polynomials of ρ with their first interval, the `clock` of `fill`, and an end.
+
+        The tables reach `further` octaves below those expected, to closer pairs; the end says that
+        there is no lower octave.
+        """
+        low, high = self.octaves
+        table = table_of(self.model, low - further, high)
+        return table.polynomials(what, single), None, table.low <= LOWEST
+
+    def reach(self, further):
+        """Let all later tables reach so many octaves further, to closer pairs."""
+        low, high = self.octaves
+        self.octaves = low - further, high
 
     def write_on_gpu(
         self, what, rows, columns, out, *, triangle=False, scale=1.0, noise=0.0, panels=None
@@ -299,8 +317,8 @@ class TablePairs(DensePairs):
 
     def extend(self):
         """Extend the range of later tables towards closer pairs; False if that is not possible."""
-        low, high = self.octaves
-        self.octaves = low - 20, high
+        low, _ = self.octaves
+        self.reach(FURTHER)
         return low > LOWEST
 
     def _values(self, what, rows, columns):
@@ -342,6 +360,114 @@ class TablePairs(DensePairs):
                 inner = sum(change[i][j] * apart[i] * apart[j] for i in (0, 1) for j in (0, 1))
                 result[f"anisotropy_{name}"] = share * inner
         return result
+
+
+class TimePairs(TablePairs):
+    """Covariances and derivatives of a space-time family; see `space_time.SpaceTime`."""
+
+    def __init__(self, model, a, b=None, box=None):
+        super().__init__(model.space, a, b, box)
+        self.field, self.model = self.model, model
+        self.clock = model.clock(self.metric.dimensions(a.dimensions))
+        self.times = tuple(np.ascontiguousarray(one.time) for one in (self.a, self.b))
+        both = self.times[0] if b is None else np.concatenate(self.times)
+        with np.errstate(over="ignore"):
+            self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, FARTHEST**2))
+        lags = np.diff(np.unique(both), prepend=-np.inf)[1:]
+        shortest, longest = (lags.min(), np.ptp(both)) if len(lags) else (1.0, 1.0)
+        ends = (max(lag**2 * self.inverse_time, 1e-300) for lag in (shortest, longest))
+        low, high = (frexp(end)[1] for end in ends)
+        self.octaves_in_time = low - 2, high + 1
+        if self.clock is None:
+            # s + v has the octaves of both
+            few, most = self.octaves
+            self.octaves = min(few, low - 2), max(most, high) + 1
+        elif self.clock.stretch is not None:
+            # s·Q(v) is smaller than s
+            least = float(self.clock.evaluate(self.clock.stretch, longest**2 * self.inverse_time))
+            self.octaves = self.octaves[0] + frexp(max(least, 1e-300))[1], self.octaves[1]
+
+    def tables(self, what, single, further=0):
+        """Return polynomials for a function of space, or "term" and names; see `TablePairs`."""
+        low, high = self.octaves
+        if isinstance(what, str):
+            what = what, None if self.clock is None else self.clock.decay
+        of_space, of_time = what
+        table = table_of(self.field, low - further, high)
+        polynomials, end = table.polynomials(of_space, single), table.low <= LOWEST
+        if self.clock is None:
+            return polynomials, (*self.times, self.inverse_time, None, None, 0), end
+        low, high = self.octaves_in_time
+        source = table_of(self.clock.source, low - further, high)
+        decay, base = source.polynomials(of_time, single)
+        stretch = self.clock.stretch and source.polynomials(self.clock.stretch, single)[0]
+        clock = *self.times, self.inverse_time, decay, stretch, base
+        return polynomials, clock, end and source.low <= LOWEST
+
+    def reach(self, further):
+        """Let all later tables reach so many octaves further, to closer pairs in space and time."""
+        super().reach(further)
+        low, high = self.octaves_in_time
+        self.octaves_in_time = low - further, high
+
+    def write_on_gpu(self, *where, **about):
+        """Raise InvalidInput: space-time models are not yet generated on a GPU."""
+        raise InvalidInput(
+            f'a {self.model.family} model is not generated on a GPU yet: use on="cpu".'
+        )
+
+    def _values(self, what, rows, columns):
+        """Evaluate a block by the formula, for a model without a table."""
+        h = self.metric.between(self.x.T[rows], self.y.T[columns])
+        r, v = h * np.sqrt(self.inverse), self._lags(rows, columns)
+        of_space, of_time = (what, self.clock and self.clock.decay) if isinstance(what, str) else what
+        if self.clock is None:
+            return self.model.variance * self.field.evaluate(of_space, np.sqrt(r**2 + v))
+        stretch = self.clock.evaluate(self.clock.stretch, v) if self.clock.stretch else 1.0
+        in_space = self.field.evaluate(of_space, r * np.sqrt(stretch))
+        return self.model.variance * self.clock.evaluate(of_time, v) * in_space
+
+    def _lags(self, rows, columns):
+        """Return v = (u/b)² of a block, (n, m)."""
+        of_rows, of_columns = self.times
+        return np.subtract.outer(of_rows[rows], of_columns[columns]) ** 2 * self.inverse_time
+
+    def derivatives(self, rows, columns, names, index=None):
+        """Return the derivatives for a block of pairs; see `DensePairs.derivatives`."""
+        model, result, where = self.model, {}, (rows, columns, index)
+        if "variance" in names:
+            result["variance"] = self.block("correlation", *where) / model.variance
+        if "smoothness" in names:
+            result["smoothness"] = self.block("smoothness", *where)
+        if self.clock is None:
+            return result | self._of_ranges(rows, columns, names, index)
+        if "range" in names:
+            # ∂C/∂a = -(σ²/a) G r ρ'(r)
+            result["range"] = -self.block("slope", *where) / model.range
+        for name, (decay, stretch) in self.clock.terms.items():
+            if name in names:
+                block = self.block(("correlation", decay), *where)
+                if stretch is not None:
+                    block += self.block(("slope", stretch), *where)
+                result[name] = block
+        if "time_range" in result:
+            # r d/dr, and r = |u|/b
+            result["time_range"] /= -model.time_range
+        return result
+
+    def _of_ranges(self, rows, columns, names, index):
+        """∂C/∂a = -(σ²/a) r ρ'(r) s/(s + v), and ∂C/∂b with v for s; r² = s + v."""
+        if not {"range", "time_range"} & set(names):
+            return {}
+        slope, v = self.block("slope", rows, columns, index), self._lags(rows, columns)
+        s = self.metric.between(self.x.T[rows], self.y.T[columns]) ** 2 * self.inverse
+        both = np.where(s + v > 0, s + v, 1.0)
+        parts = {"range": (s, self.model.range), "time_range": (v, self.model.time_range)}
+        return {
+            name: -slope * (part / both) / length
+            for name, (part, length) in parts.items()
+            if name in names
+        }
 
 
 def panels_of(rows, columns):

@@ -61,6 +61,15 @@ def squared_distances(x, i, k, y, j, inverse, mapping, s):
                 s[p] = s[p] if s[p] < 0.5 else far
 
 
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def squared_lags(times, i, k, others, j, inverse, v):
+    """Write ((t_i - t_j)/b)² for i ≤ row < k into v."""
+    n, t, other = k - i, times[i:k], others[j]
+    for p in range(n):
+        lag = t[p] - other
+        v[p] = lag * lag * inverse
+
+
 # Functions of their own, called with slices: inlined, or with indices such as i + p, LLVM leaves
 # these loops scalar.
 
@@ -147,6 +156,116 @@ def _fill_fp32(
     return missed
 
 
+# The same in space and time: decay(v)·p(s·stretch(v)), or p(s + v) without a decay, v = (u/b)².
+
+
+@njit(nogil=True, cache=True)
+def _intervals_fp32(bits, base, top, count, row, t):
+    """As `_intervals`, for FP32."""
+    missed = 0
+    for p in range(count):
+        b = bits[p]
+        q = (b >> _SHIFT32) - base + 1
+        missed += q <= 0 and b > 0
+        row[p] = min(max(q, 0), top)
+        t[p] = np.float32(b & _MASK32) * _HALF32 - np.float32(1.0)
+    return missed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _polynomial_fp32(rows, row, t, count, scale, out):
+    """As `_polynomial`, for FP32."""
+    for p in range(count):
+        r, u = row[p], t[np.uint64(p)]
+        value = rows[r, _2] * u + rows[r, _1]
+        value = value * u + rows[r, _0]
+        out[np.uint64(p)] = value * scale
+
+
+@njit(nogil=True, cache=True)
+def _multiply(x, count, y):
+    for p in range(count):
+        y[p] *= x[p]
+
+
+@njit(nogil=True, cache=True)
+def _convert(x, count, y):
+    for p in range(count):
+        y[p] = x[p]
+
+
+@njit(nogil=True, cache=True)
+def _plus(x, count, y):
+    for p in range(count):
+        y[p] += x[p]
+
+
+@njit(nogil=True, cache=True)
+def _fill_in_time(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride,
+    of_rows, of_columns, inverse_time, decay, stretch, base_time, strips,
+):
+    (s, bits, row, t), (v, bits_v, row_v, t_v), g = strips
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i = max(j + first, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            n = k - i
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            squared_lags(of_rows, i, k, of_columns, j, inverse_time, v)
+            if decay is None:
+                _plus(v, n, s)
+            else:
+                missed += _intervals(bits_v, base_time, decay.shape[0] - 1, n, row_v, t_v)
+                if stretch is not None:
+                    _polynomial(stretch, row_v, t_v, n, 1.0, g)
+                    _multiply(g, n, s)
+                _polynomial(decay, row_v, t_v, n, 1.0, g)
+            missed += _intervals(bits, base, top, n, row, t)
+            place = offset + i + j * stride
+            entries = out[place : place + n]
+            _polynomial(rows, row, t, n, scale, entries)
+            if decay is not None:
+                _multiply(g, n, entries)
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True)
+def _fill_in_time_fp32(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride,
+    of_rows, of_columns, inverse_time, decay, stretch, base_time, strips,
+):
+    s, v, single, bits, row, t, g = strips
+    top, missed, one = rows.shape[0] - 1, 0, np.float32(1.0)
+    for j in range(j0, j1):
+        i = max(j + first, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            n = k - i
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            squared_lags(of_rows, i, k, of_columns, j, inverse_time, v)
+            if decay is None:
+                _plus(v, n, s)
+            else:
+                _convert(v, n, single)
+                missed += _intervals_fp32(bits, base_time, decay.shape[0] - 1, n, row, t)
+                if stretch is not None:
+                    _polynomial_fp32(stretch, row, t, n, one, g)
+                    _multiply(g, n, s)
+                _polynomial_fp32(decay, row, t, n, one, g)
+            _convert(s, n, single)
+            missed += _intervals_fp32(bits, base, top, n, row, t)
+            place = offset + i + j * stride
+            entries = out[place : place + n]
+            _polynomial_fp32(rows, row, t, n, scale, entries)
+            if decay is not None:
+                _multiply(g, n, entries)
+            i = k
+    return missed
+
+
 # Sums with the derivatives of the covariance, none of which is stored. They are a few fields of
 # pairs; every parameter's is one of them times a number (see `sums`).
 
@@ -228,7 +347,9 @@ def _strip():
     return s, s.view(np.int64), whole.view(np.uint64), t
 
 
-def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
+def fill(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, clock=None
+):
     """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
 
     Return the number of pairs that are closer, yet not 0 apart, than the table reaches: it must be
@@ -236,21 +357,30 @@ def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, 
     `generate.mapping_of`; `rows`, (K + 2, 8), and `base`, the first interval, are of a `Table`.
     Column j starts at row j + first: 0 for a lower triangle, -m for whole columns. Entry (i, j)
     goes to offset + i + j·stride of the 1-D `out`.
+
+    `clock` are the times of rows and columns, 1/b², the polynomials of decay and stretch, or None,
+    and their first interval: with v = (u/b)² what is written is scale·decay(v)·p(s·stretch(v)), and
+    without a decay scale·p(s + v).
     """
-    return _fill(
-        *(tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale),
-        *(first, out, offset, stride, _strip()),
-    )
+    pairs = tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale
+    where = first, out, offset, stride
+    if clock is None:
+        return _fill(*pairs, *where, _strip())
+    return _fill_in_time(*pairs, *where, *clock, (_strip(), _strip(), np.empty(STRIP)))
 
 
 def fill_fp32(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, clock=None
 ):
     """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
-    return _fill_fp32(
-        *(tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale),
-        *(first, out, offset, stride),
-    )
+    pairs = tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale
+    where = first, out, offset, stride
+    if clock is None:
+        return _fill_fp32(*pairs, *where)
+    (s, v), (single, t, g) = np.empty((2, STRIP)), np.empty((3, STRIP), dtype=np.float32)
+    row = np.empty(STRIP, dtype=np.uint64)
+    strips = s, v, single, single.view(np.int32), row, t, g
+    return _fill_in_time_fp32(*pairs, *where, *clock, strips)
 
 
 def add_pairs(

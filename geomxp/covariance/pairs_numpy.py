@@ -15,7 +15,9 @@ BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32
 """Integer type for a number's bits, and how many low bits give its place in an interval."""
 
 
-def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
+def fill(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, clock=None
+):
     """Write scale·p(s) for pairs of locations; see `pairs_numba.fill`. FP32 tables work in FP32."""
     coefficients, missed = np.ascontiguousarray(rows.T), 0
     width = max(1, ENTRIES // max(1, i1 - i0))
@@ -24,7 +26,12 @@ def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, 
         if top >= i1:
             break
         s = squared_distances(x[:, top:i1], y[:, left:right], inverse, mapping)
+        decay = None
+        if clock is not None:
+            s, decay, few = _in_time(clock, s, slice(top, i1), slice(left, right))
+            missed += few
         values, few = _polynomials(coefficients, base, s)
+        values = values if decay is None else values * decay
         missed += few
         block = np.lib.stride_tricks.as_strided(
             out[offset + top + left * stride :], s.shape, (stride * out.itemsize, out.itemsize)
@@ -36,6 +43,18 @@ def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, 
 
 
 fill_fp32, add_pairs = fill, None
+
+
+def _in_time(clock, s, rows, columns):
+    """Return the variable of the table in space, the decay, and how many lags missed its table."""
+    of_rows, of_columns, inverse, decay, stretch, base = clock
+    v = (of_rows[rows] - of_columns[columns, None]) ** 2 * inverse
+    if decay is None:
+        return s + v, None, 0
+    value, missed = _polynomials(np.ascontiguousarray(decay.T), base, v)
+    if stretch is not None:
+        s = s * _polynomials(np.ascontiguousarray(stretch.T), base, v)[0]
+    return s, value, missed
 
 
 def squared_distances(x, y, inverse, mapping):

@@ -40,6 +40,9 @@ TERMS = 28
 """Terms of a series: its centre is at least 7 half-widths away from the equation's singular points,
 s = 0 and, for compact support, s = 1."""
 
+ONE_AT_ZERO = ("correlation", "decay", "stretch")
+"""Functions that are 1 for s = 0; the others, derivatives, are 0."""
+
 LOWEST, HIGHEST = -1020, 1020
 """Octaves that a table may cover."""
 
@@ -91,7 +94,7 @@ class Table:
             inside = self._expansions.polynomials(what, split, degree)
             rows = np.zeros((len(inside) + 2, degree + 1), np.float32 if single else np.float64)
             rows[1:-1] = inside
-            rows[0, 0] = 1.0 if what == "correlation" else 0.0
+            rows[0, 0] = 1.0 if what in ONE_AT_ZERO else 0.0
             self._rows[what, single] = rows
         return self._rows[what, single]
 

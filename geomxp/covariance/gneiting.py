@@ -1,0 +1,143 @@
+"""Gneiting's non-separable family with a Matérn margin in space.
+
+    C(h, u) = σ² ψ^-(δ + β d/2) M_ν(h / (a ψ^(β/2))),   ψ = 1 + |u/b|^2α
+
+Gneiting (2002, JASA 97:590), equation 14, with any ν: M_ν(√·) is completely monotone. At one time
+the field is Matérn; at one location the correlation is of the Cauchy type. The interaction β joins
+space and time: with β = 0 they are separable. d is the dimension in which distances are Euclidean,
+3 for chordal distances on the sphere. Valid there for 0 < α ≤ 1, 0 ≤ β ≤ 1 and δ ≥ 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .parameter import Parameter
+from .space_time import TIME_RANGE, Clock, SpaceTime
+from .table import ONE_AT_ZERO, Sampled
+
+if TYPE_CHECKING:
+    from .._typing import Callable, Floats
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """G = ψ^-(δ + β d/2), Q = ψ^-β and their derivatives, as functions of v = (u/b)²."""
+
+    power: float
+    interaction: float
+    decay: float
+    dimensions: int
+
+    support: ClassVar[None] = None
+    last_octave: ClassVar[int] = 1020
+
+    @property
+    def table_key(self):
+        return (type(self), self.power, self.interaction, self.decay, self.dimensions)
+
+    def expansions(self, octaves):
+        return Sampled(self, octaves)
+
+    def evaluate(self, what, r):
+        """Evaluate a function for r = |u|/b ≥ 0."""
+        r = np.asarray(r, dtype=np.longdouble)
+        found = np.where(r == 0, 1.0 if what in ONE_AT_ZERO else 0.0, 0.0)
+        found[r > 0] = self.at_squares(r[r > 0] ** 2, None)(what)
+        return found
+
+    def at_squares(self, v: Floats, rest: Floats) -> Callable[[str], Floats]:
+        """Return the function of a name in `Clock` that evaluates at v > 0."""
+        exponent = self.decay + self.interaction * self.dimensions / 2
+        risen = v ** np.longdouble(self.power)
+        log_psi = np.log1p(risen)
+        decay = np.exp(-exponent * log_psi)
+        share = risen / (1 + risen)
+        # ∂ log ψ of the three parameters that ψ depends on
+        by_range, by_power = 2 * self.power * share, share * np.log(v)
+
+        def function(what):
+            if what == "decay":
+                return decay
+            if what == "stretch":
+                return np.exp(-self.interaction * log_psi)
+            name, part = what.split()
+            change = {
+                "time_range": (-exponent * by_range, -self.interaction * by_range),
+                "time_power": (-exponent * by_power, -self.interaction * by_power),
+                "interaction": (-self.dimensions / 2 * log_psi, -log_psi),
+                "time_decay": (-log_psi, None),
+            }[name]
+            return decay * change[0] if part == "decay" else decay * change[1] / 2
+
+        return function
+
+
+@dataclass(frozen=True)
+class Gneiting(SpaceTime):
+    """A non-separable model: C = σ² ψ^-(δ + β d/2) M_ν(h / (a ψ^(β/2))), ψ = 1 + |u/b|^2α.
+
+    Parameters
+    ----------
+    variance : float
+        σ² > 0, in squared units of the values.
+    range : float
+        a > 0, in the units of the locations (km for longitude and latitude).
+    time_range : float
+        b > 0, in the unit of the times.
+    smoothness : float
+        ν > 0, in space; M_ν is the correlation of `Matern`.
+    time_power : float
+        α, 0 < α ≤ 1: the correlation in time falls as 1 - |u/b|^2α at first.
+    interaction : float
+        β, 0 ≤ β ≤ 1, between space and time; 0 is separable.
+    time_decay : float
+        δ ≥ 0: more decay in time at every distance. With δ = β = 0 a field does not change.
+    nugget : float
+        τ² ≥ 0.
+
+    Examples
+    --------
+    >>> import numpy as np, geomxp as gx
+    >>> model = Gneiting(1.0, 0.5, 3.0, 0.5, time_power=1.0, interaction=1.0, time_decay=0.0)
+    >>> a = gx.Inputs(np.array([[0.0, 0.0]]), time=np.array([0.0]))
+    >>> b = gx.Inputs(np.array([[0.0, 0.0]]), time=np.array([3.0]))
+    >>> model(a, b).round(12).tolist()
+    [[0.5]]
+    """
+
+    family = "gneiting"
+    temporal = (
+        Parameter("time_power", 0.5, upper=1.0, search=(0.05, 1.0)),
+        Parameter("interaction", 0.5, "identity", 0.0, 1.0, closed=True, search=(0.0, 1.0)),
+        Parameter("time_decay", 0.5, "identity", 0.0, closed=True, search=(0.0, 10.0)),
+    )
+
+    variance: float
+    range: float
+    time_range: float
+    smoothness: float
+    time_power: float
+    interaction: float
+    time_decay: float
+    nugget: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.interaction == 0 and self.time_decay == 0:
+            raise InvalidInput(
+                "with `interaction` and `time_decay` both 0 the field does not change with time: "
+                "make one of them positive, or leave the time out and use a spatial model."
+            )
+
+    def clock(self, dimensions: int) -> Clock:
+        """Return the functions of time; see `SpaceTime.clock`."""
+        shapes = self.time_power, self.interaction, self.time_decay
+        names = (TIME_RANGE.name, "time_power", "interaction")
+        terms = {name: (f"{name} decay", f"{name} stretch") for name in names}
+        terms["time_decay"] = ("time_decay decay", None)
+        return Clock(_Functions(*shapes, dimensions), "decay", "stretch", terms)

@@ -1,0 +1,156 @@
+"""Space-time families: what they share.
+
+With h the distance and u the lag in time, and v = (u/b)²,
+
+    C(h, u) = σ² G(v) ρ(h √Q(v) / a),
+
+where ρ is Matérn's correlation. The decay G is the correlation in time at one location, the stretch
+Q shortens distances as the lag grows; Q = 1 makes space and time separable. Each function comes
+from a table of polynomials (`covariance.table`): an entry needs no power and no Bessel function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .base import NUGGET, RANGE, VARIANCE, Covariance, Inputs
+from .distance import metric_of
+from .generate import TimePairs
+from .matern import Matern
+from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from .._typing import ArrayLike, Floats, Mapping, Sequence
+    from .distance import Metric
+
+TIME_RANGE = Parameter("time_range", 1.0, unit="time")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The functions of v = (u/b)² in a space-time covariance, and their tables.
+
+    Parameters
+    ----------
+    source : object with `evaluate`, `table_key`, `expansions`, `support` and `last_octave`
+        What `table.table_of` takes: an isotropic model, or an object as one.
+    decay, stretch : str or None
+        The names in its tables of G and Q; without Q space and time are separable.
+    terms : dict of str to (str, str or None)
+        For each parameter of time the names of ∂G and of ½ G ∂ log Q: the derivative of the
+        correlation is ∂G ρ + (½ G ∂ log Q) r ρ'(r). For "time_range" ∂ is r_t d/dr_t, r_t = |u|/b.
+    """
+
+    source: Any
+    decay: str
+    stretch: str | None = None
+    terms: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+
+    def evaluate(self, what: str, v: ArrayLike) -> Floats:
+        """Evaluate one of the functions by its formula."""
+        return self.source.evaluate(what, np.sqrt(v))
+
+
+class SpaceTime(Covariance):
+    """Base of space-time families with a Matérn correlation in space.
+
+    A subclass is a frozen dataclass with the fields variance, range, time_range, smoothness, the
+    parameters in `temporal`, and nugget, in this order. It sets `family` and `temporal` and defines
+    `clock`.
+
+    Attributes
+    ----------
+    temporal : tuple of Parameter
+        Parameters of G and Q besides the range in time.
+    on_sphere : dict of str to (float, float), or None
+        Bounds of parameters with great-circle distances; None if the family is not valid there.
+    """
+
+    uses = ("time",)
+    temporal: ClassVar[tuple[Parameter, ...]] = ()
+    on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
+    variance: float
+    range: float
+    time_range: float
+    smoothness: float
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        cls.declared = (VARIANCE, RANGE, TIME_RANGE, *Matern.shapes, *cls.temporal, NUGGET)
+
+    # what a family defines
+
+    def clock(self, dimensions: int) -> Clock | None:
+        """Return the functions of time in a space of so many dimensions.
+
+        None if time is another coordinate: C = σ² ρ(√(h²/a² + u²/b²)).
+        """
+        raise NotImplementedError
+
+    # what all families inherit
+
+    @property
+    def space(self) -> Matern:
+        """The covariance of the field at one time."""
+        return Matern(self.variance, self.range, self.smoothness, self.nugget)
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether there is a table of polynomials; see `Matern.tabulated`."""
+        return self.space.tabulated
+
+    def check_tabulated(self, remedy: str) -> None:
+        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        self.space.check_tabulated(remedy)
+
+    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> TimePairs:
+        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
+        return TimePairs(self, a, b, box)
+
+    def matrix(self, a: Inputs, b: Inputs) -> Floats:
+        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
+        return self.pairs(a, b).covariance()
+
+    def derivatives(
+        self,
+        a: Inputs | ArrayLike,
+        b: Inputs | ArrayLike,
+        metric: Metric | str = "euclidean",
+        names: Sequence[str] | None = None,
+    ) -> dict[str, Floats]:
+        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
+        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
+        wanted = self.parameters() if names is None else names
+        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
+
+    def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
+        """Map inputs to points (n, k + 1), the last coordinate being time times a/b."""
+        inputs = Inputs.of(inputs, metric)
+        return np.column_stack((inputs.points, inputs.time * (self.range / self.time_range)))
+
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter; see `Covariance.limits`."""
+        found = super().limits(metric, dimensions)
+        return found | (self.on_sphere or {}) if metric_of(metric).arc else found
+
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        if metric_of(metric).arc and self.on_sphere is None:
+            raise InvalidInput(
+                f"a {self.family} model is not known to be a covariance with great-circle "
+                "distances: use the chordal metric."
+            )
+        super().check_valid_on(metric, dimensions)
+
+    def practical_range(self) -> float:
+        """Return the practical range in space; see `Matern.practical_range`."""
+        return self.space.practical_range()
+
+    @property
+    def infill_exponent(self) -> float:
+        """2ν; see `Matern.infill_exponent`."""
+        return self.space.infill_exponent
