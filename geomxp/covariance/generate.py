@@ -388,11 +388,9 @@ class TimePairs(TablePairs):
             self.octaves = self.octaves[0] + frexp(max(least, 1e-300))[1], self.octaves[1]
 
     def tables(self, what, single, further=0):
-        """Return polynomials for a function of space, or "term" and names; see `TablePairs`."""
+        """Return polynomials of a product of functions; see `TablePairs.tables` and `terms`."""
         low, high = self.octaves
-        if isinstance(what, str):
-            what = what, None if self.clock is None else self.clock.decay
-        of_space, of_time = what
+        of_space, of_time = self._names(what)
         table = table_of(self.field, low - further, high)
         polynomials, end = table.polynomials(of_space, single), table.low <= LOWEST
         if self.clock is None:
@@ -403,6 +401,24 @@ class TimePairs(TablePairs):
         stretch = self.clock.stretch and source.polynomials(self.clock.stretch, single)[0]
         clock = *self.times, self.inverse_time, decay, stretch, base
         return polynomials, clock, end and source.low <= LOWEST
+
+    def rows_of(self, of_space, of_time, further):
+        """Return the rows of named functions of space, (T, K, 8), their first interval, the same
+        of functions of time, None and 0 if time is a coordinate, and the end; see `tables`."""
+        low, high = self.octaves
+        table = table_of(self.field, low - further, high)
+        space, end = np.array([table.rows(name) for name in of_space]), table.low <= LOWEST
+        if self.clock is None:
+            return (space, table.base, None, 0), end
+        low, high = self.octaves_in_time
+        source = table_of(self.clock.source, low - further, high)
+        time = np.array([source.rows(name) for name in of_time])
+        return (space, table.base, time, source.base), end and source.low <= LOWEST
+
+    def _names(self, what):
+        """Return the names of a function of space and one of time, of "correlation" or a pair."""
+        decay = None if self.clock is None else self.clock.decay
+        return (what, decay) if isinstance(what, str) else what
 
     def reach(self, further):
         """Let all later tables reach so many octaves further, to closer pairs in space and time."""
@@ -418,9 +434,8 @@ class TimePairs(TablePairs):
 
     def _values(self, what, rows, columns):
         """Evaluate a block by the formula, for a model without a table."""
-        h = self.metric.between(self.x.T[rows], self.y.T[columns])
-        r, v = h * np.sqrt(self.inverse), self._lags(rows, columns)
-        of_space, of_time = (what, self.clock and self.clock.decay) if isinstance(what, str) else what
+        r, v = self._distances(rows, columns), self._lags(rows, columns)
+        of_space, of_time = self._names(what)
         if self.clock is None:
             return self.model.variance * self.field.evaluate(of_space, np.sqrt(r**2 + v))
         stretch = self.clock.evaluate(self.clock.stretch, v) if self.clock.stretch else 1.0
@@ -432,42 +447,47 @@ class TimePairs(TablePairs):
         of_rows, of_columns = self.times
         return np.subtract.outer(of_rows[rows], of_columns[columns]) ** 2 * self.inverse_time
 
+    def terms(self, names):
+        """Return each parameter's derivative of C as {name: (factor, products)}.
+
+        C is σ² times a function of space times one of time, and so is each of the products, named
+        as pairs. If time is a coordinate, r² = s + v, the functions of time are "one", and the
+        shares of "space", s/(s + v), and "time", v/(s + v).
+        """
+        model, clock = self.model, self.clock
+        decay = "one" if clock is None else clock.decay
+        found = {
+            "variance": (1 / model.variance, [("correlation", decay)]),
+            "smoothness": (1.0, [("smoothness", decay)]),
+            # ∂C/∂a = -(σ²/a) G r ρ'(r)
+            "range": (-1 / model.range, [("slope", "space" if clock is None else decay)]),
+            "time_range": (-1 / model.time_range, [("slope", "time")]),
+        }
+        for name, (of_decay, of_stretch) in {} if clock is None else clock.terms.items():
+            products = [("correlation", of_decay)]
+            products += [] if of_stretch is None else [("slope", of_stretch)]
+            # G changes with log b as with -log r, r = |u|/b
+            found[name] = found.get(name, (1.0,))[0], products
+        return {name: terms for name, terms in found.items() if name in names}
+
     def derivatives(self, rows, columns, names, index=None):
         """Return the derivatives for a block of pairs; see `DensePairs.derivatives`."""
-        model, result, where = self.model, {}, (rows, columns, index)
-        if "variance" in names:
-            result["variance"] = self.block("correlation", *where) / model.variance
-        if "smoothness" in names:
-            result["smoothness"] = self.block("smoothness", *where)
-        if self.clock is None:
-            return result | self._of_ranges(rows, columns, names, index)
-        if "range" in names:
-            # ∂C/∂a = -(σ²/a) G r ρ'(r)
-            result["range"] = -self.block("slope", *where) / model.range
-        for name, (decay, stretch) in self.clock.terms.items():
-            if name in names:
-                block = self.block(("correlation", decay), *where)
-                if stretch is not None:
-                    block += self.block(("slope", stretch), *where)
-                result[name] = block
-        if "time_range" in result:
-            # r d/dr, and r = |u|/b
-            result["time_range"] /= -model.time_range
+        result, v = {}, None
+        for name, (factor, products) in self.terms(names).items():
+            blocks = [self.block(one, rows, columns, index) for one in products]
+            result[name] = factor * (blocks[0] + blocks[1] if blocks[1:] else blocks[0])
+            share = products[0][1]
+            if share in ("space", "time"):
+                if v is None:
+                    v, s = self._lags(rows, columns), self._distances(rows, columns) ** 2
+                    both = np.where(s + v > 0, s + v, 1.0)
+                result[name] *= (s if share == "space" else v) / both
         return result
 
-    def _of_ranges(self, rows, columns, names, index):
-        """∂C/∂a = -(σ²/a) r ρ'(r) s/(s + v), and ∂C/∂b with v for s; r² = s + v."""
-        if not {"range", "time_range"} & set(names):
-            return {}
-        slope, v = self.block("slope", rows, columns, index), self._lags(rows, columns)
-        s = self.metric.between(self.x.T[rows], self.y.T[columns]) ** 2 * self.inverse
-        both = np.where(s + v > 0, s + v, 1.0)
-        parts = {"range": (s, self.model.range), "time_range": (v, self.model.time_range)}
-        return {
-            name: -slope * (part / both) / length
-            for name, (part, length) in parts.items()
-            if name in names
-        }
+    def _distances(self, rows, columns):
+        """Return h/a of a block, (n, m)."""
+        h = self.metric.between(self.x.T[rows], self.y.T[columns])
+        return h * np.sqrt(self.inverse)
 
 
 def panels_of(rows, columns):

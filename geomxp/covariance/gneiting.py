@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput
 from .parameter import Parameter
 from .space_time import TIME_RANGE, Clock, SpaceTime
 from .table import ONE_AT_ZERO, Sampled
@@ -125,14 +124,6 @@ class Gneiting(SpaceTime):
     interaction: float
     time_decay: float
     nugget: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.interaction == 0 and self.time_decay == 0:
-            raise InvalidInput(
-                "with `interaction` and `time_decay` both 0 the field does not change with time: "
-                "make one of them positive, or leave the time out and use a spatial model."
-            )
 
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""

@@ -337,6 +337,73 @@ def _turned(x, i, j, count, inverse, change, slope, f):
         f[p] = slope[p] * form * inverse / s if s > 0 else 0.0
 
 
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+def _shares(s, v, count, g):
+    """Write 1, v/(s + v) and s/(s + v), 0 for 0/0, and s <- s + v."""
+    for p in range(count):
+        both = s[p] + v[p]
+        g[0, p] = 1.0
+        g[1, p] = v[p] / both if both > 0 else 0.0
+        g[2, p] = s[p] / both if both > 0 else 0.0
+        s[p] = both
+
+
+@njit(nogil=True, cache=True)
+def _product(x, y, count, f):
+    for p in range(count):
+        f[p] = x[p] * y[p]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _add_product(x, y, count, f):
+    for p in range(count):
+        f[p] += x[p] * y[p]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _add_pairs_in_time(
+    x, i0, i1, j0, j1, inverse, mapping, tables, base, times, inverse_time, of_time, base_time,
+    stretch, fields, weights, alpha, beside, sums, q, strips,
+):
+    (s, bits, row, t), (v, bits_v, row_v, t_v), (w, f), e, g = strips
+    top, missed = tables.shape[1] - 1, 0
+    products = q.shape[1] > 0
+    for j in range(j0, j1):
+        i = max(j + 1, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            count = k - i
+            ours, column = alpha[i:k], weights.T[j][i:k]
+            squared_distances(x, i, k, x, j, inverse, mapping, s)
+            squared_lags(times, i, k, times, j, inverse_time, v)
+            if of_time is None:
+                _shares(s, v, count, g)
+            else:
+                missed += _intervals(bits_v, base_time, of_time.shape[1] - 1, count, row_v, t_v)
+                for each in range(len(of_time)):
+                    _polynomial(of_time[each], row_v, t_v, count, 1.0, g[each])
+                if stretch >= 0:
+                    _multiply(g[stretch], count, s)
+            missed += _intervals(bits, base, top, count, row, t)
+            for each in range(len(tables)):
+                _polynomial(tables[each], row, t, count, 1.0, e[each])
+            for p in range(count):
+                w[p] = ours[p] * alpha[j] - column[p]
+            for c in range(beside.shape[0]):
+                _add(beside[c][i:k], beside[c, j], w[:count])
+            for field in range(sums.size):
+                decay, of_space, turned, slope = fields[field]
+                _product(g[decay], e[of_space], count, f)
+                if turned >= 0:
+                    _add_product(g[turned], e[slope], count, f)
+                sums[field] += _inner(w, f, count)
+                if products:
+                    q[field, j] += _inner(f, ours, count)
+                    _add(f, alpha[j], q[field][i:k])
+            i = k
+    return missed
+
+
 # The same for callers. Less is compiled if what is not needed is None, if coordinates are a tuple,
 # and if strips of memory are allocated by NumPy.
 
@@ -402,4 +469,28 @@ def add_pairs(
         *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, polynomials),
         *(change if len(change) else None, weights, alpha, beside, sums, q),
         (*_strip(), *np.empty((3, STRIP))),
+    )
+
+
+def add_pairs_in_time(
+    x, i0, i1, j0, j1, inverse, mapping, polynomials, times, clock, fields, weights, alpha, beside,
+    sums, q,
+):
+    """As `add_pairs`, in space and time.
+
+    Field k is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = `fields[k]`, without the second product
+    where c = -1; e are the functions of space in `polynomials`, (T, K + 2, 8) and the first
+    interval. `clock` is 1/b², the polynomials of g as functions of time, their first interval and
+    which of them is the stretch, or -1. If the polynomials are None, time is a coordinate, and g
+    are 1, v/(s + v) and s/(s + v).
+    """
+    tables, base = polynomials
+    _, of_time, _, _ = clock
+    strips = (
+        *(_strip(), _strip(), tuple(np.empty((2, STRIP))), np.empty((len(tables), STRIP))),
+        np.empty((3 if of_time is None else len(of_time), STRIP)),
+    )
+    return _add_pairs_in_time(
+        *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, tables, base, times, *clock),
+        *(fields, weights, alpha, beside, sums, q, strips),
     )

@@ -73,43 +73,23 @@ def _columns(n):
 
 
 def by_table(pairs, names, weights, alpha, beside, products):
-    """Return sums and products by parameter, from the polynomials of a table."""
-    n, model = pairs.x.shape[1], pairs.model
-    # ∂C/∂θ = factor · field
-    shapes = [shape.name for shape in model.shapes if shape.name in names]
-    turned = [name for name in ("anisotropy_angle", "anisotropy_ratio") if name in names]
-    fields = {"variance": ("correlation", 1.0)} if "variance" in names else {}
-    fields |= {name: (name, model.variance) for name in shapes}
-    if "range" in names or turned:
-        # ∂C/∂a = -(σ²/a) r ρ'(r)
-        fields["range"] = "slope", -model.variance / model.range
-    slope_at = list(fields).index("range") if "range" in fields else -1
-    whats, count = [what for what, _ in fields.values()], len(fields) + len(turned)
-    change = np.zeros((0, 2, 2))
-    if turned:
-        kept = [("anisotropy_angle", "anisotropy_ratio").index(name) for name in turned]
-        change = model.anisotropy.generators()[kept]
-    low, high = pairs.octaves
+    """Return sums and products by parameter, from the polynomials of tables."""
+    in_time = isinstance(pairs, generate.TimePairs)
+    factors, work = (_fields_in_time if in_time else _fields)(pairs, names)
+    n, count, further = pairs.x.shape[1], len(factors), 0
     while True:
-        table = table_of(model, low, high)
-        tables = np.array([table.rows(what) for what in whats])
+        add, end = work(further)
 
-        def add(columns, tables=tables, base=table.base):
+        def part(columns, add=add):
             sums, q = np.zeros(count), np.zeros((count, n if products else 0))
-            missed = generate.loops().add_pairs(
-                *(pairs.x, columns.start, n, columns.start, columns.stop),
-                *(pairs.inverse, pairs.mapping, (tables, base, slope_at), change),
-                *(weights, alpha, beside, sums, q),
-            )
-            return sums, q, missed
+            where = columns.start, n, columns.start, columns.stop
+            return sums, q, add(where, (weights, alpha, beside, sums, q))
 
-        parts = in_threads(add, _columns(n), n * n)
-        if not sum(part[2] for part in parts) or table.low <= LOWEST:
+        parts = in_threads(part, _columns(n), n * n)
+        if end or not sum(part[2] for part in parts):
             break
-        low = table.low - 20
+        further += generate.FURTHER
     sums, q = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    factors = {name: factor for name, (_, factor) in fields.items()}
-    factors |= dict.fromkeys(turned, model.variance)
     totals, columns = {}, {}
     for k, (name, factor) in enumerate(factors.items()):
         totals[name], columns[name] = 2 * factor * sums[k], factor * q[k]
@@ -119,6 +99,73 @@ def by_table(pairs, names, weights, alpha, beside, products):
         if products:
             columns["variance"] = columns["variance"] + alpha
     return totals, columns
+
+
+def _fields(pairs, names):
+    """Return the factors of the fields, ∂C/∂θ = factor · field, by parameter, and their work.
+
+    work(further) returns the function of a block and of the arrays that adds the block's pairs, and
+    whether the table has no lower octave.
+    """
+    model = pairs.model
+    shapes = [shape.name for shape in model.shapes if shape.name in names]
+    turned = [name for name in ("anisotropy_angle", "anisotropy_ratio") if name in names]
+    fields = {"variance": ("correlation", 1.0)} if "variance" in names else {}
+    fields |= {name: (name, model.variance) for name in shapes}
+    if "range" in names or turned:
+        # ∂C/∂a = -(σ²/a) r ρ'(r)
+        fields["range"] = "slope", -model.variance / model.range
+    slope_at = list(fields).index("range") if "range" in fields else -1
+    change = np.zeros((0, 2, 2))
+    if turned:
+        kept = [("anisotropy_angle", "anisotropy_ratio").index(name) for name in turned]
+        change = model.anisotropy.generators()[kept]
+    low, high = pairs.octaves
+
+    def work(further):
+        table = table_of(model, low - further, high)
+        tables = np.array([table.rows(what) for what, _ in fields.values()])
+
+        def add(where, arrays):
+            return generate.loops().add_pairs(
+                *(pairs.x, *where, pairs.inverse, pairs.mapping, (tables, table.base, slope_at)),
+                *(change, *arrays),
+            )
+
+        return add, table.low <= LOWEST
+
+    factors = {name: factor for name, (_, factor) in fields.items()}
+    return factors | dict.fromkeys(turned, model.variance), work
+
+
+def _fields_in_time(pairs, names):
+    """As `_fields`, for a space-time family."""
+    terms, clock, variance = pairs.terms(names), pairs.clock, pairs.model.variance
+    products = [product for _, some in terms.values() for product in some]
+    of_space, of_time = (list(dict.fromkeys(some)) for some in zip(*products, strict=True))
+    stretch = -1
+    if clock is None:
+        of_time = ["one", "time", "space"]
+    elif clock.stretch is not None:
+        stretch, of_time = len(of_time), [*of_time, clock.stretch]
+    fields = np.full((len(terms), 4), -1)
+    for field, (_, some) in zip(fields, terms.values(), strict=True):
+        for k, (space, time) in enumerate(some):
+            field[2 * k : 2 * k + 2] = of_time.index(time), of_space.index(space)
+
+    def work(further):
+        tables, end = pairs.rows_of(of_space, of_time, further)
+
+        def add(where, arrays):
+            return generate.loops().add_pairs_in_time(
+                *(pairs.x, *where, pairs.inverse, pairs.mapping, tables[:2], pairs.times[0]),
+                *((pairs.inverse_time, *tables[2:], stretch), fields, *arrays),
+            )
+
+        return add, end
+
+    factors = {name: factor * variance for name, (factor, _) in terms.items()}
+    return factors, work
 
 
 def by_blocks(pairs, names, weights, alpha, beside, products):
