@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .._typing import Callable, Floats
 
 
+FREE_AT_0 = {"transform": "identity", "closed": True, "starts": (1.0,)}
+
+
 @dataclass(frozen=True)
 class _Functions:
     """G = ψ^-(δ + β d/2), Q = ψ^-β and their derivatives, as functions of v = (u/b)²."""
@@ -111,9 +114,9 @@ class Gneiting(SpaceTime):
 
     family = "gneiting"
     temporal = (
-        Parameter("time_power", 0.5, upper=1.0, search=(0.05, 1.0)),
-        Parameter("interaction", 0.5, "identity", 0.0, 1.0, closed=True, search=(0.0, 1.0)),
-        Parameter("time_decay", 0.5, "identity", 0.0, closed=True, search=(0.0, 10.0)),
+        Parameter("time_power", 0.5, upper=1.0, search=(0.05, 1.0), starts=(1.0,)),
+        Parameter("interaction", 0.5, upper=1.0, **FREE_AT_0, search=(0.0, 1.0)),
+        Parameter("time_decay", 0.5, **FREE_AT_0, search=(0.0, 10.0)),
     )
 
     variance: float

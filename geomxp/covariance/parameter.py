@@ -31,6 +31,9 @@ class Parameter:
         Whether `lower` itself is allowed.
     search : (float, float), optional
         Interval to which a search keeps unless the user gives bounds.
+    starts : tuple of float, optional
+        Values of a parameter without a unit at which searches start, in units of the declared
+        `value`; chosen by the search if not given.
 
     Examples
     --------
@@ -47,6 +50,7 @@ class Parameter:
     linear: bool = False
     closed: bool = False
     search: tuple[float, float] | None = None
+    starts: tuple[float, ...] | None = None
 
     def check(self, value: float) -> float:
         """Return the value as a float; raise `InvalidInput` if it is not allowed."""

@@ -43,7 +43,7 @@ class Separable(SpaceTime):
     """
 
     family = "separable"
-    temporal = (Parameter("time_smoothness", 0.5, search=(0.02, 30.0)),)
+    temporal = (Parameter("time_smoothness", 0.5, search=(0.02, 30.0), starts=(1.0,)),)
     on_sphere: ClassVar = Matern.on_sphere
 
     variance: float

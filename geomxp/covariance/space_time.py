@@ -11,7 +11,7 @@ from a table of polynomials (`covariance.table`): an entry needs no power and no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .distance import Metric
 
 TIME_RANGE = Parameter("time_range", 1.0, unit="time")
+SMOOTHNESS = replace(Matern.shapes[0], starts=(0.6, 1.0, 3.0))
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class SpaceTime(Covariance):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        cls.declared = (VARIANCE, RANGE, TIME_RANGE, *Matern.shapes, *cls.temporal, NUGGET)
+        cls.declared = (VARIANCE, RANGE, TIME_RANGE, SMOOTHNESS, *cls.temporal, NUGGET)
 
     # what a family defines
 

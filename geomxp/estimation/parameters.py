@@ -55,6 +55,9 @@ REACH, SPACING, MOST_LENGTHS = 1.5, 1.7, 20
 """Practical ranges in the grid of starts: from the smallest distance to so many extents; ratio of
 successive ones, and limit on their number."""
 
+LAGS = (0.02, 0.1, 0.5, 3.0)
+"""Ranges in time in the grid of starts, in units of the longest lag."""
+
 BEYOND = (6.0, 40.0)
 """Practical ranges beyond `REACH` in the grid of starts, in extents: almost a linear trend."""
 
@@ -91,6 +94,7 @@ class Units:
     variance: float
     # unit of the numbers of measurements
     replicates: float = 1.0
+    time: float = 1.0
 
     @classmethod
     def of(cls, observations, design, transform=None):
@@ -129,7 +133,10 @@ class Units:
         replicates = 1.0
         if observations.replicates is not None:
             replicates = power_of_two_near(float(np.median(observations.replicates)))
-        return cls(length, value, (spread * unit / value) ** 2, replicates)
+        time = 1.0
+        if observations.time is not None:
+            time = power_of_two_near(float(np.ptp(observations.time)))
+        return cls(length, value, (spread * unit / value) ** 2, replicates, time)
 
     def scaled(self, observations):
         """Return the observations in the units of the scaled problem."""
@@ -144,12 +151,14 @@ class Units:
                 values=observations.values / self.value,
                 error_variance=None if known is None else known / self.value**2,
                 replicates=None if counts is None else counts / self.replicates,
+                time=None if observations.time is None else observations.time / self.time,
                 source={},
             )
 
     def of_parameter(self, parameter):
         """Return the unit of a `Parameter`."""
-        unit = {"value²": self.value**2, "length": self.length}.get(parameter.unit, 1.0)
+        units = {"value²": self.value**2, "length": self.length, "time": self.time}
+        unit = units.get(parameter.unit, 1.0)
         return unit * self.replicates if parameter.name == NUGGET else unit
 
     def by_name(self, model):
@@ -188,10 +197,14 @@ class Units:
 
 @dataclass(frozen=True)
 class Extent:
-    """Smallest distance between two different locations, and diagonal of their bounding box."""
+    """Smallest distance between two different locations, and diagonal of their bounding box.
+
+    Of observations with times also the smallest and the largest lag in time, else None.
+    """
 
     shortest: float
     longest: float
+    lags: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, observations):
@@ -206,7 +219,15 @@ class Extent:
                 "all locations are the same to the digits of FP64: the range cannot be estimated."
             )
         longest = float(np.linalg.norm(np.ptp(points, axis=0)))
-        return cls(float(distances.min()), longest)
+        lags = None
+        if observations.time is not None:
+            between = np.diff(np.unique(observations.time))
+            if not len(between):
+                raise InvalidInput(
+                    "all times are the same: leave the time out and use a spatial model."
+                )
+            lags = float(between.min()), float(between.sum())
+        return cls(float(distances.min()), longest, lags)
 
 
 def template(family, anisotropic, transform=None, microscale=False):
@@ -318,6 +339,9 @@ class ParameterTable:
             return tuple(end * self.variance for end in ends)
         if parameter.unit == "length":
             return self.lengths()
+        if parameter.unit == "time" and self.extent.lags:
+            shortest, longest = self.extent.lags
+            return LENGTHS[0] * shortest, LENGTHS[1] * longest
         lower, upper = self.limits[name]
         if name in self.of_transform and parameter.search is None:
             return lower, upper
@@ -438,7 +462,10 @@ class ParameterTable:
         lengths = [p.name for p in free if p.unit == "length" and p.name not in given]
         shapes = [name for name in self.shapes if name not in given]
         axes = {name: self.shape_axis(name, k == 0) for k, name in enumerate(shapes)}
-        axes["length"] = self._length_axis() if lengths else [None]
+        lags = [p.name for p in free if p.unit == "time" and p.name not in given]
+        lags = lags if self.extent.lags else []
+        axes["length"] = self._length_axis(coarse=bool(lags)) if lengths else [None]
+        axes["lag"] = [share * self.extent.lags[1] for share in LAGS] if lags else [None]
         axes["share"] = SHARES if self.shapes else FINE_SHARES
         if NUGGET in given:
             axes["share"] = [None]
@@ -447,8 +474,9 @@ class ParameterTable:
         models = []
         for choice in product(*axes.values()):
             values = dict(zip(axes, choice, strict=True))
-            length, share, angle = (values.pop(name) for name in ("length", "share", "angle"))
-            values = values | given
+            named = ("length", "lag", "share", "angle")
+            length, lag, share, angle = (values.pop(name) for name in named)
+            values = values | dict.fromkeys(lags, lag) | given
             if lengths:
                 factor = practical_factor(self.model.replace(**values))
                 values |= dict.fromkeys(lengths, length / factor)
@@ -466,14 +494,15 @@ class ParameterTable:
     def shape_axis(self, name, first=False):
         """Return the values of a shape parameter in the grid; more for the first one."""
         value, (lower, upper) = self.parameters[name].value, self.box(name)
-        several = {factor * value for factor in (FIRST_SHAPE if first else OTHER_SHAPES)}
-        several |= {lower} if self.parameters[name].closed else set()
+        known = self.parameters[name].starts
+        several = {factor * value for factor in known or (FIRST_SHAPE if first else OTHER_SHAPES)}
+        several |= {lower} if self.parameters[name].closed and known is None else set()
         return sorted({min(max(each, lower), upper) for each in several})
 
-    def _length_axis(self):
+    def _length_axis(self, coarse=False):
         """Return practical ranges from the nearest locations to beyond the extent."""
         nearest, longest = self.extent.shortest, REACH * self.extent.longest
-        spacing, most = SPACING, MOST_LENGTHS
+        spacing, most = (SPACING**2, MOST_LENGTHS // 2) if coarse else (SPACING, MOST_LENGTHS)
         if not self.shapes:
             spacing = SPACING_WITHOUT_SHAPES
             if is_compact(self.model):
