@@ -93,6 +93,12 @@ class Inputs:
         some = (None if column is None else column[rows] for column in columns)
         return Inputs(self.locations[rows], self.metric, *some)
 
+    def with_rows_of(self, other: Inputs) -> Inputs:
+        """Return these locations (times, variables) and those of other inputs, without errors."""
+        pairs = ((getattr(one, name) for one in (self, other)) for name in ("time", "variable"))
+        columns = (None if a is None else np.concatenate((a, b)) for a, b in pairs)
+        return Inputs(np.vstack((self.locations, other.locations)), self.metric, *columns)
+
     @property
     def points(self) -> Floats:
         """Points of the metric's Euclidean space, (n, k)."""

@@ -402,9 +402,34 @@ class TimePairs(TablePairs):
         clock = *self.times, self.inverse_time, decay, stretch, base
         return polynomials, clock, end and source.low <= LOWEST
 
+    def fields(self, names):
+        """Return the functions that the derivatives by some parameters need.
+
+        These are the names of functions of space, "correlation" first, those of functions of time,
+        the numbers of decay and stretch (or -1) among these, and the fields, (k, 4): derivative k
+        is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = fields[k], times a factor of `terms`, e
+        functions of space and g of time; without the second product where c = -1.
+        """
+        terms, clock = self.terms(names), self.clock
+        of_space, of_time = ["correlation"], ["one", "time", "space"]
+        decay = stretch = -1
+        if clock is not None:
+            of_time = [clock.decay] + ([clock.stretch] if clock.stretch else [])
+            decay, stretch = 0, len(of_time) - 1 if clock.stretch else -1
+        fields = np.full((len(names), 4), -1)
+        for field, name in zip(fields, names, strict=True):
+            for k, (space, time) in enumerate(terms[name][1]):
+                for known, one in ((of_space, space), (of_time, time)):
+                    if one not in known:
+                        known.append(one)
+                field[2 * k : 2 * k + 2] = of_time.index(time), of_space.index(space)
+        return of_space, of_time, (decay, stretch), fields
+
     def rows_of(self, of_space, of_time, further):
-        """Return the rows of named functions of space, (T, K, 8), their first interval, the same
-        of functions of time, None and 0 if time is a coordinate, and the end; see `tables`."""
+        """Return the rows of named functions of space and of time, and the end; see `tables`.
+
+        Of both (T, K, 8) and the first interval; None and 0 if time is a coordinate.
+        """
         low, high = self.octaves
         table = table_of(self.field, low - further, high)
         space, end = np.array([table.rows(name) for name in of_space]), table.low <= LOWEST

@@ -128,6 +128,12 @@ class Gneiting(SpaceTime):
     time_decay: float
     nugget: float = 0.0
 
+    def time_scale(self) -> float:
+        """Return the distance over the lag at which the correlation is ½, in the plane."""
+        exponent = max(self.time_decay + self.interaction, 0.1)
+        lag = self.time_range * (2.0 ** (1 / exponent) - 1) ** (0.5 / self.time_power)
+        return self.space.effective_range(0.5) / lag
+
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""
         shapes = self.time_power, self.interaction, self.time_decay

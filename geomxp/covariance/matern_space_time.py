@@ -48,4 +48,4 @@ class MaternSpaceTime(SpaceTime):
 
     def clock(self, dimensions: int) -> None:
         """Return None: time is a coordinate."""
-        return None
+        return

@@ -16,13 +16,18 @@ def order_places(locations, ordering, metric="euclidean"):
 
     Longitude and latitude are ordered as points on the sphere.
     """
+    return order_points(embed(np.asarray(locations, dtype=np.float64), metric), ordering)
+
+
+def order_points(points, ordering):
+    """As `order_places`, for points of a Euclidean space (n, d), d ≤ 4."""
     functions = {"morton": morton, "hilbert": hilbert, "maximin": maximin}
     if ordering == "given":
-        return np.arange(len(locations))
+        return np.arange(len(points))
     if ordering not in functions:
         known = ", ".join((*functions, "given"))
         raise InvalidInput(f"`ordering` must be one of: {known}. Got {ordering!r}.")
-    return functions[ordering](embed(np.asarray(locations, dtype=np.float64), metric))
+    return functions[ordering](points)
 
 
 def _lattice(points, bits):
@@ -44,7 +49,7 @@ def _interleave(cells, bits):
 
 
 def morton(points):
-    """Return the order of points (n, d), d ≤ 3, along Morton's Z-curve, (n,).
+    """Return the order of points (n, d), d ≤ 4, along Morton's Z-curve, (n,).
 
     Examples
     --------
@@ -58,7 +63,7 @@ def morton(points):
 
 
 def hilbert(points):
-    """Return the order of points (n, d), d ≤ 3, along Hilbert's curve, (n,).
+    """Return the order of points (n, d), d ≤ 4, along Hilbert's curve, (n,).
 
     Skilling 2004, Programming the Hilbert curve, AIP Conf. Proc. 707:381, for all points at once.
     """
@@ -89,7 +94,7 @@ def hilbert(points):
 
 
 def maximin(points):
-    """Return the maximin order of points (n, d), d ≤ 3: each is as far as possible from all before.
+    """Return the maximin order of points (n, d), d ≤ 4: each is as far as possible from all before.
 
     The first point is the one nearest to the centre. The work is O(n log n): when a point at
     distance ℓ from the chosen ones is added, only points within ℓ of it get nearer. A grid with
@@ -104,7 +109,7 @@ def maximin(points):
 
     n, d = points.shape
     middle = points.mean(axis=0)
-    padded = np.zeros((3, n))
+    padded = np.zeros((max(3, d), n))
     padded[:d] = (points - middle).T
     scale = np.abs(padded).max()
     if scale > 0:

@@ -156,7 +156,7 @@ def _lay_grid(points, cell, counts, origin, start, member):
     where = np.empty(n, dtype=np.int64)
     for p in range(n):
         c = 0
-        for axis in range(3):
+        for axis in range(len(points)):
             k = int((points[axis, p] - origin[axis]) / cell)
             c = c * counts[axis] + min(max(k, 0), counts[axis] - 1)
         where[p] = c
@@ -195,17 +195,21 @@ def _before(p, q, key):
 
 @njit(cache=True)
 def _squared(points, p, q):
-    """Return the squared distance of two points, of (3, n)."""
+    """Return the squared distance of two points, of (3, n) or (4, n)."""
     d0, d1 = points[0, p] - points[0, q], points[1, p] - points[1, q]
     d2 = points[2, p] - points[2, q]
-    return d0 * d0 + d1 * d1 + d2 * d2
+    s = d0 * d0 + d1 * d1 + d2 * d2
+    if len(points) == 4:
+        d3 = points[3, p] - points[3, q]
+        s += d3 * d3
+    return s
 
 
 @njit(cache=True)
 def farthest_first(points, first, dimensions):
-    """Return the farthest-point order of (3, n) points in [-1, 1], beginning with `first`, (n,).
+    """Return the farthest-point order of points in [-1, 1], beginning with `first`, (n,).
 
-    Rows beyond `dimensions` are 0.
+    They are (3, n), or (4, n) in 4 dimensions. Rows beyond `dimensions` are 0.
     """
     n = points.shape[1]
     order = np.empty(n, dtype=np.int64)
@@ -217,11 +221,12 @@ def farthest_first(points, first, dimensions):
     for i in range(n // 2 - 1, -1, -1):
         _sink(heap, slot, key, i, n)
     order[0] = first
-    origin, extent = np.empty(3), np.empty(3)
-    for axis in range(3):
+    axes = len(points)
+    origin, extent = np.empty(axes), np.empty(axes)
+    for axis in range(axes):
         origin[axis] = points[axis].min()
         extent[axis] = points[axis].max() - origin[axis]
-    counts = np.ones(3, dtype=np.int64)
+    counts = np.ones(axes, dtype=np.int64)
     start, member = np.zeros(2, dtype=np.int64), np.arange(n)
     start[1] = n
     cell, size = 4.0, n
@@ -251,17 +256,22 @@ def farthest_first(points, first, dimensions):
 @njit(cache=True)
 def _update(points, chosen, reach, cell, counts, origin, start, member, key, heap, slot, size):
     """Update the distances of all points within reach of the chosen one."""
-    low, high = np.empty(3, dtype=np.int64), np.empty(3, dtype=np.int64)
-    for axis in range(3):
+    axes = len(points)
+    low, high = np.empty(axes, dtype=np.int64), np.empty(axes, dtype=np.int64)
+    for axis in range(axes):
         here = points[axis, chosen] - origin[axis]
         low[axis] = min(max(int((here - reach) / cell), 0), counts[axis] - 1)
         high[axis] = min(max(int((here + reach) / cell), 0), counts[axis] - 1)
+    # along the last axis cells are adjacent
+    last = axes - 1
     for c0 in range(low[0], high[0] + 1):
         for c1 in range(low[1], high[1] + 1):
-            row = (c0 * counts[1] + c1) * counts[2]
-            for m in range(start[row + low[2]], start[row + high[2] + 1]):
-                p = member[m]
-                d = _squared(points, p, chosen)
-                if d < key[p]:
-                    key[p] = d
-                    _sink(heap, slot, key, slot[p], size)
+            for c2 in range(low[2], high[2] + 1 if axes == 4 else low[2] + 1):
+                row = c0 * counts[1] + c1
+                row = row * counts[2] if axes == 3 else (row * counts[2] + c2) * counts[3]
+                for m in range(start[row + low[last]], start[row + high[last] + 1]):
+                    p = member[m]
+                    d = _squared(points, p, chosen)
+                    if d < key[p]:
+                        key[p] = d
+                        _sink(heap, slot, key, slot[p], size)

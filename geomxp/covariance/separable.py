@@ -68,6 +68,10 @@ class Separable(SpaceTime):
         self.space.check_tabulated(remedy)
         self.time.check_tabulated(remedy)
 
+    def time_scale(self) -> float:
+        """Return the distance over the lag at which the correlation is ½."""
+        return self.space.effective_range(0.5) / self.time.effective_range(0.5)
+
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""
         terms = {TIME_RANGE.name: ("slope", None), "time_smoothness": ("smoothness", None)}

@@ -92,7 +92,16 @@ class SpaceTime(Covariance):
         """
         raise NotImplementedError
 
+    def time_scale(self) -> float:
+        """Return the distance whose correlation is about that of a unit of time."""
+        return self.range / self.time_range
+
     # what all families inherit
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The parameters, besides the variance, that the correlation depends on."""
+        return tuple(p.name for p in self.declared if p not in (VARIANCE, NUGGET))
 
     @property
     def space(self) -> Matern:
@@ -129,9 +138,9 @@ class SpaceTime(Covariance):
         return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
 
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
-        """Map inputs to points (n, k + 1), the last coordinate being time times a/b."""
+        """Map inputs to points (n, k + 1): the last coordinate is time, by `time_scale`."""
         inputs = Inputs.of(inputs, metric)
-        return np.column_stack((inputs.points, inputs.time * (self.range / self.time_range)))
+        return np.column_stack((inputs.points, inputs.time * self.time_scale()))
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""

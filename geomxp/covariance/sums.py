@@ -140,18 +140,7 @@ def _fields(pairs, names):
 
 def _fields_in_time(pairs, names):
     """As `_fields`, for a space-time family."""
-    terms, clock, variance = pairs.terms(names), pairs.clock, pairs.model.variance
-    products = [product for _, some in terms.values() for product in some]
-    of_space, of_time = (list(dict.fromkeys(some)) for some in zip(*products, strict=True))
-    stretch = -1
-    if clock is None:
-        of_time = ["one", "time", "space"]
-    elif clock.stretch is not None:
-        stretch, of_time = len(of_time), [*of_time, clock.stretch]
-    fields = np.full((len(terms), 4), -1)
-    for field, (_, some) in zip(fields, terms.values(), strict=True):
-        for k, (space, time) in enumerate(some):
-            field[2 * k : 2 * k + 2] = of_time.index(time), of_space.index(space)
+    of_space, of_time, (_, stretch), fields = pairs.fields(names)
 
     def work(further):
         tables, end = pairs.rows_of(of_space, of_time, further)
@@ -164,8 +153,8 @@ def _fields_in_time(pairs, names):
 
         return add, end
 
-    factors = {name: factor * variance for name, (factor, _) in terms.items()}
-    return factors, work
+    factors = {name: factor * pairs.model.variance for name, (factor, _) in pairs.terms(names).items()}
+    return {name: factors[name] for name in names}, work
 
 
 def by_blocks(pairs, names, weights, alpha, beside, products):

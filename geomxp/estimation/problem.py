@@ -69,6 +69,9 @@ SCANS, SCANNED = 4, 4000
 STEPS = 12
 """Limit on the steps of Newton's method."""
 
+MOVES = 5
+"""Limit on searches from the end of the last one with its neighbours, where these follow it."""
+
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
 
@@ -284,6 +287,8 @@ class Problem:
         # whether the observed information will be needed at the end of the search
         self.ends = False
         self.noisy = method.noisy
+        # whether the neighbours of Vecchia's approximation follow the model
+        self.moves = getattr(self.evaluator, "moves", False)
 
     def solve(self, ends):
         """Return the `Solution`: climb from the best end to the maximum, and diagnose it.
@@ -298,6 +303,9 @@ class Problem:
                 self.complaint or "no model within the bounds has a finite likelihood"
             )
         value, model = max(ends, key=lambda end: end[0])
+        if self.moves:
+            self.evaluator.freeze(model)
+            value = self.evaluation_of(model).log_likelihood
         if not limited:
             value, model, table = self._off_bounds(*self._best_of(ends))
             if is_compact(model) and LENGTH in table.free:
@@ -482,7 +490,22 @@ class Problem:
         Fisher scoring comes first if the method supports it and the caller did not choose one of
         NLopt's searches; NLopt follows only if scoring does not converge. A search that is not
         `patient` has few evaluations of scoring, and NLopt does not follow.
+
+        Where neighbours follow the model, those of the start are kept, and the search goes on from
+        its end with the neighbours of that model.
         """
+        if not self.moves:
+            return self._search(table, model, step, evaluations, patient)
+        for _ in range(MOVES):
+            self.evaluator.freeze(model)
+            end = self._search(table, model, step, evaluations, patient)
+            if end[1] is None or end[2] or not self.evaluator.would_move(end[1]):
+                break
+            model = end[1]
+        return end
+
+    def _search(self, table, model, step, evaluations, patient):
+        """As `search`, with the same neighbours throughout."""
         best = {}
         left = self.monitor.left if evaluations is None else evaluations
         if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:

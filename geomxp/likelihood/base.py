@@ -192,7 +192,14 @@ class Evaluator:
         return False
 
     def freeze(self, model: Covariance) -> None:
-        """Use the formats chosen at this model for all later evaluations."""
+        """Use the formats, or the neighbours, chosen at this model for all later evaluations."""
+
+    def would_move(self, model: Covariance) -> bool:
+        """Return whether a search that ends at this model should be repeated from there.
+
+        What `freeze` keeps belongs to another model, and ℓ depends on it.
+        """
+        return False
 
     def factorize(self, model: Covariance):
         """Return a factor of Σ(θ), for predictions and draws."""

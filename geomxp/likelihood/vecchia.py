@@ -51,6 +51,9 @@ with this many times the neighbours, and at least so many."""
 MOST_CHECKED = 20_000
 """Locations up to which rounding is bounded by another pass where the nugget does not bound it."""
 
+LARGE, GRAPHS = 50_000, 8
+"""Space-time models: locations above which one graph of neighbours is kept, and graphs below."""
+
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
 
@@ -184,13 +187,16 @@ class VecchiaEvaluator(Evaluator):
                 raise InvalidInput(
                     f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
                 )
+        self._graphs, self._held = {}, None
         about = observations.inputs, ordering, method.neighbours
+        self._about, self.moves = about, observations.time is not None
         if is_cluster(method.on):
-            self._passes = DaskPasses(*about, method.on)
+            self._passes = None if self.moves else DaskPasses(*about, method.on)
         else:
             device = resolve(method.on)
             on_gpu = device.index is not None
-            self._passes = GpuPasses(*about, device) if on_gpu else LocalPasses(*about)
+            made = GpuPasses if on_gpu else LocalPasses
+            self._passes = None if self.moves else made(*about, *((device,) if on_gpu else ()))
         self._twins = observations.duplicate()
         self._last = None, ()
         self.design, self._transform = np.zeros((n, 0)) if design is None else design, "unknown"
@@ -199,6 +205,40 @@ class VecchiaEvaluator(Evaluator):
         units = 2.0 ** np.round(np.log2(np.abs(self.design).max(axis=0))) if p else np.ones(0)
         q, r = np.linalg.qr(self.design / units)
         self._triangle, self._q = r * units / np.sqrt(n), q * np.sqrt(n)
+
+    # neighbours of space-time models: near each other in the correlation that a model gives them
+
+    def freeze(self, model):
+        """Keep the neighbours of a space-time model for all models."""
+        self._held = self._step_of(model) if self.moves else None
+
+    def would_move(self, model):
+        """Whether a space-time model has other neighbours than those that are kept."""
+        return self._held is not None and self._step_of(model) != self._held
+
+    @staticmethod
+    def _step_of(model):
+        """Return the scale of time, in half powers of two, for which neighbours are found."""
+        return round(2 * np.log2(model.time_scale()))
+
+    def _meet(self, model):
+        """Have the passes over the neighbours of a model."""
+        if not self.moves:
+            return
+        if self.method.on != "cpu":
+            raise InvalidInput(
+                f'Vecchia(on={self.method.on!r}) has no space-time models yet: use on="cpu".'
+            )
+        step = self._step_of(model) if self._held is None else self._held
+        if step not in self._graphs:
+            while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
+                self._graphs.pop(next(iter(self._graphs)))
+            inputs, *_ = self._about
+            points = np.column_stack((inputs.points, inputs.time * 2.0 ** (step / 2)))
+            self._graphs[step] = LocalPasses(*self._about, points)
+        if self._passes is not self._graphs[step]:
+            self._passes = self._graphs[step]
+            self._transform, self._last = "unknown", (None, ())
 
     def _know(self, transform):
         """Keep the columns to whiten under a transformation, unless they are known.
@@ -290,6 +330,8 @@ class VecchiaEvaluator(Evaluator):
 
     def _reduce(self, model, names):
         """Return `Sums` over all blocks; the last ones are cached."""
+        model.check_inputs(self.observations.inputs)
+        self._meet(model)
         last, kept = self._last
         if last == model and kept.names >= set(names):
             return kept
@@ -408,9 +450,11 @@ class VecchiaEvaluator(Evaluator):
             variance[np.ix_(rows, rows)] = self.score_variance(model, ours, seed)
             return variance
         root = np.linalg.cholesky(self.expected_information(model, names))
-        about = self.observations.inputs, self.method.ordering
-        passes = LocalPasses(*about, self.method.neighbours)
-        draws = self._richer(model, about), self.factorize(model).multiply
+        about, points = (self.observations.inputs, self.method.ordering), None
+        if self.moves:
+            points = model.isotropic(self.observations.inputs)
+        passes = LocalPasses(*about, self.method.neighbours, points)
+        draws = self._richer(model, about, points), self.factorize(model).multiply
         scores = [], []
         for _ in range(0, DRAWS, BATCH):
             white = random.standard_normal((len(self.observations), BATCH))
@@ -426,7 +470,7 @@ class VecchiaEvaluator(Evaluator):
         half = root @ (vectors / np.sqrt(values)) @ vectors.T
         return half @ ours @ half.T
 
-    def _richer(self, model, about):
+    def _richer(self, model, about, points):
         """Return a function, normal numbers to draws of the observations, in Vecchia's order."""
         if len(self.observations) <= EXACT:
             order = self._passes.tree.order[self.graph.sequence]
@@ -441,7 +485,7 @@ class VecchiaEvaluator(Evaluator):
             else:
                 back = np.argsort(order)
                 return lambda white: (lower @ white[order])[back]
-        richer = LocalPasses(*about, max(FEWEST, RICHER * self.method.neighbours))
+        richer = LocalPasses(*about, max(FEWEST, RICHER * self.method.neighbours), points)
         return VecchiaFactor(richer.graph, *richer.weights(model)).multiply
 
     def _scores(self, model, names, passes, draws):
@@ -494,6 +538,8 @@ class VecchiaEvaluator(Evaluator):
 
     def factorize(self, model):
         """Return the sparse factor of the precision matrix, a `VecchiaFactor`."""
+        model.check_inputs(self.observations.inputs)
+        self._meet(model)
         self._check(model)
         weights, variances = self._passes.weights(model)
         try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
+from ..covariance.base import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
@@ -482,15 +483,14 @@ def _product(k, b):
 class Neighbourhoods:
     """Data shared by all predictions from nearest observations.
 
-    The tree is in coordinates where the model is isotropic; locations (n, d), columns (1 + p, n)
-    and noise (n,) are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is
-    None if the coefficients are those of the `count` neighbours.
+    The tree is in coordinates where the model is isotropic; inputs (n), columns (1 + p, n) and
+    noise (n,) are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is None
+    if the coefficients are those of the `count` neighbours.
     """
 
     model: Covariance
-    metric: str
     tree: Tree
-    locations: np.ndarray
+    inputs: Inputs
     columns: np.ndarray
     noise: np.ndarray
     count: int
@@ -510,16 +510,15 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     model.check_tabulated("Predict from all observations, without `neighbours`.")
     observations, own_design, _ = sufficient(observations, design_of(fit))
     count = min(count, len(observations))
-    tree = tree_of(model.isotropic(observations.locations, observations.metric))
+    tree = tree_of(model.isotropic(observations.inputs))
     residuals = observations.values - own_design @ fit.coefficients
     trend = design @ fit.coefficients
     if local_trend and own_design.shape[1]:
         own_design, design = _orthogonal(own_design, design)
     known = Neighbourhoods(
         model,
-        observations.metric,
         tree,
-        observations.locations[tree.order],
+        observations.inputs[tree.order],
         np.vstack((residuals, own_design.T))[:, tree.order],
         np.broadcast_to(model.noise(observations.inputs), len(residuals))[tree.order],
         count,
@@ -544,10 +543,11 @@ def krige_part(known, piece):
     `piece` holds the targets, their design (k, p), and the number of the first one, for messages.
     """
     targets, design, first = piece
-    model, metric, tree = known.model, known.metric, known.tree
-    near = nearest(tree, model.isotropic(targets.locations, metric), known.count)
-    blocks = Blocks(model, metric, known.locations, targets.locations)
-    averages = targets.covariances_with(model, known.locations, metric, near)
+    model, metric, tree = known.model, known.inputs.metric, known.tree
+    own = targets.inputs if isinstance(targets, Points) else Inputs(targets.locations, metric)
+    near = nearest(tree, model.isotropic(own), known.count)
+    blocks = Blocks(model, known.inputs, own)
+    averages = targets.covariances_with(model, known.inputs.locations, metric, near)
     grams = blocks.grams(near, known.noise, known.columns, averages)
     bad = np.flatnonzero(~np.isfinite(grams).all(axis=(1, 2)))
     if len(bad):

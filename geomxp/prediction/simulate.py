@@ -9,7 +9,7 @@ import numpy as np
 
 from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
-from ..covariance.ordering import order_places
+from ..covariance.ordering import order_points
 from ..data.observations import Observations, checked_inputs
 from ..errors import (
     InvalidInput,
@@ -247,7 +247,7 @@ def _from_nearest(fit, new, own_design, random, draws):
 
     The order is maximin, and β ~ N(β̂, Cov β̂).
     """
-    model, metric, count = fit.model, fit.observations.metric, neighbour_count(fit, None)
+    model, count = fit.model, neighbour_count(fit, None)
     observations, own_design, of = _means_of(fit, own_design)
     n = len(observations)
     root = _root(fit.coefficient_covariance)
@@ -255,15 +255,15 @@ def _from_nearest(fit, new, own_design, random, draws):
     residuals = observations.values[:, None] - own_design @ betas.T
     if not len(new):
         return betas, residuals[of]
-    new = new.locations
-    order = order_places(new, "maximin", metric)
-    both = np.vstack((observations.locations, new[order]))
-    tree = tree_of(model.isotropic(both, metric))
+    order = order_points(new.points if new.time is None else model.isotropic(new), "maximin")
+    new = new[order]
+    both = observations.inputs.with_rows_of(new)
+    tree = tree_of(model.isotropic(both))
     # positions of rows in the tree
     at = np.empty(len(both), dtype=np.int64)
     at[tree.order] = np.arange(len(both))
-    near = nearest(tree, model.isotropic(new[order], metric), count, np.arange(n, len(both)))
-    blocks = Blocks(model, metric, both[tree.order], new[order])
+    near = nearest(tree, model.isotropic(new), count, np.arange(n, len(both)))
+    blocks = Blocks(model, both[tree.order], new)
     noise = np.zeros(len(both))
     noise[at[:n]] = model.noise(observations.inputs)
     weights, variances = blocks.weights(near, noise, np.zeros(len(near)))

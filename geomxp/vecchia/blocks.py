@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..covariance.base import Inputs
+from ..covariance.generate import FURTHER
+from ..covariance.space_time import SpaceTime
 from ..covariance.table import LOWEST, table_of
 from ..runtime.devices import in_threads
 from .factor import Graph
@@ -94,11 +95,11 @@ def basis_of(model, noise=ALONE):
     """
     check_tabulated(model)
     shape = 1 + len(noise)
+    found = {"variance": 1, "nugget": 1, "microscale": 1 + (noise.shared or 0)}
+    if isinstance(model, SpaceTime):
+        return found | {name: shape + k for k, name in enumerate(model.field_names)}
     distance = shape + len(model.shapes)
-    return {
-        "variance": 1,
-        "nugget": 1,
-        "microscale": 1 + (noise.shared or 0),
+    return found | {
         **{each.name: shape + k for k, each in enumerate(model.shapes)},
         "range": distance,
         "anisotropy_angle": distance + 1,
@@ -106,16 +107,23 @@ def basis_of(model, noise=ALONE):
     }
 
 
+def count_of(model, noise=ALONE):
+    """Return the number of bases, D."""
+    if isinstance(model, SpaceTime):
+        return 1 + len(noise) + len(model.field_names)
+    return basis_of(model, noise)["range"] + 3
+
+
 def wanted_for(model, names, noise=ALONE):
     """Return which bases the derivatives by some parameters need, (D,) of bool."""
     basis = basis_of(model, noise)
     distance = basis["range"]
-    wanted = np.zeros(distance + 3, dtype=bool)
+    wanted = np.zeros(count_of(model, noise), dtype=bool)
     for name in names:
         wanted[[0, basis[name]]] = True
     if "variance" in names:
         wanted[1 : 1 + len(noise)] = True
-    if wanted[distance + 1 :].any():
+    if wanted[distance + 1 :].any() and not isinstance(model, SpaceTime):
         wanted[distance:] = True
     return wanted
 
@@ -144,7 +152,7 @@ class Sums:
     def __init__(self, out, count, model, names, noise=ALONE):
         self.names, self._model, self._coefficients = names, model, noise.coefficients(model)
         self._basis = basis_of(model, noise)
-        bases = self._bases = self._basis["range"] + 3
+        bases = self._bases = count_of(model, noise)
         self.log_determinant = float(out[0])
         gram, self._traces, information, changes = np.split(
             out[1:], np.cumsum((count**2, bases, bases**2))
@@ -172,9 +180,9 @@ class Sums:
             # S = σ²R + Σ_k c_k diag(d_k)
             row[0] = 1.0 / model.variance
             row[1 : 1 + len(self._coefficients)] = -self._coefficients / model.variance
-        elif name == "range":
+        elif name in ("range", "time_range"):
             # ∂C/∂a = -(σ²/a) r ρ'(r)
-            row[self._basis[name]] = -1.0 / model.range
+            row[self._basis[name]] = -1.0 / getattr(model, name)
         return row
 
 
@@ -208,19 +216,20 @@ def turning_forms(model):
 
 
 class Blocks:
-    """The blocks of locations (n, d) in memory under one model.
+    """The blocks of inputs in memory under one model.
 
-    With targets (k, d), each block is a target and its neighbours among the locations; otherwise
-    the locations are the targets. `noise` is that of the locations, by default the nugget. For
-    `box` see `TablePairs`.
+    With targets, each block is a target and its neighbours among the inputs; otherwise the inputs
+    are the targets. `noise` is that of the inputs, by default the nugget. For `box` see
+    `TablePairs`.
     """
 
-    def __init__(self, model, metric, locations, targets=None, box=None, noise=None):
+    def __init__(self, model, inputs, targets=None, box=None, noise=None):
         check_tabulated(model)
         self.model = model
-        targets = None if targets is None else Inputs(targets, metric)
-        inputs = Inputs(locations, metric)
         self.pairs = model.pairs(inputs, targets, box)
+        self.points = self.pairs.x, self.pairs.y
+        if isinstance(model, SpaceTime):
+            self.points = tuple(map(np.vstack, zip(self.points, self.pairs.times, strict=True)))
         self.noise = Noise.of(inputs) if noise is None else noise
 
     def reduce(self, neighbours, columns, wanted):
@@ -238,17 +247,24 @@ class Blocks:
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        noise, maps = self.noise.under(self.model), turning_forms(self.model)
+        noise = self.noise.under(self.model)
 
-        def one_slice(first, last, field):
+        def one_slice(first, last, *field):
             out = np.zeros(length)
             failed, missed = likelihood_slice(
-                *(self.pairs.x, neighbours, first, last, noise, field),
-                *(columns, self.noise.diagonals, maps, wanted, out),
+                *(self.points[0], neighbours, first, last, noise, *field),
+                *(columns, self.noise.diagonals, maps, fields, wanted, out),
             )
             return out, failed if failed < last else k, missed
 
-        results = self._over_slices(neighbours, tables_for(self.model, wanted), one_slice)
+        if isinstance(self.model, SpaceTime):
+            maps, known = np.zeros((2, 3)), self.model.field_names if wanted.any() else ()
+            *names, fields = self.pairs.fields(known)
+            results = self._over_slices_in_time(neighbours, names, one_slice)
+        else:
+            maps, names = turning_forms(self.model), tables_for(self.model, wanted)
+            fields = np.zeros((0, 4), dtype=np.int64)
+            results = self._over_slices(neighbours, names, one_slice)
         failed = min(failed for _, failed, _ in results)
         return np.array([out for out, _, _ in results]), failed if failed < k else None
 
@@ -284,40 +300,67 @@ class Blocks:
 
     def _for_targets(self, kernel, neighbours, noise, *arrays):
         """Call a kernel that reads the correlation only, for all targets."""
-        points = self.pairs.x, self.pairs.y
 
-        def one_slice(first, last, field):
-            return (kernel(*points, neighbours, first, last, noise, field, *arrays),)
+        def one_slice(first, last, *field):
+            return (kernel(*self.points, neighbours, first, last, noise, *field, *arrays),)
 
-        self._over_slices(neighbours, ["correlation"], one_slice)
+        if isinstance(self.model, SpaceTime):
+            *names, _ = self.pairs.fields(())
+            self._over_slices_in_time(neighbours, names, one_slice)
+        else:
+            self._over_slices(neighbours, ["correlation"], one_slice)
 
     def _over_slices(self, neighbours, names, call):
-        """Return [call(first, last, field)] of all slices; for `field` see `kernel`."""
-        k, m = neighbours.shape
-        arc, folded = (bool(self.pairs.mapping & bit) or None for bit in (1, 2))
-        numbers = self.pairs.inverse, arc, folded, self.model.variance
+        """Return [call(first, last, field, None)] of all slices; for `field` see `kernel`."""
 
         def work(tables, base):
             flat = tables[0] if len(tables) == 1 else np.concatenate(tables)
-            field = *numbers, flat.reshape(-1), tables[0].size, base
-            return in_threads(
-                lambda first: call(first, min(first + SLICE, k), field),
-                *(range(0, k, SLICE), k * (m + 1) ** 2),
-            )
+            return self._each(neighbours, call, (flat, tables[0].size, base), None)
 
         return with_table(self.model, self.pairs, names, work)
+
+    def _over_slices_in_time(self, neighbours, names, call):
+        """As `_over_slices` with a clock, for functions as `TimePairs.fields` returns them."""
+        of_space, of_time, which = names
+        further = 0
+        while True:
+            (space, base, time, base_time), end = self.pairs.rows_of(of_space, of_time, further)
+            clock = None, 8, 0
+            if time is not None:
+                clock = time.reshape(-1), time[0].size, base_time
+            table = space, space[0].size, base
+            clock = self.pairs.inverse_time, *clock, *which
+            results = self._each(neighbours, call, table, clock)
+            if end or not any(missed for *_, missed in results):
+                break
+            further += FURTHER
+        if further:
+            self.pairs.reach(further)
+        return results
+
+    def _each(self, neighbours, call, table, clock):
+        """Return [call(first, last, field, clock)] of all slices, from threads."""
+        k, m = neighbours.shape
+        arc, folded = (bool(self.pairs.mapping & bit) or None for bit in (1, 2))
+        flat, *numbers = table
+        field = self.pairs.inverse, arc, folded, self.model.variance, flat.reshape(-1), *numbers
+        return in_threads(
+            lambda first: call(first, min(first + SLICE, k), field, clock),
+            *(range(0, k, SLICE), k * (m + 1) ** 2),
+        )
 
 
 class LocalPasses:
     """Passes over the blocks of one data set in this process, on the CPU; see `Graph.of`.
 
-    `tree` is the tree of the graph; rows of arrays are in its order.
+    `tree` is the tree of the graph; rows of arrays are in its order. `points`, by default those of
+    the metric, decide which locations are neighbours.
     """
 
-    def __init__(self, inputs, ordering, count):
-        self.graph = Graph.of(inputs.locations, inputs.metric, ordering, count)
-        self.tree, self._metric = self.graph.tree, inputs.metric
-        self._locations = inputs.locations[self.tree.order]
+    def __init__(self, inputs, ordering, count, points=None):
+        self.graph = Graph.of(inputs.points if points is None else points, ordering, count)
+        self.tree = self.graph.tree
+        self._inputs = inputs[self.tree.order]
         self.noise = Noise.of(inputs)[self.tree.order]
 
     def know(self, columns):
@@ -337,4 +380,4 @@ class LocalPasses:
         return self.graph.neighbours[i]
 
     def _blocks(self, model):
-        return Blocks(model, self._metric, self._locations, noise=self.noise)
+        return Blocks(model, self._inputs, noise=self.noise)

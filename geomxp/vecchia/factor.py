@@ -9,9 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..covariance.distance import embed
 from ..covariance.neighbours import Tree, nearest_predecessors, tree_of
-from ..covariance.ordering import order_places
+from ..covariance.ordering import order_points
 from ..errors import NotPositiveDefinite
 
 
@@ -32,10 +31,10 @@ class Graph:
     neighbours: np.ndarray
 
     @classmethod
-    def of(cls, locations, metric, ordering, count):
-        """Order locations and find up to `count` neighbours of each; see `ordered_tree`."""
-        tree = ordered_tree(locations, metric, ordering)
-        return cls(tree, nearest_predecessors(tree, min(count, len(locations) - 1)))
+    def of(cls, points, ordering, count):
+        """Order points and find up to `count` neighbours of each; see `ordered_tree`."""
+        tree = ordered_tree(points, ordering)
+        return cls(tree, nearest_predecessors(tree, min(count, len(points) - 1)))
 
     @cached_property
     def sequence(self):
@@ -45,18 +44,18 @@ class Graph:
         return sequence
 
 
-def ordered_tree(locations, metric, ordering):
-    """Return the tree of locations, in the metric's own (isotropic) coordinates.
+def ordered_tree(points, ordering):
+    """Return the tree of points (n, d) of a Euclidean space.
 
-    Its ranks are the positions in an ordering: a name of `covariance.ordering.order_places`, or the
+    Its ranks are the positions in an ordering: a name of `covariance.ordering.order_points`, or the
     permutation itself.
     """
     order = np.asarray(ordering)
     if isinstance(ordering, str):
-        order = order_places(locations, ordering, metric)
-    ranks = np.empty(len(locations), dtype=np.int64)
-    ranks[order] = np.arange(len(locations))
-    return tree_of(embed(locations, metric), ranks)
+        order = order_points(points, ordering)
+    ranks = np.empty(len(points), dtype=np.int64)
+    ranks[order] = np.arange(len(points))
+    return tree_of(points, ranks)
 
 
 class VecchiaFactor:

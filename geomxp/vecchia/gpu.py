@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from ..covariance.distance import embed
 from ..covariance.generate import box_of, mapping_of, octaves_of, scale_of
 from ..covariance.table import SPLIT
 from ..cuda import module
@@ -155,7 +154,7 @@ class GpuPasses:
 
     @gpu_memory()
     def __init__(self, inputs, ordering, count, device):
-        locations, metric, n = inputs.locations, inputs.metric, len(inputs)
+        metric, n = inputs.metric, len(inputs)
         count = min(count, n - 1)
         if count > MOST:
             raise InvalidInput(
@@ -163,11 +162,11 @@ class GpuPasses:
                 'on="cpu".'
             )
         self._device, self._metric = device, metric
-        points = embed(locations, metric)
+        points = inputs.points
         self._check_memory(
             points.nbytes + 4 * n * count, f"{n:,} locations with {count} neighbours each"
         )
-        self.graph = Graph.of(locations, metric, ordering, count)
+        self.graph = Graph.of(points, ordering, count)
         self.tree, self._box = self.graph.tree, box_of(points)
         self._points = self._on_gpu(points[self.tree.order])
         self.noise = Noise.of(inputs)[self.tree.order]

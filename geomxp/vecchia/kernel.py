@@ -21,6 +21,9 @@ vectors is at 8 i. All loops over blocks take
         σ²; tables, a 1-D ndarray, of the correlation and of the derivatives wanted by shape
         parameters and by distance; numbers in one table, int; their first interval, int
     columns : (c, n) ndarray; vectors to be whitened
+    clock : None, or for space-time models, whose points have the time as their last coordinate,
+        1/b²; tables of functions of time, a 1-D ndarray, or None if time is a coordinate; numbers
+        in one of them; their first interval; the numbers of decay and stretch, or -1, among them
 
 and return a number that is not 0 if the tables did not reach a pair of points.
 """
@@ -86,6 +89,25 @@ def _variable(squared, inverse, arc, folded, scratch):
 
 
 @njit(nogil=True, cache=True)
+def _lag(points, order, dimensions, i, j, inverse):
+    """Return v = ((t_i - t_j)/b)²."""
+    at = dimensions * order * 8
+    lag = load(points, at + i * 8) - load(points, at + j * 8)
+    return lag * lag * spread(inverse)
+
+
+@njit(nogil=True, cache=True)
+def _in_time(s, v, tables, size, base, decay, stretch):
+    """Return the variable of the table in space, the decay, and whether the table was missed."""
+    if tables is None:
+        return s + v, spread(1.0), 0
+    row, t = interval(v, SPLIT, base, size // 8 - 1), fraction(v, SPLIT)
+    if stretch >= 0:
+        s = s * polynomial(tables, stretch * size, row, t)
+    return s, polynomial(tables, decay * size, row, t), missed(v, row)
+
+
+@njit(nogil=True, cache=True)
 def _memory(d, m):
     """Return memory for eight blocks: points, which rows are in use, S, 1/l_ii, and a vector."""
     size = (m + 4) // 4 * 4 * 8
@@ -111,7 +133,7 @@ def _gather(x, targets, neighbours, first, last, noise, at_target, variance, poi
 
 
 @njit(nogil=True, cache=True)
-def _generate(points, keep, m, dimensions, field, a, scratch):
+def _generate(points, keep, m, dimensions, field, clock, a, scratch):
     """Write the entries below the diagonals."""
     inverse, arc, folded, variance, table, size, base = field
     order, top = keep.size // 8, size // 8 - 1
@@ -123,9 +145,15 @@ def _generate(points, keep, m, dimensions, field, a, scratch):
         for j in range(known):
             s = _squared(points, order, dimensions, i, j)
             s = _variable(s, inverse, arc, folded, scratch)
+            if clock is not None:
+                v = _lag(points, order, dimensions, i, j, clock[0])
+                s, decay, late = _in_time(s, v, clock[1], clock[2], clock[3], clock[4], clock[5])
+                misses |= late
             row = interval(s, SPLIT, base, top)
             misses |= missed(s, row)
             value = polynomial(table, 0, row, fraction(s, SPLIT))
+            if clock is not None:
+                value = value * decay
             store(a, at + j * 8, value * (weight * load(keep, j * 8)))
         for j in range(known, i):
             store(a, at + j * 8, spread(0.0))
@@ -133,11 +161,12 @@ def _generate(points, keep, m, dimensions, field, a, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _factor(x, targets, neighbours, first, last, noise, at_target, field, memory):
+def _factor(x, targets, neighbours, first, last, noise, at_target, field, clock, memory):
     """Generate and factor the matrices of eight blocks."""
     points, keep, a, inverse, scratch = memory
     _gather(x, targets, neighbours, first, last, noise, at_target, field[3], points, keep, a)
-    misses = _generate(points, keep, neighbours.shape[1], len(x), field, a, scratch)
+    dimensions = len(x) if clock is None else len(x) - 1
+    misses = _generate(points, keep, neighbours.shape[1], dimensions, field, clock, a, scratch)
     factor_packed(a, inverse, keep.size // 8)
     return misses
 
@@ -192,6 +221,54 @@ def _changes(points, keep, m, dimensions, field, maps, shape, wanted, b, g, scra
 
 
 @njit(nogil=True, cache=True)
+def _of_time(tables, which, size, row, t, s, v):
+    """Return a function of time; if time is a coordinate 1, v/(s + v) or s/(s + v), 0 for 0/0."""
+    if tables is None:
+        if which == 0:
+            return spread(1.0)
+        return (v if which == 1 else s) / (s + v + spread(1e-300))
+    return polynomial(tables, which * size, row, t)
+
+
+@njit(nogil=True, cache=True)
+def _changes_in_time(
+    points, keep, m, dimensions, field, clock, fields, shape, wanted, b, g, scratch
+):
+    """G <- D b for the derivatives of a space-time model.
+
+    Derivative k is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = `fields[k]`, e functions of space and
+    g of time, without the second product where c = -1. `shape` is the number of the first one.
+    """
+    inverse, arc, folded, variance, tables, size, base = field
+    order, top, misses = keep.size // 8, size // 8 - 1, 0
+    step = order * 8
+    g[shape * step :] = 0.0
+    for i in range(1, order):
+        known = min(i, m) if i < m or i == order - 1 else 0
+        weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
+        for j in range(known):
+            s = _squared(points, order, dimensions, i, j)
+            s = _variable(s, inverse, arc, folded, scratch)
+            v = _lag(points, order, dimensions, i, j, clock[0])
+            late, t_late = interval(v, SPLIT, clock[3], clock[2] // 8 - 1), fraction(v, SPLIT)
+            both, _, few = _in_time(s, v, clock[1], clock[2], clock[3], clock[4], clock[5])
+            row, t = interval(both, SPLIT, base, top), fraction(both, SPLIT)
+            misses |= few | missed(both, row)
+            weights, b_j = weight * load(keep, j * 8), load(b, j * 8)
+            for k in range(len(fields)):
+                if not wanted[shape + k]:
+                    continue
+                value = polynomial(tables, fields[k, 1] * size, row, t)
+                value = value * _of_time(clock[1], fields[k, 0], clock[2], late, t_late, s, v)
+                if fields[k, 2] >= 0:
+                    other = polynomial(tables, fields[k, 3] * size, row, t)
+                    turn = _of_time(clock[1], fields[k, 2], clock[2], late, t_late, s, v)
+                    value = value + other * turn
+                _add_products(g, (shape + k) * step, i, j, value * weights, b_i, b_j)
+    return misses
+
+
+@njit(nogil=True, cache=True)
 def _add_products(g, at, i, j, value, b_i, b_j):
     """G <- g + D b for the entries (i, j) and (j, i) of D."""
     store(g, at + i * 8, load(g, at + i * 8) + value * b_j)
@@ -228,12 +305,13 @@ def _derivatives(a, inverse, g, u, white, wanted, order, live, sums):
 
 @njit(nogil=True, cache=True)
 def likelihood_slice(
-    x, neighbours, first, last, noise, field, columns, diagonals, maps, wanted, out
+    x, neighbours, first, last, noise, field, clock, columns, diagonals, maps, fields, wanted, out
 ):
     """Reduce blocks to the sums that the likelihood and its derivatives need.
 
     `diagonals`, (q, n), are those of the derivatives by parameters of the noise. `maps`, (2, 3),
-    are the quadratic forms of the derivatives by angle and ratio of anisotropy. `wanted`, (D,),
+    are the quadratic forms of the derivatives by angle and ratio of anisotropy, `fields` those of
+    `_changes_in_time`. `wanted`, (D,),
     tells which derivatives of S are wanted, in the order of `blocks`; none if the first is not. The
     sums in `out` are Σ log d; W'W, (c, c); and with derivatives Σ g_i, (D,); the information,
     (D, D), its lower triangle; and (∂W)'W, (D, c, c). Also return the first location whose matrix
@@ -250,7 +328,7 @@ def likelihood_slice(
     logs, failed, misses = 0.0, last, 0
     for place in range(first, last, 8):
         live[last - place :] = 0.0
-        misses |= _factor(x, x, neighbours, place, last, noise, noise, field, memory)
+        misses |= _factor(x, x, neighbours, place, last, noise, noise, field, clock, memory)
         b[:-8], b[-8:] = 0.0, 1.0
         backward_packed(a, inverse, b, 0, order)
         for lane in range(min(8, last - place)):
@@ -275,7 +353,12 @@ def likelihood_slice(
                 _fetch(diagonals, k, neighbours, place, last, True, order, g, at)
                 g[at : at + order * 8] *= b
             shape = 1 + len(diagonals)
-            misses |= _changes(points, keep, m, d, field, maps, shape, wanted, b, g, scratch)
+            if clock is not None:
+                misses |= _changes_in_time(
+                    points, keep, m, d - 1, field, clock, fields, shape, wanted, b, g, scratch
+                )
+            else:
+                misses |= _changes(points, keep, m, d, field, maps, shape, wanted, b, g, scratch)
             _derivatives(a, inverse, g, u, white, wanted, order, weight, sums)
     out[0] = logs
     for k in range(count * count):
@@ -287,7 +370,9 @@ def likelihood_slice(
 
 
 @njit(nogil=True, cache=True)
-def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, weights, variances):
+def weights_slice(
+    x, targets, neighbours, first, last, noise, field, clock, at_target, weights, variances
+):
     """Write the weights λ, (k, m), and the variances d, (k,), of the conditional means of targets.
 
     E(y_i | y_N) = λ'y_N with Σ_NN λ = Σ_Ni, and the variance is d = Σ_ii - |L_NN^-1 Σ_Ni|², which
@@ -297,7 +382,9 @@ def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, 
     memory = _, keep, a, inverse, scratch = _memory(len(x), m)
     order, end, b = keep.size // 8, keep.size - 8, np.empty(keep.size)
     for place in range(first, last, 8):
-        misses |= _factor(x, targets, neighbours, place, last, noise, at_target, field, memory)
+        misses |= _factor(
+            x, targets, neighbours, place, last, noise, at_target, field, clock, memory
+        )
         # L'λ = L_i with 0 and 1 for the target itself: its own pivot may be 0
         b[:end], b[end:], inverse[end:] = a[a.size - keep.size : -8], 0.0, 1.0
         store(scratch, 0, _dot(b, 0, b, 0, order))
@@ -311,7 +398,9 @@ def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, 
 
 
 @njit(nogil=True, cache=True)
-def gram_slice(x, targets, neighbours, first, last, noise, field, columns, given, grams):
+def gram_slice(
+    x, targets, neighbours, first, last, noise, field, clock, columns, given, grams
+):
     """Write W'W, (k, c + 1, c + 1), for targets, W = L_NN^-1 [k, columns at N].
 
     `given` are the covariances with the neighbours of targets that are not points, (k, m), or
@@ -322,7 +411,9 @@ def gram_slice(x, targets, neighbours, first, last, noise, field, columns, given
     step, end, order = keep.size, keep.size - 8, keep.size // 8
     u, no_noise = np.empty(count * step), np.zeros(targets.shape[1])
     for place in range(first, last, 8):
-        misses |= _factor(x, targets, neighbours, place, last, noise, no_noise, field, memory)
+        misses |= _factor(
+            x, targets, neighbours, place, last, noise, no_noise, field, clock, memory
+        )
         if len(given):
             for lane in range(8):
                 i = min(place + lane, last - 1)

@@ -16,8 +16,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..covariance.distance import embed
-from ..covariance.generate import box_of
+from ..covariance.base import Inputs
 from ..covariance.neighbours import nearest
 from ..errors import NotEnoughMemory
 from ..runtime.dask import DaskBackend, Parts
@@ -68,7 +67,8 @@ class Data:
 
     def blocks(self, model):
         """Return the `Blocks` under a model."""
-        return Blocks(model, self.metric, self.locations, box=self.box, noise=self.noise)
+        inputs = Inputs(self.locations, self.metric)
+        return Blocks(model, inputs, box=self.box, noise=self.noise)
 
 
 def ranges(n, parts):
@@ -122,10 +122,10 @@ class DaskPasses:
     def __init__(self, inputs, ordering, count, address):
         locations, metric = inputs.locations, inputs.metric
         self._backend, self._metric = DaskBackend(address), metric
-        self.tree = ordered_tree(locations, metric, ordering)
+        self.tree = ordered_tree(inputs.points, ordering)
         self.noise = Noise.of(inputs)[self.tree.order]
         self._count = min(count, len(locations) - 1)
-        self._locations, self._box = locations, box_of(embed(locations, metric))
+        self._locations, self._box = locations, inputs.box
         self.know(np.empty((0, len(locations))))
 
     def know(self, columns):
