@@ -5,6 +5,7 @@ it runs, and the header of its files says so.
 """
 
 import csv
+import ctypes
 import os
 import platform
 import shlex
@@ -242,11 +243,27 @@ def worker(checkout, code, *arguments):
     )
 
 
+def keep_memory():
+    """Let glibc's allocator keep freed memory, for arrays to come.
+
+    Otherwise the first touch of new pages, which takes longer than some operations here, is counted
+    for the candidate that happens to need them.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    # M_MMAP_MAX: no mappings of their own; M_TRIM_THRESHOLD: never give memory back
+    for option, value in ((-4, 0), (-1, -1)):
+        mallopt(option, value)
+
+
 def timings(candidates, a, b, repeats, cores=1):
     """Return the median seconds of each candidate's work(a, copy of b), in turn.
 
-    On one core, or on all usable ones, which is what another number of cores means.
+    On one core, or on all usable ones, which is what another number of cores means; memory is kept.
     """
+    keep_memory()
     seconds = {name: [] for name in candidates}
     with blas_threads(0 if cores == 1 else ALL), blas.cores(cores):
         for k in range(repeats + 1):

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from studies import results
 
 from geomxp.cli.main import main
 
@@ -40,13 +41,6 @@ def test_readme_shows_two_commands_first():
     assert second.endswith("pytest -n 2 --dist loadfile")
     assert '"$bin/pytest" -n 2 --dist loadfile' in (ROOT / ".ci" / "run").read_text()
     assert "\n" not in second
-
-
-def results(study, table, **wanted):
-    """Return the rows of a results table whose columns have the wanted values."""
-    text = (ROOT / "experiments" / study / "results" / f"{table}.csv").read_text()
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
 def test_the_table_of_the_rebuild_is_that_of_its_results():

@@ -45,7 +45,7 @@ from geomxp.tiles.refine import Dense, Preconditioner, RefinedFactor, solve
 from geomxp.tiles.stores import InCore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import COMMIT, ceilings, peak, write_rows
+from common import COMMIT, ceilings, keep_memory, peak, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -533,6 +533,8 @@ def run(name, units, path):
         # as rows that are read
         rows += [{k: str(v) for k, v in key.items()} | row for row in work(rows)]
         names = dict.fromkeys(k for row in rows for k in row)
+        if name in TIMED:
+            keep_memory()
         rates = {"ceilings": ceilings()} if name in TIMED else {}
         write_rows(path, [dict.fromkeys(names) | row for row in rows], **rates)
         print(name, key, flush=True)

@@ -33,7 +33,7 @@ from geomxp.tiles.assemble import covariance_matrix
 from geomxp.tiles.layout import Layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import ceilings, resume, write_rows
+from common import ceilings, keep_memory, resume, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -323,6 +323,8 @@ def main():
         if name == "plain":
             without_units()
         rates = ceilings() if name in TIMED else None
+        if name in TIMED:
+            keep_memory()
         rows = []
         for row in study():
             rows.append(row)

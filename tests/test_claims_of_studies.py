@@ -1,0 +1,618 @@
+"""Numbers in the READMEs of studies and in the documentation are those of the results."""
+
+import csv
+from itertools import groupby
+from math import ceil, floor, log10, sqrt
+from statistics import median
+
+import pytest
+from studies import ROOT, cells, column, digits, ends, missing, results
+
+
+def peers():
+    rows = results("peers", "likelihood")
+    for row in rows:
+        matrix = 8 * int(row["n"]) ** 2
+        lowest, highest = (row[f"cpu_seconds_{end}"] for end in ("lowest", "highest"))
+        held, peak = (row[f"{what}_bytes"] for what in ("prepared", "peak"))
+        memory = ""
+        if peak:
+            share = f"{float(held) / matrix:.2f}"
+            memory = f"{'0' if share == '0.00' else share} + {float(peak) / matrix:.2f}"
+        yield cells(
+            row["method"].replace("geomxp", "**geomxp**"),
+            row["smoothness"],
+            digits(float(row["cpu_seconds"]), 3),
+            f"{digits(float(lowest), 3)}–{digits(float(highest), 3)}",
+            digits(float(row["wall_seconds"]), 3),
+            "1" if row["method"] == "dpotrf" else digits(float(row["over_dpotrf"]), 3),
+            memory,
+        )
+    largest = max(column(rows, "relative_difference"))
+    yield f"all agreed to {digits(10 ** ceil(log10(largest)), 1)}"
+    ours = column(results("peers", "likelihood", method="geomxp"), "over_dpotrf")
+    yield f"geomxp takes {100 * min(ours) - 100:.0f}–{100 * max(ours) - 100:.0f} % longer"
+    half, other = (
+        results("peers", "likelihood", method="scipy", smoothness=nu) for nu in ("0.5", "0.8")
+    )
+    over = column(half, "over_dpotrf")
+    yield f"({min(over):.1f}–{max(over):.1f} times the factorization"
+    seconds = zip(column(half, "cpu_seconds"), column(other, "cpu_seconds"), strict=True)
+    ratios = [slow / fast for fast, slow in seconds]
+    yield f"SciPy takes {min(ratios):.0f} to {max(ratios):.0f} times as long as at ½"
+    four, eight = results("peers", "likelihood", method="geomxp", smoothness="0.5")
+    more = [float(row["peak_bytes"]) - 8 * int(row["n"]) ** 2 for row in (four, eight)]
+    yield f"by {more[0] / 1e6:.0f} MB at n = 4,000 and by {more[1] / 1e6:.0f} MB at 8,000"
+    four, eight = column(results("peers", "likelihood", method="openturns"), "cpu_seconds")
+    yield f"Eight times its seconds at 4,000 were {8 * four:.0f} s"
+    yield f"it took {eight:.0f} s at 8,000"
+    yield from whole_fits()
+
+
+def whole_fits():
+    names = {
+        "geomxp": "**geomxp**",
+        "scipy": "SciPy, analytic gradient, in place",
+        "scipy-plain": "SciPy with numerical differences",
+        "gpy": "GPy",
+        "scikit-learn": "scikit-learn",
+        "gpboost": "GPBoost",
+        "gpytorch": "GPyTorch",
+    }
+    peaks = {}
+    for n, smoothness in (("2000", "0.5"), ("2000", "free"), ("4000", "0.5")):
+        rows = results("peers", "fits", n=n, smoothness=smoothness)
+        ours = median(column([row for row in rows if row["method"] == "geomxp"], "cpu_seconds"))
+        for method in dict.fromkeys(row["method"] for row in rows):
+            mine = [row for row in rows if row["method"] == method]
+            seconds, below = median(column(mine, "cpu_seconds")), max(column(mine, "below_best"))
+            peak = median(column(mine, "peak_bytes")) / (8 * int(n) ** 2)
+            peaks.setdefault(method, peak)
+            first = method == "geomxp"
+            nu = "ν free" if smoothness == "free" else "ν = ½"
+            yield cells(
+                f"{int(n):,}, {nu}" if first else "",
+                names[method],
+                digits(seconds, 3),
+                "1" if first else f"{seconds / ours:.1f}",
+                f"{peak:.1f}",
+                digits(below, 1),
+            )
+    rows = results("peers", "fits", method="geomxp")
+    counts = column(rows, "evaluations")
+    assert (min(counts), max(counts)) == (4, 7)
+    yield "geomxp needs four to seven factorizations"
+    needs = [float(row["gradient_bytes"]) / (8 * int(row["n"]) ** 2) for row in rows]
+    yield f"The likelihood with its gradient needs {median(needs):.1f} matrices"
+    yield f"The peak of {peaks['geomxp']:.0f} matrices comes from the information"
+    others = (peaks[name] / peaks["geomxp"] for name in ("scikit-learn", "gpy", "gpytorch"))
+    learn, gpy, torch = (f"{ratio:.1f}" for ratio in others)
+    yield f"scikit-learn, GPy and GPyTorch need {learn}, {gpy} and {torch} times as much"
+    free = {
+        method: column(
+            results("peers", "fits", n="2000", smoothness="free", method=method), "cpu_seconds"
+        )
+        for method in ("geomxp", "gpboost")
+    }
+    first, second, third = (f"{seconds:.1f}" for seconds in free["geomxp"])
+    yield f"geomxp took {first}, {second} and {third} s on the three fields"
+    ratios = [slow / fast for fast, slow in zip(*free.values(), strict=True)]
+    first, second, third = (f"{ratio:.0f}" for ratio in ratios)
+    yield f"and GPBoost {first}, {second} and {third} times as long"
+
+
+def cluster():
+    tables = {name: results("cluster", name) for name in ("scaling", "faults", "vecchia")}
+    assert all(row["same_bits"] == "True" for rows in tables.values() for row in rows)
+    one, two, four = results("cluster", "scaling", study="strong")
+    moved, formula = (float(two[f"bytes_{what}"]) / 1e6 for what in ("moved", "formula"))
+    yield f"{moved:.2f} MB (by the formula {formula:.2f} MB)"
+    shares = [
+        f"{100 * share:.1f} %" for share in column(results("cluster", "overhead"), "overhead")
+    ]
+    yield f"{shares[0]} with tiles of 512 rows, {shares[1]} with 1,024, {shares[2]} with 2,048"
+    seconds = [f"{float(row['seconds']):.1f} s" for row in (one, two, four)]
+    yield f"{seconds[0]} with one worker, {seconds[1]} with two, {seconds[2]} with four sharing"
+    yield f"{float(one['seconds_in_process']):.1f} s in a single process with one thread"
+    times, (unharmed, *_) = (column(tables["faults"], s) for s in ("seconds", "seconds_unharmed"))
+    yield f"{len(times)} of {len(times)} runs with two workers killed gave the correct result"
+    yield f"after {median(times):.1f} s (median) and at most {max(times):.1f} s"
+    yield f"instead of {unharmed:.1f} s"
+    largest = tables["vecchia"][-1]
+    assert largest["n"] == "10000000"
+    yield f"maximin ordering {float(largest['seconds_order']):.0f} s in the client"
+    yield f"first likelihood {float(largest['seconds_search_and_first']):.0f} s"
+    yield f"then {float(largest['seconds_evaluation']):.1f} s per likelihood"
+    yield f"and {float(largest['seconds_gradient_and_information']):.0f} s per gradient"
+    yield f"at most {float(largest['worker_peak_gb']):.1f} GB in a worker"
+    yield f"and {float(largest['client_peak_gb']):.1f} GB in the client"
+    yield from simulated_clusters()
+
+
+def simulated_clusters():
+    rows = results("cluster", "simulation", study="validation")
+    ratios = [float(row["measured_seconds"]) / float(row["seconds"]) for row in rows]
+    yield f"The runs took {min(ratios):.2f} to {max(ratios):.2f} times the simulated seconds"
+    alike = min(column(rows, "map_alike"))
+    yield f"{100 * alike:.1f} % of the tiles get the format that their own norms give"
+    savings = []
+    for n, rule, link in (
+        ("100000", "fp64", "25 Gbit/s"),
+        ("100000", "fp64", "100 Gbit/s"),
+        ("200000", "fp64", "25 Gbit/s"),
+        ("200000", "fp64", "100 Gbit/s"),
+        ("200000", "norm 1e-6", "25 Gbit/s"),
+        ("200000", "norm 1e-6", "100 Gbit/s"),
+    ):
+        about = {"study": "prediction", "tile": "1024", "n": n, "rule": rule, "link": link}
+        seconds = column(results("cluster", "simulation", **about), "seconds")
+        formats = "FP64" if rule == "fp64" else f"by {rule}"
+        yield cells(f"{int(n):,}, {formats}", link, *(f"{each:.0f}" for each in seconds))
+        if link == "25 Gbit/s":
+            savings.append(1 - min(seconds[3:]) / seconds[2])
+    yield f"more than 16 nodes save at most {100 * max(savings):.0f} % of the time"
+
+
+def vecchia():
+    for n, label in (("1000000", "10⁶"), ("3000000", "3·10⁶")):
+        (row,) = results("vecchia", "time", n=n, neighbours="30")
+        names = ("evaluation", "gradient_and_information", "order_and_search")
+        seconds = [f"{digits(float(row[f'seconds_{name}']), 2)} s" for name in names]
+        yield cells(label, *seconds, f"{digits(float(row['resident_gb']), 2)} GB")
+    for m, text in (("30", "with 30 neighbours (ν = 0.5, 0.8, 1.5)"), ("60", "with 60")):
+        factors = []
+        for model in ("rough", "nu = 0.8", "smooth"):
+            maximin, coordinate = (
+                float(row["kl"])
+                for ordering in ("maximin", "by coordinate")
+                for row in results(
+                    "vecchia", "accuracy", model=model, ordering=ordering, neighbours=m
+                )
+            )
+            factors.append(digits(coordinate / maximin, 2))
+        yield f"of {factors[0]}, {factors[1]} and {factors[2]} {text}"
+    yield from gpboost()
+    yield from heaton()
+
+
+def gpboost():
+    def pair(n, task):
+        return results("vecchia", "peers", n=n, task=task)
+
+    ours, theirs = pair("100000", "value")
+    seconds = [f"{digits(float(row['seconds']), 2)} s" for row in (ours, theirs)]
+    likelihoods = column((ours, theirs), "log_likelihood")
+    alike = floor(-log10(abs(likelihoods[0] / likelihoods[1] - 1)))
+    yield cells("log-likelihood, 100,000 locations", *seconds, f"{alike} digits")
+    ours, theirs = pair("100000", "fit")
+    assert theirs["note"] == "stopped after 200.0 s"
+    mine = f"{digits(float(ours['seconds']), 2)} s, with standard errors"
+    yield cells("whole fit with ν free, 100,000 locations", mine, "stopped after 200 s", "")
+    fits = pair("2000", "fit")
+    seconds = [f"{digits(float(row['seconds']), 2)} s" for row in fits]
+    likelihoods = column(fits, "log_likelihood")
+    alike = f"{digits(abs(likelihoods[0] - likelihoods[1]), 1)} in log-likelihood"
+    yield cells("whole fit with ν free, 2,000 locations", *seconds, alike)
+
+
+SCORES = ("mae", "rmse", "crps", "coverage")
+
+
+def scores(row, places):
+    """Return MAE, RMSE, CRPS and coverage of a row, rounded."""
+    return [f"{float(row[name]):.{k}f}" for name, k in zip(SCORES, places, strict=True)]
+
+
+def heaton():
+    prefix = "geomxp Vecchia(30), "
+    rows = {row["method"].removeprefix(prefix): row for row in results("vecchia", "heaton")}
+    models = {
+        row["method"].removeprefix(prefix): row
+        for row in results("vecchia", "heaton", data="satellite", predicted_from="200")
+    }
+    linear, constant, best, free = (
+        models[name]
+        for name in (
+            "exponential, linear trend, degrees",
+            "exponential, constant, km",
+            "exponential, anisotropic, constant",
+            "nu free, linear trend, degrees",
+        )
+    )
+    shown = (linear, constant, best, free)
+    for row in shown:
+        name = row["method"].removeprefix(prefix).replace("nu free", "smoothness free")
+        yield cells(name, *scores(row, (2, 3, 3, 3)))
+    others = [row for row in models.values() if row not in shown]
+    assert len(others) == 2
+    assert all(float(row["mae"]) > float(best["mae"]) for row in others)
+    for name, row in rows.items():
+        if row["data"] == "satellite" and name.endswith(" (published)"):
+            yield cells(name.removesuffix(" (published)"), *scores(row, (2, 2, 2, 2)))
+    again = rows["GpGp 0.5.1, m = 30 and 60 (rerun)"]
+    name = "GpGp 0.5.1 (run again: exponential, linear trend, m = 30 and 60)"
+    yield cells(name, *scores(again, (3, 3, 3, 3)))
+    about = {"method": linear["method"], "predicted_from": "60"}
+    a, b, c, d = scores(results("vecchia", "heaton", **about)[0], (3, 3, 3, 3))
+    yield f"with 60 neighbours geomxp has {a}, {b}, {c} and {d}"
+    gain = float(free["log_likelihood"]) - float(linear["log_likelihood"])
+    yield f"a free smoothness ({float(free['smoothness']):.2f}, by {round(gain, -2):,.0f} units)"
+    yield f"({float(best['angle']):.0f}° from east, ratio {float(best['ratio']):.2f})"
+    about = {"data": "simulated", "predicted_from": "200"}
+    ours = results("vecchia", "heaton", **about)[0]
+    a, b, c, d = scores(ours, (3, 3, 3, 3))
+    yield f"On the simulated data, MAE, RMSE and CRPS are {a}, {b} and {c}"
+    published = rows["best published"]
+    yield f"The best published values are {published['mae']} and {published['rmse']}"
+    a, b, c, theirs = scores(rows["GpGp 0.5.1 (rerun)"], (3, 3, 3, 3))
+    yield f"GpGp, run again, has {a}, {b} and {c} with a coverage of {theirs} (geomxp: {d})"
+
+
+PARAMETERS = {"variance": 3, "range": 5, "smoothness": 4, "nugget": 4}
+EXACT = "Exact, 4000 places"
+
+
+def kaust():
+    rows = results("kaust", "fields")
+    fits = [row for row in rows if row["method"] != "true model"]
+    assert {row["outcome"] for row in fits} == {"CONVERGED"}
+    yield f"All {len(fits)} fits converged"
+    for row in rows:
+        truth, shown = row["method"] == "true model", []
+        for name, places in PARAMETERS.items():
+            error = row[f"error_{name}"]
+            error = f" ± {float(error):.{places}f}" if error else ""
+            shown.append(f"{float(row[name]):.{places}f}{error}")
+        method = "truth" if truth else row["method"].replace("4000 places", "4,000 locations")
+        if method != "Vecchia(30)":
+            yield cells(row["field"], method, *shown)
+    near = [
+        abs(float(row[name]) - float(row[f"true_{name}"])) / float(row[f"error_{name}"])
+        for row in fits
+        if row["true_nugget"] == "0.0" and row["method"] != EXACT
+        for name in ("variance", "range", "smoothness")
+    ]
+    yield f"every estimate of `Vecchia` is within {max(near):.1f} standard errors of the truth"
+    assert all(
+        row["nugget"] == "0.0"
+        for row in fits
+        if row["true_nugget"] == "0.0" and row["method"] != EXACT
+    )
+    noisy = [r for r in fits if r["true_nugget"] != "0.0" and r["method"] == "Vecchia(60)"]
+    low, high = ends(column(noisy, "nugget"))
+    yield f"`Vecchia(60)` estimates {low:.4f} to {high:.4f}"
+    low, high = ends(column(noisy, "error_nugget"))
+    yield f"with standard errors of {low:.4f} to {high:.4f}"
+    _, second, third = (
+        (float(row["nugget"]) - float(row["true_nugget"])) / float(row["error_nugget"])
+        for row in noisy
+    )
+    yield f"for G10 and G13 they are {second:.1f} and {third:.1f} standard errors above 0.2647"
+    yield from kaust_predictions(rows)
+
+
+def kaust_predictions(rows):
+    lines = (ROOT / "experiments" / "kaust" / "true_model.csv").read_text().splitlines()
+    elsewhere = csv.DictReader(line for line in lines if not line.startswith("#"))
+    elsewhere = {row["field"]: row for row in elsewhere}
+    losses, exact = [], []
+    for field, group in groupby(rows, key=lambda row: row["field"]):
+        true, thirty, sixty, few = group
+        other = elsewhere[field]
+        mloe = [f"{float(row['mloe']):.1e}" for row in (thirty, sixty, few)]
+        mmom = [f"{float(row['mmom']):.3f}" for row in (thirty, sixty, few)]
+        yield cells(
+            field,
+            f"{float(other['rmse']):.5g} ({float(other['theoretical_rmse']):.5g})",
+            *(f"{float(row['rmse']):.5g}" for row in (true, thirty, sixty, few)),
+            f"{float(sixty['crps']):.4g}",
+            ", ".join(f"{float(row['coverage']):.3f}" for row in (true, sixty, few)),
+            ", ".join(mloe),
+            ", ".join(mmom),
+        )
+        losses += [float(row["rmse"]) / float(true["rmse"]) - 1 for row in (thirty, sixty)]
+        exact.append((float(few["rmse"]) / float(true["rmse"]) - 1, field))
+        if field == "G1":
+            for name in ("rmse", "mae", "crps", "coverage"):
+                assert float(true[name]) == pytest.approx(float(other[name]), rel=1e-15)
+    yield f"the RMSE differs by at most {100 * max(map(abs, losses)):.3f} %"
+    *rest, (worst, field) = sorted(exact)
+    assert all(loss < 1e-3 for loss, _ in rest)
+    yield f"({100 * worst:.1f} % for {field}, below 0.1 % elsewhere)"
+    few = [row for row in rows if row["method"] == EXACT]
+    low, high = ends(column(few, "error_smoothness"))
+    yield f"(± {low:.2f} to {high:.2f})"
+    low, high = ends(map(abs, column(few, "mmom")))
+    yield f"wrong by {100 * low:.0f} to {100 * high:.0f} %"
+    low, high = ends(column(few, "coverage"))
+    yield f"intervals cover {100 * low:.1f} to {100 * high:.1f} %"
+    thirty, sixty, few = (
+        f"{median(column([r for r in rows if r['method'] == method], 'seconds_fit')):.0f} s"
+        for method in ("Vecchia(30)", "Vecchia(60)", EXACT)
+    )
+    yield f"{thirty} for `Vecchia(30)`, {sixty} for `Vecchia(60)`, {few} for `Exact()`"
+    assert max(column(rows, "seconds_predict")) < 1
+
+
+def kaust_likelihood():
+    quantities = ("log_likelihood", "log_determinant", "quadratic_form")
+    conditions, stored = [], []
+    for row in results("kaust_likelihood", "likelihood"):
+        differences = column([row], "difference_log_likelihood")
+        shown = [digits(float(row[f"difference_{name}"]), 2) for name in quantities]
+        condition, tools = row["condition_number"], row["difference_between_tools"]
+        if condition:
+            yield cells(f"κ = {digits(float(condition), 2)})", row["n"], *shown, "")[2:]
+            conditions.append(abs(float(condition) / float(row["reference_condition_number"]) - 1))
+        elif row["coordinates"] == "as stored" and row["nugget"] != "0.0":
+            stored += differences
+        else:
+            rounded = row["coordinates"] == "6 decimals"
+            field = f"{row['field']}{', coordinates to 6 decimals' if rounded else ''}"
+            yield cells(field, "10,000", *shown, digits(float(tools), 2) if tools else "")
+    first, second = (digits(each, 1) for each in conditions)
+    yield f"agree with their references to {first} and {second}"
+    low, high = ends(stored)
+    yield f"log-likelihoods differ by {digits(low, 1)} to {digits(high, 1)}"
+
+
+def recovery():
+    for row in results("recovery", "summary"):
+        numbers = {name: float(row[name]) for name in row if name != "parameter"}
+        mean = f"{numbers['mean']:.4f}"
+        if row["parameter"] == "smoothness":
+            mean += f" (median {numbers['median']:.3f})"
+        errors = ("error_of_mean", "spread", "spread_by_inverse_fisher")
+        shown = [f"{numbers[name]:.4f}" for name in errors]
+        size, truth = f"{int(row['n']):,}", f"{numbers['truth']:g}"
+        yield cells(size, row["parameter"], truth, mean, *shown)
+    rows = results("recovery", "estimates")
+    assert {row["outcome"] for row in rows} == {"CONVERGED"}
+    yield f"All {len(rows)} fits converged"
+    small = column(results("recovery", "estimates", n="400"), "smoothness")
+    yield f"the largest estimate is {max(small):.0f}"
+
+
+def batched():
+    orders = ("5", "8", "12", "16", "24", "32", "48", "64", "100")
+    for label, what in (
+        ("interleaved, in place", "interleaved"),
+        ("canonical, in place", "in place"),
+        ("canonical, new result", "potrf"),
+        ("MKL compact, faster format", "mkl compact"),
+    ):
+        rows = results("batched", "size", dtype="float64")
+        rows = [row for row in rows if row["what"].startswith(f"{what}, ")]
+        speed = (max(column([r for r in rows if r["n"] == n], "speedup")) for n in orders)
+        yield cells(label, *(f"{each:.1f}" for each in speed))
+    yield from solutions()
+    yield from batched_findings()
+
+
+def solutions():
+    def of(layout, part, dtype="float64"):
+        rows = results("batched", "solve", layout=layout, part=part, dtype=dtype)
+        return {int(row["n"]): row for row in rows}
+
+    orders = (5, 8, 16, 32, 64, 100)
+    parts = ("factorization", "forward", "backward", "complete")
+    factor, forward, backward, complete = (of("interleaved", part) for part in parts)
+    for label, rows in (
+        ("factorization", factor),
+        ("forward substitution", forward),
+        ("complete solution", complete),
+    ):
+        shown = [
+            f"{float(rows[n]['gflops']):.1f} ({100 * float(rows[n]['ceiling']):.0f} %)"
+            for n in orders
+        ]
+        yield cells(f"{label}, GFLOP/s (share of the ceiling)", *shown)
+    for layout in ("interleaved", "canonical"):
+        one, other = (of(layout, part) for part in ("forward", "backward"))
+        shares = {n: 100 * (float(one[n]["share"]) + float(other[n]["share"])) for n in one}
+        low, high = ends(shares.values())
+        if layout == "interleaved":
+            shown = [f"{shares[n]:.0f} %" for n in orders]
+            yield cells("separate substitutions, share of the time", *shown)
+            yield f"Here they take {low:.0f} to {high:.0f} % on interleaved batches"
+        else:
+            yield f"and {low:.0f} to {high:.0f} % on canonical ones (FP64)"
+    ratios = [float(complete[n]["seconds"]) / float(factor[n]["seconds"]) for n in orders]
+    shown = [f"{ratio:.2f}" for ratio in ratios]
+    yield cells("complete solution, time over factorization alone", *shown)
+    large = [row for rows in (forward, backward) for n, row in rows.items() if n >= 20]
+    low, high = ends(column(large, "ceiling"))
+    yield f"{low:.2f} to {high:.2f} of the memory ceiling from order 20 on in FP64"
+    for dtype in ("float64", "float32"):
+        limits = {n: row["limit"] for n, row in of("interleaved", "factorization", dtype).items()}
+        assert min(n for n, limit in limits.items() if limit == "products") == 40
+    yield "order 40 in FP64 and FP32"
+    yield f"Here the factorization reaches {100 * float(factor[64]['ceiling']):.0f} % of the peak"
+    low, high = ends(float(rows[64]["ceiling"]) for rows in (forward, backward))
+    span = f"{100 * low:.0f} to {100 * high:.0f} %"
+    yield f"and the substitutions {span} of the bandwidth (order 64, FP64)"
+    shares = {
+        dtype: {
+            n: 100 * float(row["share"]) for n, row in of("interleaved", "complete", dtype).items()
+        }
+        for dtype in ("float64", "float32")
+    }
+    (low, high), (least, most) = (
+        ends(share for n, share in each.items() if n >= 8) for each in shares.values()
+    )
+    yield f"In FP64 it takes {low:.0f} to {high:.0f} % of the time of the three separate calls"
+    yield f"(FP32: {least:.0f} to {most:.0f} %), and {shares['float64'][5]:.0f} % at order 5"
+
+
+def batched_findings():
+    rows = results("batched", "variants", dtype="float64")
+
+    def fastest(n, **wanted):
+        return max(
+            float(row["gflops"])
+            for row in rows
+            if row["n"] == str(n) and all(row[name] in values for name, values in wanted.items())
+        )
+
+    chunks = ("8", "16", "32", "64", "128", "256", "512")
+    loops = {"unroll": ("False",), "chunk": chunks}
+    *some, last = (f"{fastest(64, tile=(tile,)):.1f}" for tile in ("1", "2", "3", "4", "6", "8"))
+    yield f"tiles of 1, 2, 3, 4, 6 and 8 reach {', '.join(some)} and {last} GFLOP/s"
+    for n in (16, 20, 24, 32, 48, 64, 100):
+        others = fastest(n, tile=("1", "2", "3", "6", "8"), **loops)
+        assert fastest(n, tile=("4",), **loops) > others
+    right, top, left = (f"{fastest(64, looking=(name,)):.1f}" for name in ("right", "top", "left"))
+    yield f"right-, top- and left-looking loops reach {right}, {top} and {left} GFLOP/s"
+    *some, last = (f"{fastest(64, chunk=(chunk,)):.1f}" for chunk in chunks)
+    yield f"chunks of 8, 16, 32, 64, 128, 256 and 512 matrices reach {', '.join(some)} and {last}"
+    yield f"and the layout without chunks {fastest(64, chunk=('batch',)):.1f}"
+    with_8, without = (fastest(16, unroll=("False",), chunk=(chunk,)) for chunk in ("8", "batch"))
+    yield f"the loops reach {with_8:.1f} with chunks of 8 and {without:.1f} without"
+    unrolled, looped = (
+        [f"{fastest(n, tile=('4',), unroll=(value,), chunk=chunks):.1f}" for n in (16, 24)]
+        for value in ("True", "False")
+    )
+    yield f"On chunks the fastest unrolled variant reaches {unrolled[0]} GFLOP/s at order 16"
+    yield f"loops of tile 4 {looped[0]}; at order 24 {unrolled[1]} and {looped[1]}"
+    winners = results("batched", "search", winner="True")
+    small = [row for row in winners if int(row["n"]) <= 24]
+    assert {row["unroll"] for row in small} == {"True"}
+    spans = []
+    for layout in ("interleaved", "canonical"):
+        low, high = ends(column([r for r in small if r["layout"] == layout], "speedup"))
+        spans.append(f"{low:.2f} to {high:.2f}")
+    yield f"{spans[0]} times as fast as the untuned variant on interleaved batches, {spans[1]} on"
+    (better,) = (r for r in winners if int(r["n"]) > 24 and float(r["speedup"]) > 1)
+    found = [better[name] for name in ("n", "dtype", "layout", "chunk")]
+    assert found == ["48", "float32", "canonical", "2"]
+    yield f"chunks of two registers are {100 * float(better['speedup']) - 100:.0f} % faster"
+    about = {"n": "32", "dtype": "float64", "layout": "interleaved", "part": "factorization"}
+    one, two, three = (f"{g:.1f}" for g in column(results("batched", "batch", **about), "gflops"))
+    yield f"reach {one}, {two} and {three} GFLOP/s with 1,000, 10,000 and 16,384 matrices"
+
+
+def intervals():
+    found = {
+        (table, row["method"], row["parameter"]): row
+        for table in ("coverage", "coverage_reml")
+        for row in results("intervals", table)
+    }
+    ways = [(t, method) for t in ("coverage", "coverage_reml") for method in ("wald", "profile")]
+    for name in PARAMETERS:
+        shown = (f"{float(found[(*way, name)]['coverage']):.3f}" for way in ways)
+        yield cells(name, *shown)
+
+    def off(table):
+        rows = {name: found[table, "profile", name] for name in PARAMETERS}
+        return {n: float(r["binomial_standard_errors_from_95"]) for n, r in rows.items()}
+
+    furthest = max(map(abs, off("coverage_reml").values()))
+    yield f"Profile intervals are within {furthest:.1f} binomial standard errors of 95 %"
+    by_ml = off("coverage")
+    low = -by_ml.pop("range")
+    furthest = max(map(abs, by_ml.values()))
+    yield f"within {furthest:.1f} binomial standard errors, except for the range ({low:.1f} below)"
+    row = found["coverage", "profile", "range"]
+    above, below = (round(500 * float(row[f"truth_{side}"])) for side in ("above", "below"))
+    yield f"Of the {above + below} intervals that miss the true range, {above} lie below it"
+    row = found["coverage", "wald", "variance"]
+    known = int(row["with_interval"])
+    zero = known - int(found["coverage", "wald", "nugget"]["with_interval"])
+    unbounded = f"{500 - known} fields, whose profile intervals are open"
+    yield f"as 0 ({zero} of 500 fields by ML) or the fit has no finite maximum ({unbounded})"
+    yield f"One binomial standard error is {sqrt(0.95 * 0.05 / 500):.4f}"
+    misses, above = (
+        round(known * share) for share in (1 - float(row["coverage"]), float(row["truth_above"]))
+    )
+    yield f"{above} of {misses} misses of the variance lie below the truth"
+    opened = {}
+    for name in ("range", "nugget"):
+        shares = [100 * float(found[t, "profile", name]["open_ended"]) for t, _ in ways[::2]]
+        opened[name] = "{:.0f} to {:.0f} %".format(*shares)
+    yield f"In {opened['range']} of these fields the interval of the range is open"
+    yield f"in {opened['nugget']} that of the nugget begins at 0"
+    ml, reml = (
+        f"{float(row['mean']):.4f} ± {float(row['monte_carlo_error']):.4f}"
+        for row in results("intervals", "reml")
+    )
+    yield f"is {ml} by ML, where theory gives (n - 3)/n = 0.95, and {reml} by REML"
+
+
+def covariance():
+    rows = results("covariance", "errors")
+    absolute, relative = (digits(max(column(rows, n)), 2) for n in ("absolute", "relative"))
+    yield f"absolute at most {absolute}, relative at most {relative} where it exceeds 1e-13"
+    slopes = max(column(rows, "slope") + column(rows, "by_smoothness"))
+    yield f"derivatives by range and smoothness: at most {digits(slopes, 2)}"
+    double, single = (
+        results("covariance", "rates", what=f"table, {form}", smoothness="0.8")[0]
+        for form in ("fp64", "fp32")
+    )
+    rates = [
+        (f"{float(row['million_per_second']):.0f} million", f"{float(row['times_scipy_kv']):.0f}")
+        for row in (double, single)
+    ]
+    yield f"smoothness 0.8: {rates[0][0]} in FP64 ({rates[0][1]} times SciPy's K_ν)"
+    yield f"{rates[1][0]} in FP32 ({rates[1][1]} times)"
+    for table, name, places, what in (
+        ("likelihood", "times_dpotrf", 3, {"what": "log-likelihood"}),
+        ("memory", "times_matrix", 2, {}),
+    ):
+        four, eight = (
+            f"{float(results('covariance', table, n=n, **what)[0][name]):.{places}f}"
+            for n in ("4000", "8000")
+        )
+        yield f"{four} times at n = 4,000, {eight} times at n = 8,000"
+    (row,) = results("covariance", "table")
+    yield f"{1000 * float(row['seconds']):.1f} ms"
+
+
+STUDIES = (
+    *(peers, cluster, vecchia, kaust, kaust_likelihood),
+    *(recovery, batched, intervals, covariance),
+)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
+def test_numbers_of_a_study_are_those_of_its_results(study):
+    assert missing(study(), f"experiments/{study.__name__}/README.md") == []
+
+
+def documented():
+    """Yield pages and what they must say."""
+    page = "how-to/large-data.md"
+    (fit,) = results("vecchia", "peers", n="100000", task="fit", package="geomxp")
+    yield page, f"100,000 locations with ν free took {float(fit['seconds']):.1f} s"
+    on_disk, in_core = results("out_of_core", "rate", n="44900")
+    assert round(float(on_disk["triangle_over_budget"])) == 4
+    share = float(on_disk["gflops"]) / float(in_core["gflops"])
+    yield page, f"A matrix four times as large as its memory was factored at {100 * share:.0f} %"
+    cases = results("static_schedule_mxp", "target")
+    low, high = ends(column(cases, "bytes_over_fp64"))
+    yield page, f"with {100 * low:.0f} to {100 * high:.0f} % of the memory of FP64 tiles"
+    assert all(float(row["kl"]) <= float(row["target"]) for row in cases)
+    yield "how-to/accuracy.md", f"The target was met in all [{len(cases)} measured cases]"
+    about = {"study": "sizes", "cell": "anisotropy", "n": "60", "rule": "plain"}
+    low, high = ends(
+        100 * each for each in column(results("calibration", "summary", **about), "share")
+    )
+    rejected = f"chi-square rejects isotropy in {low:.0f} to {high:.0f} % of isotropic fields"
+    yield "how-to/uncertainty.md", rejected
+    low, high = ends(column(results("cluster", "overhead"), "milliseconds_a_task"))
+    yield "how-to/cluster.md", f"each task costs {low:.0f} to {high:.0f} ms of scheduling"
+    rows = results("vecchia", "heaton", predicted_from="60", data="satellite")
+    seconds = {f"{each:.1f}" for each in column(rows, "seconds_predict")}
+    assert len(seconds) == 1
+    took = f"42,740 locations from 60 neighbours each took {seconds.pop()} s on two cores"
+    yield "how-to/prediction.md", took
+    fits = results("peers", "fits", method="geomxp")
+    assert median(column(fits, "evaluations")) == 5
+    yield "mathematics/likelihood.md", "a fit takes about five exact factorizations"
+    peaks = [float(row["peak_bytes"]) / (8 * int(row["n"]) ** 2) for row in fits]
+    assert {round(peak) for peak in peaks} == {4}
+    yield "../../README.md", "Standard errors need four such matrices"
+
+
+def test_numbers_of_the_documentation_are_those_of_the_results():
+    for page, claim in documented():
+        assert missing([claim], f"docs/pages/{page}") == []
