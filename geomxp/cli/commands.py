@@ -432,8 +432,15 @@ def likelihood_ratio(given):
 @command(
     PREDICT,
     *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
-    *("block", "discretisation", "neighbours", "local_trend", "error_variance"),
+    *("block", "discretisation", "neighbours", "local_trend", "time", "error_variance"),
     *("on", "level", "of", "output"),
+    time={
+        "panel": opt.KRIGING,
+        "value": "TIME",
+        "about": "Time of all new locations, for a space-time model: a number or a date. If not "
+        "given, that of each row, in the column that the observations have.",
+        "known": None,
+    },
     error_variance={
         "panel": opt.KRIGING,
         "value": "NUMBER|COLUMN",
@@ -495,6 +502,8 @@ def predict(given):
         if places is None or given.block:
             raise InvalidInput("--error-variance is for a table of LOCATIONS without --block.")
         about["error_variance"] = opt.number_or_text(given.error_variance)
+    if given.time is not None:
+        about["time"] = opt.number_or_text(given.time)
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
     else:

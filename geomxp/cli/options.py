@@ -205,6 +205,14 @@ OPTIONS = {
     "covariates": Option(
         DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
     ),
+    "time": Option(
+        DATA,
+        "COLUMN",
+        "Column of the times, numbers or dates, for --family "
+        "matern-space-time, separable or gneiting.",
+        None,
+        columns,
+    ),
     "error_variance": Option(
         DATA,
         "COLUMN",
@@ -436,7 +444,7 @@ OPTIONS = {
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
-READING = ("error_variance", "drop_missing", "missing", "decimal", "duplicates")
+READING = ("time", "error_variance", "drop_missing", "missing", "decimal", "duplicates")
 TABLE = ("table", "locations", "value", "covariates", "metric", "unit", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
@@ -631,6 +639,7 @@ def observations(given, formula=None):
         "locations": words(given.locations) if given.locations else None,
         "values": given.value,
         "covariates": covariates,
+        "time": given.time,
         "error_variance": given.error_variance,
         "formula": formula,
         "metric": given.metric,

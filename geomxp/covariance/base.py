@@ -38,6 +38,9 @@ ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", sea
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
 
 
+SPACE_TIME = " (--family matern-space-time, separable or gneiting)"
+
+
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """Locations, times and variables: the arguments of a covariance.
@@ -429,12 +432,13 @@ class Covariance:
             used, known = name in self.uses, getattr(inputs, name) is not None
             if used and not known:
                 raise InvalidInput(
-                    f"a {self.family} model needs the {name} of each location: give `{name}`."
+                    f"a {self.family} model needs the {name} of each location: give `{name}` "
+                    f"(--{name})."
                 )
             if known and not used:
                 raise InvalidInput(
                     f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
-                    "use a family that does."
+                    f"use a family that does{SPACE_TIME if name == 'time' else ''}."
                 )
         self.check_valid_on(inputs.metric, inputs.dimensions)
 

@@ -493,7 +493,7 @@ class TimePairs(TablePairs):
             products += [] if of_stretch is None else [("slope", of_stretch)]
             # G changes with log b as with -log r, r = |u|/b
             found[name] = found.get(name, (1.0,))[0], products
-        return {name: terms for name, terms in found.items() if name in names}
+        return {name: found[name] for name in names if name in found}
 
     def derivatives(self, rows, columns, names, index=None):
         """Return the derivatives for a block of pairs; see `DensePairs.derivatives`."""

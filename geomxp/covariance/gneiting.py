@@ -63,11 +63,11 @@ class _Functions:
         by_range, by_power = 2 * self.power * share, share * np.log(v)
 
         def function(what):
-            if what == "decay":
+            if what == "time decay":
                 return decay
-            if what == "stretch":
+            if what == "time stretch":
                 return np.exp(-self.interaction * log_psi)
-            name, part = what.split()
+            name, part = what.split(" of ")
             change = {
                 "time_range": (-exponent * by_range, -self.interaction * by_range),
                 "time_power": (-exponent * by_power, -self.interaction * by_power),
@@ -138,6 +138,6 @@ class Gneiting(SpaceTime):
         """Return the functions of time; see `SpaceTime.clock`."""
         shapes = self.time_power, self.interaction, self.time_decay
         names = (TIME_RANGE.name, "time_power", "interaction")
-        terms = {name: (f"{name} decay", f"{name} stretch") for name in names}
-        terms["time_decay"] = ("time_decay decay", None)
-        return Clock(_Functions(*shapes, dimensions), "decay", "stretch", terms)
+        terms = {name: (f"{name} of decay", f"{name} of stretch") for name in names}
+        terms["time_decay"] = ("time_decay of decay", None)
+        return Clock(_Functions(*shapes, dimensions), "time decay", "time stretch", terms)

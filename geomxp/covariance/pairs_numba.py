@@ -202,8 +202,28 @@ def _plus(x, count, y):
 
 @njit(nogil=True, cache=True)
 def _fill_in_time(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride,
-    of_rows, of_columns, inverse_time, decay, stretch, base_time, strips,
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    of_rows,
+    of_columns,
+    inverse_time,
+    decay,
+    stretch,
+    base_time,
+    strips,
 ):
     (s, bits, row, t), (v, bits_v, row_v, t_v), g = strips
     top, missed = rows.shape[0] - 1, 0
@@ -234,8 +254,28 @@ def _fill_in_time(
 
 @njit(nogil=True, cache=True)
 def _fill_in_time_fp32(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride,
-    of_rows, of_columns, inverse_time, decay, stretch, base_time, strips,
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    of_rows,
+    of_columns,
+    inverse_time,
+    decay,
+    stretch,
+    base_time,
+    strips,
 ):
     s, v, single, bits, row, t, g = strips
     top, missed, one = rows.shape[0] - 1, 0, np.float32(1.0)
@@ -362,8 +402,27 @@ def _add_product(x, y, count, f):
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _add_pairs_in_time(
-    x, i0, i1, j0, j1, inverse, mapping, tables, base, times, inverse_time, of_time, base_time,
-    stretch, fields, weights, alpha, beside, sums, q, strips,
+    x,
+    i0,
+    i1,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    tables,
+    base,
+    times,
+    inverse_time,
+    of_time,
+    base_time,
+    stretch,
+    fields,
+    weights,
+    alpha,
+    beside,
+    sums,
+    q,
+    strips,
 ):
     (s, bits, row, t), (v, bits_v, row_v, t_v), (w, f), e, g = strips
     top, missed = tables.shape[1] - 1, 0
@@ -415,7 +474,22 @@ def _strip():
 
 
 def fill(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, clock=None
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    clock=None,
 ):
     """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
 
@@ -437,7 +511,22 @@ def fill(
 
 
 def fill_fp32(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, clock=None
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    clock=None,
 ):
     """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
     pairs = tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale
@@ -473,8 +562,22 @@ def add_pairs(
 
 
 def add_pairs_in_time(
-    x, i0, i1, j0, j1, inverse, mapping, polynomials, times, clock, fields, weights, alpha, beside,
-    sums, q,
+    x,
+    i0,
+    i1,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    polynomials,
+    times,
+    clock,
+    fields,
+    weights,
+    alpha,
+    beside,
+    sums,
+    q,
 ):
     """As `add_pairs`, in space and time.
 

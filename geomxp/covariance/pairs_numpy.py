@@ -16,7 +16,22 @@ BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32
 
 
 def fill(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, clock=None
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    clock=None,
 ):
     """Write scale·p(s) for pairs of locations; see `pairs_numba.fill`. FP32 tables work in FP32."""
     coefficients, missed = np.ascontiguousarray(rows.T), 0

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .base import NUGGET, RANGE, VARIANCE, Covariance, Inputs
+from .conventions import Convention
 from .distance import metric_of
 from .generate import TimePairs
 from .matern import Matern
@@ -67,12 +68,19 @@ class SpaceTime(Covariance):
     ----------
     temporal : tuple of Parameter
         Parameters of G and Q besides the range in time.
+    shapes : tuple of Parameter
+        The smoothness and those of `temporal`.
+    conventions : dict of str to Convention
+        How other packages write the family, by package.
     on_sphere : dict of str to (float, float), or None
         Bounds of parameters with great-circle distances; None if the family is not valid there.
     """
 
     uses = ("time",)
     temporal: ClassVar[tuple[Parameter, ...]] = ()
+    shapes: ClassVar[tuple[Parameter, ...]] = ()
+    conventions: ClassVar[Mapping[str, Convention]] = {}
+    anisotropy: ClassVar[None] = None
     on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
     variance: float
     range: float
@@ -81,7 +89,8 @@ class SpaceTime(Covariance):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        cls.declared = (VARIANCE, RANGE, TIME_RANGE, SMOOTHNESS, *cls.temporal, NUGGET)
+        cls.shapes = (SMOOTHNESS, *cls.temporal)
+        cls.declared = (VARIANCE, RANGE, TIME_RANGE, *cls.shapes, NUGGET)
 
     # what a family defines
 
@@ -155,6 +164,13 @@ class SpaceTime(Covariance):
                 "distances: use the chordal metric."
             )
         super().check_valid_on(metric, dimensions)
+
+    def effective_range(self, correlation: float = 0.05) -> float:
+        """Return the distance at which the correlation at one time has fallen to 5 %, or as given.
+
+        See `Isotropic.effective_range`.
+        """
+        return self.space.effective_range(correlation)
 
     def practical_range(self) -> float:
         """Return the practical range in space; see `Matern.practical_range`."""

@@ -153,7 +153,9 @@ def _fields_in_time(pairs, names):
 
         return add, end
 
-    factors = {name: factor * pairs.model.variance for name, (factor, _) in pairs.terms(names).items()}
+    factors = {
+        name: factor * pairs.model.variance for name, (factor, _) in pairs.terms(names).items()
+    }
     return {name: factors[name] for name in names}, work
 
 

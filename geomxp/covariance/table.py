@@ -40,8 +40,8 @@ TERMS = 28
 """Terms of a series: its centre is at least 7 half-widths away from the equation's singular points,
 s = 0 and, for compact support, s = 1."""
 
-ONE_AT_ZERO = ("correlation", "decay", "stretch")
-"""Functions that are 1 for s = 0; the others, derivatives, are 0."""
+ONE_AT_ZERO = ("correlation", "time decay", "time stretch")
+"""Functions that are 1 for s = 0; the others, derivatives, are 0. No parameter has a space."""
 
 LOWEST, HIGHEST = -1020, 1020
 """Octaves that a table may cover."""

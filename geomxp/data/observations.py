@@ -15,7 +15,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of
-from . import checks, spatial, tables
+from . import checks, spatial, tables, times
 from .formula import Formula
 
 if TYPE_CHECKING:
@@ -105,10 +105,15 @@ class Observations:
     value_unit : str, optional
         Unit of the values, such as "mg/kg", for tables and figures.
     time : (n,) array_like, optional
-        Time of each observation, a number in any unit, for space-time families. Ranges in time
-        have its unit.
+        Time of each observation, for space-time families: a number in any unit, or a date, which
+        becomes a number of `time_unit` since `time_origin`. Ranges in time have this unit.
     variable : (n,) array_like of int, optional
         Number of the variable that each value belongs to, from 0, for multivariate families.
+    time_unit : str, optional
+        Unit of the times, for tables and figures; of dates one of "second", "minute", "hour",
+        "day" and "year" (365.25 days), chosen by their span if not given.
+    time_origin : str, optional
+        Date and hour from which dates are counted; the first day if not given.
     time_name, variable_name, error_variance_name : str
         Names for tables, and of the columns that `predict` reads from a frame.
     error_variance : (n,) array_like, optional
@@ -151,6 +156,8 @@ class Observations:
     replicates: Floats | None = None
     error_variance_name: str = "error_variance"
     value_unit: str = field(default="", compare=False)
+    time_unit: str = field(default="", compare=False)
+    time_origin: str = field(default="", compare=False)
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -175,12 +182,15 @@ class Observations:
             replicates: ArrayLike | None = None,
             error_variance_name: str = "error_variance",
             value_unit: str = "",
+            time_unit: str = "",
+            time_origin: str = "",
         ) -> None: ...
 
     def __post_init__(self):
         metric = metric_of(self.metric)
         texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
-        for name in (*texts, "error_variance_name", "value_unit"):
+        units = ("value_unit", "time_unit", "time_origin")
+        for name in (*texts, "error_variance_name", *units):
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
@@ -204,7 +214,10 @@ class Observations:
         put(self, "locations", _read_only(locations))
         put(self, "values", _read_only(values))
         if self.time is not None:
-            put(self, "time", _read_only(_one_for_each(self.time, "time", len(locations))))
+            time, *about = times.as_numbers(self.time, self.time_unit, self.time_origin)
+            put(self, "time", _read_only(_one_for_each(time, "time", len(locations))))
+            for name, text in zip(("time_unit", "time_origin"), about, strict=True):
+                put(self, name, text)
         if self.variable is not None:
             put(self, "variable", _read_only(_checked_variable(self.variable, len(locations))))
         if self.error_variance is not None:
@@ -268,7 +281,8 @@ class Observations:
         covariates = f", covariates {few(names)}" if names else ""
         return (
             f"<Observations of {self.value_name}, {self.count_in_words} "
-            f"({few(self.location_names)}), {self.metric} distances in {self.unit}{covariates}>"
+            f"({few(self.location_names)}), {self.metric} distances in {self.unit}"
+            f"{self._times_in_words}{covariates}>"
         )
 
     def __str__(self) -> str:
@@ -291,7 +305,15 @@ class Observations:
         if self.covariates is not None:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
-        return f"{len(self):,} observations, {self.metric} distances in {self.unit}", columns
+        about = f"{self.metric} distances in {self.unit}{self._times_in_words}"
+        return f"{len(self):,} observations, {about}", columns
+
+    @property
+    def _times_in_words(self):
+        if not self.time_unit:
+            return ""
+        since = f" since {self.time_origin}" if self.time_origin else ""
+        return f", times in {self.time_unit}s{since}"
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -372,7 +394,7 @@ class Observations:
         crs : str, optional
             Coordinate reference system of the columns `locations`: "EPSG:28992".
         time, variable : str, optional
-            Columns of the times, and of the numbers of the variables from 0.
+            Columns of the times, numbers or dates, and of the numbers of the variables from 0.
         error_variance : str, optional
             Column of the known variances of the errors of measurement, or a function of at most two
             columns, such as "I(zinc_se ** 2)" for a column of standard errors.
@@ -452,6 +474,10 @@ class Observations:
             table = _observed_cells(table, values)
         if system is not None and system.geographic:
             table = _in_degrees(table)
+        about_time = "", ""
+        if time is not None and time in table.columns:
+            column, *about_time = times.as_numbers(table.columns[time])
+            table = replace(table, columns=table.columns.assign(**{time: column}))
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
         left_out = 0
@@ -501,6 +527,8 @@ class Observations:
             error_variance=inputs.get(error_variance),
             error_variance_name=error_variance or "error_variance",
             value_unit="" if value_unit is None else value_unit,
+            time_unit=about_time[0],
+            time_origin=about_time[1],
         )
         observations = observations._with_duplicates(duplicates)
         observations.source.update({"left_out": left_out} if left_out else {})

@@ -828,6 +828,8 @@ def _arrays_entry(observations):
             label = f"{name}_name"
             extra[name] = getattr(observations, name).tolist()
             extra[label] = getattr(observations, label)
+    if observations.time_origin:
+        extra |= {"time_unit": observations.time_unit, "time_origin": observations.time_origin}
     if observations.replicates is not None:
         extra["replicates"] = observations.replicates.tolist()
     return extra | {

@@ -15,7 +15,7 @@ import scipy
 
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
-from ..data import spatial, tables
+from ..data import spatial, tables, times
 from ..data.formula import Formula
 from ..data.observations import (
     Observations,
@@ -77,6 +77,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         if isinstance(new_locations, Observations) and covariates is None:
             covariates = new_locations
         new_locations = new_locations.inputs
+    time = times.since(time, observations.time_unit, observations.time_origin)
     about = time, variable, error_variance
     inputs = checked_inputs(new_locations, observations.metric, *about)
     if inputs.dimensions != observations.dimensions:

@@ -398,9 +398,7 @@ def weights_slice(
 
 
 @njit(nogil=True, cache=True)
-def gram_slice(
-    x, targets, neighbours, first, last, noise, field, clock, columns, given, grams
-):
+def gram_slice(x, targets, neighbours, first, last, noise, field, clock, columns, given, grams):
     """Write W'W, (k, c + 1, c + 1), for targets, W = L_NN^-1 [k, columns at N].
 
     `given` are the covariances with the neighbours of targets that are not points, (k, m), or

@@ -118,14 +118,14 @@ class Case:
 
     def __init__(self, model, metric, locations, m, columns=2, seed=0, errors=None):
         self.model, self.metric = model, metric
-        graph = Graph.of(locations, metric, "maximin", m)
+        graph = Graph.of(embed(locations, metric), "maximin", m)
         places = locations[graph.tree.order]
         self.neighbours = graph.neighbours
         self.columns = np.random.default_rng(seed).standard_normal((columns, len(places)))
         self.points = np.ascontiguousarray(embed(places, metric))
         self.box = box_of(self.points)
         self.noise = Noise.of(gx.Inputs(locations, error_variance=errors))[graph.tree.order]
-        self.blocks = Blocks(model, metric, places, noise=self.noise)
+        self.blocks = Blocks(model, gx.Inputs(places, metric), noise=self.noise)
 
     @property
     def variant(self):
@@ -309,7 +309,7 @@ def test_bits_do_not_depend_on_which_rows_of_a_table_stand_in_shared_memory(host
 def test_the_window_holds_the_rows_that_most_pairs_need(d):
     n, m, model = 20_000, 30, gx.Matern(1.0, 0.1, 0.5)
     places = testing.places(n, d, seed=2)
-    graph = Graph.of(places, "euclidean", "maximin", m)
+    graph = Graph.of(places, "maximin", m)
     points = places[graph.tree.order]
     own = np.random.default_rng(0).permutation(np.flatnonzero(graph.neighbours[:, -1] >= 0))[:500]
     blocks = points[np.column_stack((graph.neighbours[own], own))]

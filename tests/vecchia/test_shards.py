@@ -68,7 +68,7 @@ def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
 
 
 def test_a_shard_has_only_the_places_of_its_halo_besides_its_own():
-    graph = Graph.of(places("euclidean"), "euclidean", "maximin", 12)
+    graph = Graph.of(places("euclidean"), "maximin", 12)
     for first, last in shards.ranges(N, 4):
         shard = shards.find(graph.tree, first, last, 12)
         near = graph.neighbours[first:last]
@@ -82,7 +82,7 @@ def test_a_shard_has_only_the_places_of_its_halo_besides_its_own():
 @given(n=st.integers(1, 60), count=st.integers(0, 10), seed=st.integers(0, 99))
 def test_few_places_are_one_shard_without_a_halo(n, count, seed):
     x = np.random.default_rng(seed).random((n, 2))
-    graph = Graph.of(x, "euclidean", "morton", count)
+    graph = Graph.of(x, "morton", count)
     ((first, last),) = shards.ranges(n, 8)
     shard = shards.find(graph.tree, first, last, min(count, n - 1))
     assert (first, last) == (0, n)
@@ -104,7 +104,7 @@ def test_ranges_cover_all_places_once_and_cut_no_slice(n, parts):
 
 def test_a_shards_failure_is_its_own_first_place():
     x = places("euclidean", 2 * SLICE)
-    second = Graph.of(x, "euclidean", "maximin", 5).tree.order[SLICE + 7]
+    second = Graph.of(x, "maximin", 5).tree.order[SLICE + 7]
     # a twin of a place of the second shard
     x = np.vstack((x, x[second]))
     inputs = gx.Inputs(x)

@@ -1,0 +1,268 @@
+"""Space-time families: formulas, derivatives, limits, validity, and every way to evaluate them."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.covariance import generate, pairs_numpy
+from geomxp.covariance.ordering import maximin
+
+MODELS = {
+    "matern-space-time": gx.MaternSpaceTime(2.0, 0.4, 2.0, 0.8, 0.1),
+    "separable": gx.Separable(2.0, 0.4, 2.0, 0.8, 1.3, 0.1),
+    "gneiting": gx.Gneiting(2.0, 0.4, 2.0, 0.8, 0.6, 0.7, 0.3, 0.1),
+}
+each_family = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+
+
+def inputs(n=25, d=2, seed=0, metric="euclidean"):
+    """Locations and times, some of which are equal."""
+    random = np.random.default_rng(seed)
+    locations = random.random((n, d)) * (1.0 if metric == "euclidean" else 40.0)
+    locations[5:8] = locations[4]
+    return gx.Inputs(locations, metric, time=np.round(random.random(n) * 6, 1))
+
+
+def lags(a):
+    """Distances and lags in time, (n, n)."""
+    distances = scipy.spatial.distance.cdist(a.points, a.points)
+    return distances, np.abs(np.subtract.outer(a.time, a.time))
+
+
+def matern(nu, r):
+    """Matérn's correlation, in the digits of mpmath."""
+    if r == 0:
+        return mpmath.mpf(1)
+    return mpmath.mpf(2) ** (1 - nu) / mpmath.gamma(nu) * r**nu * mpmath.besselk(nu, r)
+
+
+def by_formula(model, h, u, dimensions):
+    """The covariance at one distance and lag, in the digits of mpmath."""
+    h, u = mpmath.mpf(h) / model.range, mpmath.mpf(u) / model.time_range
+    if model.family == "matern-space-time":
+        return model.variance * matern(model.smoothness, mpmath.sqrt(h**2 + u**2))
+    if model.family == "separable":
+        in_time = matern(model.time_smoothness, u)
+        return model.variance * matern(model.smoothness, h) * in_time
+    psi = 1 + u ** (2 * mpmath.mpf(model.time_power))
+    decay = psi ** -(model.time_decay + mpmath.mpf(model.interaction) * dimensions / 2)
+    stretched = h / psi ** (mpmath.mpf(model.interaction) / 2)
+    return model.variance * decay * matern(model.smoothness, stretched)
+
+
+@each_family
+@pytest.mark.parametrize(("d", "metric"), [(1, "euclidean"), (2, "euclidean"), (2, "chordal")])
+def test_covariances_are_those_of_the_formula(model, d, metric):
+    a = inputs(d=d, metric=metric)
+    model = model if metric == "euclidean" else model.replace(range=900.0)
+    with mpmath.workdps(30):
+        expected = np.array(
+            [
+                [
+                    float(by_formula(model, h, u, a.points.shape[1]))
+                    for h, u in zip(*row, strict=True)
+                ]
+                for row in zip(*lags(a), strict=True)
+            ]
+        )
+    np.testing.assert_allclose(model(a, a), expected, rtol=0, atol=1e-15 * model.variance)
+    single = np.empty(expected.shape, np.float32, order="F")
+    model.pairs(a).write("correlation", slice(0, 25), slice(0, 25), single)
+    np.testing.assert_allclose(single, expected, rtol=0, atol=3e-7 * model.variance)
+
+
+@each_family
+def test_derivatives_are_slopes(model):
+    a = inputs()
+    found = model.derivatives(a, a)
+    assert list(found) == [name for name in model.parameters() if name != "nugget"]
+    for name, block in found.items():
+        value = model.parameters()[name]
+        step = 1e-4 * value
+        at = {k: model.replace(**{name: value + k * step})(a, a) for k in (-2, -1, 1, 2)}
+        slope = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * step)
+        np.testing.assert_allclose(block, slope, rtol=0, atol=1e-9, err_msg=name)
+
+
+@each_family
+def test_numpys_loops_and_formulas_have_the_same_values(model, monkeypatch):
+    a = inputs(60)
+    expected, slopes = model(a, a), model.derivatives(a, a)
+    monkeypatch.setattr(type(model), "tabulated", False)
+    np.testing.assert_allclose(model(a, a), expected, rtol=0, atol=1e-12)
+    for name, block in model.derivatives(a, a).items():
+        np.testing.assert_allclose(block, slopes[name], rtol=0, atol=1e-10, err_msg=name)
+    monkeypatch.undo()
+    monkeypatch.setattr(generate, "loops", lambda: pairs_numpy)
+    np.testing.assert_allclose(model(a, a), expected, rtol=0, atol=1e-15)
+
+
+@each_family
+def test_tables_are_extended_to_close_times_and_locations(model):
+    locations = np.array([[0.0, 0.0], [1e-9, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    a = gx.Inputs(locations, time=np.array([0.0, 0.0, 5.0, 1e-8]))
+    part = model.pairs(a[[2, 3]], a[[0, 1]])
+    np.testing.assert_allclose(part.covariance(), model(a, a)[2:, :2], rtol=0, atol=1e-15)
+
+
+# Identities
+
+
+def test_at_one_time_every_family_is_matern():
+    a = gx.Inputs(inputs().locations, time=np.full(25, 3.0))
+    for model in MODELS.values():
+        spatial = model.space(a.locations, a.locations)
+        np.testing.assert_allclose(model(a, a), spatial, rtol=0, atol=1e-15)
+
+
+def test_gneitings_family_without_interaction_is_a_product():
+    a, model = inputs(), gx.Gneiting(2.0, 0.4, 2.0, 0.8, 0.6, 0.0, 0.7)
+    in_time = gx.Cauchy(1.0, 2.0, power=1.2, decay=0.84)
+    _, u = lags(a)
+    expected = model.space(a.locations, a.locations) * in_time.covariance(u)
+    np.testing.assert_allclose(model(a, a), expected, rtol=0, atol=4e-15)
+
+
+def test_with_a_long_range_in_time_every_family_is_spatial():
+    a = inputs()
+    for model in MODELS.values():
+        spatial = model.space(a.locations, a.locations)
+        found = model.replace(time_range=1e40)(a, a)
+        np.testing.assert_allclose(found, spatial, rtol=0, atol=1e-12)
+
+
+@each_family
+@pytest.mark.slow
+def test_covariance_matrices_are_positive_definite_for_random_parameters(model):
+    random, names = np.random.default_rng(5), [p.name for p in type(model).declared]
+    for k in range(60):
+        values = dict(zip(names, 10.0 ** random.uniform(-1, 1, len(names)), strict=True))
+        values |= {"nugget": 0.0, "variance": 1.0}
+        for name in ("time_power", "interaction"):
+            if name in names:
+                values[name] = random.random()
+        a = inputs(40, 1 + k % 3, k) if k % 4 else inputs(40, 2, k, "chordal")
+        values["range"] *= 1.0 if k % 4 else 1000.0
+        assert np.linalg.eigvalsh(type(model)(**values)(a, a))[0] > -1e-12, values
+
+
+# Likelihoods, fits and predictions
+
+
+def field(model, stations=25, times=6, seed=1):
+    """Simulated observations of stations at several times."""
+    locations = np.repeat(testing.places(stations, seed=seed), times, axis=0)
+    time = np.tile(np.arange(float(times)), stations)
+    values = gx.simulate(model, locations, time=time, seed=seed)[0]
+    return gx.Observations(locations, values, time=time)
+
+
+EXACT = [
+    gx.Exact(),
+    gx.Exact(tile=32),
+    gx.Exact(gx.by_tile_norm(1e-10), tile=32),
+    gx.Exact(gx.layered("fp32", "fp64"), tile="whole"),
+    gx.Exact(tile=32, memory="200kB"),
+]
+
+
+@each_family
+def test_log_likelihoods_are_those_of_a_dense_evaluation(model):
+    data = field(model)
+    sigma = model(data.inputs, data.inputs) + model.nugget * np.eye(len(data))
+    expected = scipy.stats.multivariate_normal(np.zeros(len(data)), sigma).logpdf(data.values)
+    for method in EXACT:
+        found = gx.log_likelihood(data, model, method).log_likelihood
+        assert found == pytest.approx(expected, rel=1e-6 if "layered" in repr(method) else 1e-10)
+    found = gx.log_likelihood(data, model, gx.Vecchia(len(data) - 1)).log_likelihood
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@each_family
+def test_scores_are_slopes_and_vecchias_equal_the_exact_ones(model):
+    data = field(model)
+    exact, vecchia = (m.prepare(data) for m in (gx.Exact(), gx.Vecchia(len(data) - 1)))
+    expected = exact.gradient(model)
+    for name, value in vecchia.gradient(model).items():
+        step = 1e-4 * model.parameters()[name]
+        at = [
+            exact(model.replace(**{name: model.parameters()[name] + k * step})).log_likelihood
+            for k in (-1, 1)
+        ]
+        assert value == pytest.approx(expected[name], abs=1e-8), name
+        assert value == pytest.approx((at[1] - at[0]) / (2 * step), rel=1e-5, abs=1e-6), name
+
+
+@each_family
+def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
+    data = field(model, 30, 8)
+    fit = gx.fit(data, family=model.family, trend="zero", progress=False)
+    assert fit.outcome.good or fit.boundary
+    assert fit.log_likelihood > gx.log_likelihood(data, model).log_likelihood
+    new, time = testing.places(7, seed=3), np.linspace(0.5, 9.0, 7)
+    all_of_them = gx.predict(fit, new, time=time)
+    nearest = gx.predict(fit, new, time=time, neighbours=len(data))
+    np.testing.assert_allclose(nearest.mean, all_of_them.mean, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(nearest.variance, all_of_them.variance, rtol=0, atol=1e-9)
+
+
+def test_neighbours_are_those_of_the_fitted_model():
+    truth = gx.MaternSpaceTime(1.0, 0.2, 30.0, 0.5, 0.1)
+    data = field(truth, 40, 8)
+    fit = gx.fit(data, truth.replace(time_range=1.0), gx.Vecchia(10), trend="zero", progress=False)
+    again = gx.log_likelihood(data, fit.model, gx.Vecchia(10)).log_likelihood
+    assert fit.log_likelihood == pytest.approx(again, abs=1e-9)
+    draws = gx.simulate(fit, testing.places(9, seed=8), time=2.5, draws=4, seed=0)
+    assert np.isfinite(draws).all()
+
+
+def test_fits_do_not_depend_on_the_unit_of_time():
+    model = MODELS["separable"]
+    data = field(model)
+    hours = gx.Observations(data.locations, data.values, time=24 * data.time)
+    one, other = (
+        gx.fit(d, family="separable", trend="zero", progress=False) for d in (data, hours)
+    )
+    assert other.model.time_range == pytest.approx(24 * one.model.time_range, rel=1e-4)
+    assert other.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-7)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_maximin_order_takes_the_farthest_point_next(d):
+    points = np.random.default_rng(d).random((80, d))
+    order = maximin(points)
+    for k in range(1, 80):
+        away = scipy.spatial.distance.cdist(points, points[order[:k]]).min(axis=1)
+        assert away[order[k]] == pytest.approx(away.max(), rel=1e-12)
+
+
+# Wrong input
+
+
+def test_messages_name_the_problem_and_the_remedy():
+    model, places = MODELS["gneiting"], testing.places(20)
+    plain = gx.Observations(places, places[:, 0])
+    for call, message in (
+        (lambda: gx.log_likelihood(plain, model), "needs the time of each location: give `time`"),
+        (
+            lambda: gx.fit(
+                gx.Observations(places, places[:, 0], time=np.ones(20)), family="gneiting"
+            ),
+            "all times are the same: leave the time out",
+        ),
+        (
+            lambda: model(
+                gx.Inputs(places, "great-circle", time=np.ones(20)),
+                gx.Inputs(places, "great-circle"),
+            ),
+            "not known to be a covariance with great-circle distances: use the chordal metric",
+        ),
+        (lambda: gx.Gneiting(1.0, 1.0, 1.0, 0.5, 1.2, 0.5, 0.5), "`time_power` must be"),
+        (lambda: gx.Gneiting(1.0, 1.0, 1.0, 0.5, 1.0, -0.1, 0.5), "`interaction` must be"),
+    ):
+        with pytest.raises(gx.InvalidInput) as error:
+            call()
+        assert message in str(error.value)
