@@ -288,8 +288,7 @@ class TablePairs(DensePairs):
         form = GPU_FORMATS[out.dtype.name]
         single = form != "fp64"
         real = np.float32 if single else np.float64
-        low, high = self.octaves
-        each = np.ndim(noise) > 0
+        each, further = np.ndim(noise) > 0, 0
         with out.device:
             pairs = (
                 *(copy_on_gpu(self.x), self.x.shape[1], copy_on_gpu(self.y), self.y.shape[1]),
@@ -303,17 +302,19 @@ class TablePairs(DensePairs):
                 *(-rows.start - columns.start * stride, stride),
             )
             while True:
-                table = table_of(self.model, low, high)
-                # kernels may still read its copy when another table has taken its place
-                self._in_use[id(table)] = table
-                polynomials, base = table.polynomials(what, single)
-                squares, missed = _launch(form, pairs, polynomials, base, entries, panels)
+                (polynomials, base), clock, end = self.tables(what, single, further)
+                # kernels may still read their copies when other tables have taken their place
+                kept = [polynomials, *(clock or ())]
+                self._in_use |= {id(array): array for array in kept if np.ndim(array) == 2}
+                squares, missed = _launch(form, pairs, polynomials, base, entries, panels, clock)
                 if panels is not None:
                     return None
-                if table.low <= LOWEST or not int(missed.sum()):
-                    return squares.sum()
-                low = table.low - 20
-                self.octaves = low, high
+                if end or not int(missed.sum()):
+                    break
+                further += FURTHER
+            if further:
+                self.reach(further)
+            return squares.sum()
 
     def extend(self):
         """Extend the range of later tables towards closer pairs; False if that is not possible."""
@@ -451,12 +452,6 @@ class TimePairs(TablePairs):
         low, high = self.octaves_in_time
         self.octaves_in_time = low - further, high
 
-    def write_on_gpu(self, *where, **about):
-        """Raise InvalidInput: space-time models are not yet generated on a GPU."""
-        raise InvalidInput(
-            f'a {self.model.family} model is not generated on a GPU yet: use on="cpu".'
-        )
-
     def _values(self, what, rows, columns):
         """Evaluate a block by the formula, for a model without a table."""
         r, v = self._distances(rows, columns), self._lags(rows, columns)
@@ -506,7 +501,8 @@ class TimePairs(TablePairs):
                 if v is None:
                     v, s = self._lags(rows, columns), self._distances(rows, columns) ** 2
                     both = np.where(s + v > 0, s + v, 1.0)
-                result[name] *= (s if share == "space" else v) / both
+                share = np.asfortranarray((s if share == "space" else v) / both)
+                result[name] *= share if index is None else _on_gpu(share)
         return result
 
     def _distances(self, rows, columns):
@@ -515,13 +511,23 @@ class TimePairs(TablePairs):
         return h * np.sqrt(self.inverse)
 
 
+def _on_gpu(array):
+    """Return an array on the current GPU."""
+    import cupy
+
+    return cupy.asarray(array)
+
+
 def panels_of(rows, columns):
     """Return the number of panels of a block with these numbers of rows and columns."""
     return (-(-rows // PANEL_ROWS)) * (-(-columns // PANEL_COLUMNS))
 
 
-def _launch(form, pairs, polynomials, base, entries, given=None):
-    """Start the kernel; return the sum of squares and the number of missed pairs by panel."""
+def _launch(form, pairs, polynomials, base, entries, given=None, clock=None):
+    """Start the kernel; return the sum of squares and the number of missed pairs by panel.
+
+    For `clock` see `pairs_numba.fill`.
+    """
     import cupy
     from cupy.cuda import runtime
 
@@ -534,12 +540,20 @@ def _launch(form, pairs, polynomials, base, entries, given=None):
     # a row stands in chunks of 16 bytes
     row_bytes = -(-polynomials[0].nbytes // 16) * 16
     staged = min(len(polynomials) - 1, SHARED_BYTES // row_bytes)
-    module("matern.cu").get_function(f"covariances_{form}")(
+    name, in_time = "covariances", ()
+    if clock is not None:
+        *times, inverse_time, decay, stretch, base_time = clock
+        name, count = "covariances_in_time", 0 if decay is None else len(decay)
+        functions = (polynomials if rows is None else rows for rows in (decay, stretch))
+        arrays = [copy_on_gpu(array) for array in (*times, *functions)]
+        numbers = count, base_time, int(stretch is not None)
+        in_time = *arrays[:2], inverse_time, *arrays[2:], *numbers
+    module("matern.cu").get_function(f"{name}_{form}")(
         (max(1, min(panels, 4 * processors)),),
         (THREADS,),
         (
             *(*pairs, copy_on_gpu(polynomials), len(polynomials), base, staged),
-            *(*entries, squares, missed),
+            *(*entries, squares, missed, *in_time),
         ),
         shared_mem=staged * row_bytes,
     )

@@ -141,7 +141,16 @@ extern __shared__ double2 shared[];
     x, n, y, m, d, i0, i1, j0, j1, inverse, mapping, rows, count, base, staged, variance,      \
         nugget, noise, each, scale, first, out, offset, stride, squares, missed
 
-template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real, Stored))
+/* In space and time: times of rows and columns; 1/b²; polynomials of the decay and the stretch as
+   functions of v = (u/b)², how many rows each has, their first interval, and whether there is a
+   stretch. Without rows, time is a coordinate: value = variance·p(s + v). */
+#define PARAMETERS_IN_TIME(Real)                                                               \
+    const double *__restrict__ times, const double *__restrict__ others, double inverse_time,  \
+        const Real *__restrict__ decay, const Real *__restrict__ stretch,                      \
+        long long count_time, long long base_time, long long stretched
+
+template <class Real, class Stored, bool TIMED>
+__device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
 {
     typedef typename Row<Real>::Chunk Chunk;
     Chunk *last_rows = (Chunk *)shared;
@@ -158,7 +167,7 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
         const long long upper = i0 + (long long)(panel % down) * PANEL_ROWS + threadIdx.x;
         const long long left = j0 + (long long)(panel / down) * COLUMNS;
         const int columns = (int)min(j1 - left, (long long)COLUMNS);
-        double place[SHARE][3], square = 0;
+        double place[SHARE][3], time[SHARE], square = 0;
         int end[SHARE], diagonal[SHARE], longest = 0, misses = 0;
 #pragma unroll
         for (int k = 0; k < SHARE; ++k) {
@@ -167,6 +176,7 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
             for (int a = 0; a < 3; ++a) {
                 place[k][a] = a < d && i < i1 ? x[a * n + i] : 0.0;
             }
+            time[k] = TIMED && i < i1 ? times[i] : 0.0;
             /* row i has the columns left ≤ j < left + end, as j + first ≤ i */
             end[k] = i < i1 ? (int)max(min(i - first - left + 1, (long long)columns), 0LL) : 0;
             diagonal[k] = (int)max(min(i - left, (long long)COLUMNS), -1LL);
@@ -188,6 +198,26 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
                 for (int k = 0; k < SHARE; ++k) {
                     s[k] = mapping & 1 ? squared_arc(s[k], inverse) : s[k];
                     s[k] = mapping & 2 ? folded(s[k]) : s[k];
+                }
+            }
+            Real decays[SHARE];
+            if (TIMED) {
+#pragma unroll
+                for (int k = 0; k < SHARE; ++k) {
+                    const double lag = time[k] - others[left + j];
+                    const double v = lag * lag * inverse_time;
+                    if (!count_time) {
+                        s[k] += v;
+                        continue;
+                    }
+                    Real place_in_time;
+                    const int late = interval((Real)v, (int)base_time, (int)count_time - 1,
+                                              &place_in_time);
+                    misses += late == 0 && (Real)v > 0 && j < end[k];
+                    if (stretched) {
+                        s[k] *= from_memory<Real>(stretch, late, place_in_time);
+                    }
+                    decays[k] = from_memory<Real>(decay, late, place_in_time);
                 }
             }
             int row[SHARE], nearest = top;
@@ -212,6 +242,9 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
             for (int k = 0; k < SHARE; ++k) {
                 if (j < end[k]) {
                     Real v = value[k] * variance;
+                    if (TIMED && count_time) {
+                        v *= decays[k];
+                    }
                     if (j == diagonal[k]) {
                         v += each ? (Real)noise[upper + k * THREADS] : nugget;
                     }
@@ -227,10 +260,23 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
 #define KERNEL(name, Real, Stored)                                                             \
     extern "C" __global__ void __launch_bounds__(THREADS, 4) name(PARAMETERS(Real, Stored))    \
     {                                                                                          \
-        covariances<Real, Stored>(ARGUMENTS);                                                  \
+        covariances<Real, Stored, false>(ARGUMENTS, 0, 0, 0.0, 0, 0, 0, 0, 0);                 \
     }
 
 KERNEL(covariances_fp64, double, double)
 KERNEL(covariances_fp32, float, float)
 KERNEL(covariances_fp16, float, unsigned short)
 KERNEL(covariances_fp8, float, unsigned char)
+
+#define KERNEL_IN_TIME(name, Real, Stored)                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, 3)                                   \
+        name(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))                               \
+    {                                                                                          \
+        covariances<Real, Stored, true>(ARGUMENTS, times, others, inverse_time, decay,         \
+                                        stretch, count_time, base_time, stretched);            \
+    }
+
+KERNEL_IN_TIME(covariances_in_time_fp64, double, double)
+KERNEL_IN_TIME(covariances_in_time_fp32, float, float)
+KERNEL_IN_TIME(covariances_in_time_fp16, float, unsigned short)
+KERNEL_IN_TIME(covariances_in_time_fp8, float, unsigned char)

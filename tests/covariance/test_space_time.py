@@ -108,6 +108,33 @@ def test_tables_are_extended_to_close_times_and_locations(model):
     np.testing.assert_allclose(part.covariance(), model(a, a)[2:, :2], rtol=0, atol=1e-15)
 
 
+@pytest.mark.gpu
+@each_family
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_gpu_writes_the_bits_of_the_cpu(model, dtype):
+    import cupy
+
+    a, whole = inputs(150), slice(0, 150)
+    pairs = model.pairs(a)
+    expected = np.empty((150, 150), dtype, order="F")
+    out = cupy.empty((150, 150), dtype, order="F")
+    pairs.write("correlation", whole, whole, expected)
+    pairs.write_on_gpu("correlation", whole, whole, out)
+    np.testing.assert_array_equal(cupy.asnumpy(out), expected)
+
+
+@pytest.mark.gpu
+@each_family
+@pytest.mark.parametrize("tile", [None, 40])
+def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
+    data = field(model)
+    cpu, gpu = (gx.Exact(tile=tile, on=on).prepare(data) for on in ("cpu", "gpu"))
+    assert gpu(model).log_likelihood == pytest.approx(cpu(model).log_likelihood, abs=1e-9)
+    expected = cpu.gradient(model)
+    for name, value in gpu.gradient(model).items():
+        assert value == pytest.approx(expected[name], abs=1e-8), name
+
+
 # Identities
 
 
