@@ -24,9 +24,7 @@ def as_dates(values):
         first = next((one for one in listed if one is not None and one == one), None)
         if not (isinstance(first, str) and not _is_number(first)) and not hasattr(first, "year"):
             return None
-    elif kind == "U" and values.size and _is_number(str(np.ravel(values)[0])):
-        return None
-    elif kind not in "MU":
+    elif (kind == "U" and values.size and _is_number(str(np.ravel(values)[0]))) or kind not in "MU":
         return None
     import pandas as pd
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -188,15 +189,9 @@ class VecchiaEvaluator(Evaluator):
                     f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
                 )
         self._graphs, self._held = {}, None
-        about = observations.inputs, ordering, method.neighbours
-        self._about, self.moves = about, observations.time is not None
-        if is_cluster(method.on):
-            self._passes = None if self.moves else DaskPasses(*about, method.on)
-        else:
-            device = resolve(method.on)
-            on_gpu = device.index is not None
-            made = GpuPasses if on_gpu else LocalPasses
-            self._passes = None if self.moves else made(*about, *((device,) if on_gpu else ()))
+        self.moves = observations.time is not None
+        self._make = partial(self._passes_over, ordering, method)
+        self._passes = None if self.moves else self._make()
         self._twins = observations.duplicate()
         self._last = None, ()
         self.design, self._transform = np.zeros((n, 0)) if design is None else design, "unknown"
@@ -205,6 +200,20 @@ class VecchiaEvaluator(Evaluator):
         units = 2.0 ** np.round(np.log2(np.abs(self.design).max(axis=0))) if p else np.ones(0)
         q, r = np.linalg.qr(self.design / units)
         self._triangle, self._q = r * units / np.sqrt(n), q * np.sqrt(n)
+
+    def _passes_over(self, ordering, method, points=None):
+        """Return the passes over the blocks, whose neighbours are nearest as points."""
+        about = self.observations.inputs, ordering, method.neighbours, points
+        if is_cluster(method.on):
+            return DaskPasses(*about, address=method.on)
+        device = resolve(method.on)
+        if device.index is None:
+            return LocalPasses(*about)
+        if points is not None:
+            raise InvalidInput(
+                f'Vecchia(on={method.on!r}) has no space-time models yet: use on="cpu".'
+            )
+        return GpuPasses(*about[:3], device)
 
     # neighbours of space-time models: near each other in the correlation that a model gives them
 
@@ -225,17 +234,13 @@ class VecchiaEvaluator(Evaluator):
         """Have the passes over the neighbours of a model."""
         if not self.moves:
             return
-        if self.method.on != "cpu":
-            raise InvalidInput(
-                f'Vecchia(on={self.method.on!r}) has no space-time models yet: use on="cpu".'
-            )
         step = self._step_of(model) if self._held is None else self._held
         if step not in self._graphs:
             while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
                 self._graphs.pop(next(iter(self._graphs)))
-            inputs, *_ = self._about
+            inputs = self.observations.inputs
             points = np.column_stack((inputs.points, inputs.time * 2.0 ** (step / 2)))
-            self._graphs[step] = LocalPasses(*self._about, points)
+            self._graphs[step] = self._make(points)
         if self._passes is not self._graphs[step]:
             self._passes = self._graphs[step]
             self._transform, self._last = "unknown", (None, ())

@@ -59,16 +59,14 @@ class Shard:
 class Data:
     """Data of a shard, its own locations first and then its halo, and the `box` of all shards."""
 
-    locations: np.ndarray
+    inputs: Inputs
     columns: np.ndarray
-    metric: str
     box: np.ndarray
     noise: Noise
 
     def blocks(self, model):
         """Return the `Blocks` under a model."""
-        inputs = Inputs(self.locations, self.metric)
-        return Blocks(model, inputs, box=self.box, noise=self.noise)
+        return Blocks(model, self.inputs, box=self.box, noise=self.noise)
 
 
 def ranges(n, parts):
@@ -119,14 +117,13 @@ def neighbours(shard, data, i=None):
 class DaskPasses:
     """Passes over the blocks of one data set on a Dask cluster; see `blocks.LocalPasses`."""
 
-    def __init__(self, inputs, ordering, count, address):
-        locations, metric = inputs.locations, inputs.metric
-        self._backend, self._metric = DaskBackend(address), metric
-        self.tree = ordered_tree(inputs.points, ordering)
+    def __init__(self, inputs, ordering, count, points=None, *, address):
+        self._backend = DaskBackend(address)
+        self.tree = ordered_tree(inputs.points if points is None else points, ordering)
         self.noise = Noise.of(inputs)[self.tree.order]
-        self._count = min(count, len(locations) - 1)
-        self._locations, self._box = locations, inputs.box
-        self.know(np.empty((0, len(locations))))
+        self._count = min(count, len(inputs) - 1)
+        self._inputs, self._box = replace(inputs, error_variance=None, replicates=None), inputs.box
+        self.know(np.empty((0, len(inputs))))
 
     def know(self, columns):
         """See `LocalPasses.know`."""
@@ -136,7 +133,7 @@ class DaskPasses:
     def _parts(self):
         """The shards on their workers, created on first use."""
         if self._made is None:
-            n = len(self._locations)
+            n = len(self._inputs)
             # the part of the tree that a search for neighbours reads
             tree = replace(self.tree, order=np.empty(0, dtype=np.int64))
             cut = ranges(n, max(PARTS * self._backend.threads, n // MOST))
@@ -150,13 +147,12 @@ class DaskPasses:
         """Return the data of a shard."""
         first, last, _ = about
         rows = np.concatenate((np.arange(first, last), halo))
-        locations = self._locations[self.tree.order[rows]]
-        columns = self._columns[:, rows]
-        return Data(locations, columns, self._metric, self._box, self.noise[rows])
+        inputs, columns = self._inputs[self.tree.order[rows]], self._columns[:, rows]
+        return Data(inputs, columns, self._box, self.noise[rows])
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
-        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
+        p, d, largest = len(self._backend), self.tree.points.shape[1], cut[0][1]
         numbers = d + len(self._columns) + len(self.noise)
         each = 4 * self._count + 8 * (1 + HALO) * numbers
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
@@ -188,10 +184,10 @@ class DaskPasses:
         return Graph(self.tree, np.concatenate(self._parts.over(neighbours)))
 
     def _check_here(self, bytes_of_each):
-        needed, free = bytes_of_each * len(self._locations), free_memory()
+        needed, free = bytes_of_each * len(self._inputs), free_memory()
         if needed > free:
             raise NotEnoughMemory(
-                f"the {self._count} neighbours of {len(self._locations):,} locations need "
+                f"the {self._count} neighbours of {len(self._inputs):,} locations need "
                 f"{human_bytes(needed)} in this process, {human_bytes(free)} free. Standard errors "
                 "of REML, leave-one-out and the KL divergence need them all: use fewer locations."
             )

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.covariance.distance import embed
-from geomxp.covariance.generate import box_of
 from geomxp.vecchia import shards
 from geomxp.vecchia.blocks import SLICE, LocalPasses, wanted_for
 from geomxp.vecchia.factor import Graph
@@ -18,18 +16,18 @@ N = 3 * SLICE + 137
 PLAIN = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 1.3, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 FAR = gx.Matern(1.0, 500.0, 0.5, 0.05)
+MOVING = gx.Gneiting(1.0, 0.1, 2.0, 0.8, 0.5, 0.5, 0.5, 0.05)
 
 
 def cut(passes, inputs, columns, ranges, count):
     """Return the shards of the passes' tree, and their data."""
-    tree, metric = passes.tree, inputs.metric
-    locations = inputs.locations[tree.order]
-    box, parts = box_of(embed(locations, metric)), []
+    tree, parts = passes.tree, []
+    ordered = inputs[tree.order]
     for first, last in ranges:
         shard = shards.find(tree, first, last, count)
         rows = np.concatenate((np.arange(first, last), shard.halo))
-        about = columns[:, rows], metric, box, passes.noise[rows]
-        parts.append((shard, shards.Data(locations[rows], *about)))
+        about = columns[:, rows], inputs.box, passes.noise[rows]
+        parts.append((shard, shards.Data(ordered[rows], *about)))
     return parts
 
 
@@ -42,14 +40,19 @@ def places(metric, n=N):
 
 @pytest.mark.parametrize(
     ("model", "metric"),
-    [(PLAIN, "euclidean"), (TURNED, "euclidean"), (FAR, "great-circle"), (FAR, "chordal")],
+    [
+        *((PLAIN, "euclidean"), (TURNED, "euclidean"), (MOVING, "euclidean")),
+        *((FAR, "great-circle"), (FAR, "chordal")),
+    ],
 )
 @pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("errors", [False, True])
 def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
     errors = np.random.default_rng(2).random(N) if errors else None
-    inputs = gx.Inputs(places(metric), metric, error_variance=errors)
-    passes = LocalPasses(inputs, "maximin", 12)
+    time = np.random.default_rng(3).random(N) * 9 if model.uses else None
+    inputs = gx.Inputs(places(metric), metric, time, error_variance=errors)
+    points = model.isotropic(inputs) if model.uses else None
+    passes = LocalPasses(inputs, "maximin", 12, points)
     columns = np.random.default_rng(1).standard_normal((2, N))
     passes.know(columns)
     ranges = shards.ranges(N, parts)
