@@ -112,6 +112,12 @@ class Inputs:
         """Lowest and highest coordinates of the points, (2, k)."""
         return box_of(self.points)
 
+    @cached_property
+    def lags(self) -> tuple[float, float]:
+        """The smallest and the largest lag between different times; 1 and 1 without."""
+        between = np.diff(np.unique(self.time))
+        return (float(between.min()), float(between.sum())) if len(between) else (1.0, 1.0)
+
     @property
     def inputs(self) -> Inputs:
         """The inputs themselves, as `Observations.inputs`."""

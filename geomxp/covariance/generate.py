@@ -371,11 +371,9 @@ class TimePairs(TablePairs):
         self.field, self.model = self.model, model
         self.clock = model.clock(self.metric.dimensions(a.dimensions))
         self.times = tuple(np.ascontiguousarray(one.time) for one in (self.a, self.b))
-        both = self.times[0] if b is None else np.concatenate(self.times)
         with np.errstate(over="ignore"):
             self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, FARTHEST**2))
-        lags = np.diff(np.unique(both), prepend=-np.inf)[1:]
-        shortest, longest = (lags.min(), np.ptp(both)) if len(lags) else (1.0, 1.0)
+        shortest, longest = self.a.lags if b is None else _lags_between(self.a, self.b)
         ends = (max(lag**2 * self.inverse_time, 1e-300) for lag in (shortest, longest))
         low, high = (frexp(end)[1] for end in ends)
         self.octaves_in_time = low - 2, high + 1
@@ -509,6 +507,13 @@ class TimePairs(TablePairs):
         """Return h/a of a block, (n, m)."""
         h = self.metric.between(self.x.T[rows], self.y.T[columns])
         return h * np.sqrt(self.inverse)
+
+
+def _lags_between(a, b):
+    """Return about the smallest and the largest lag between the times of two inputs."""
+    times = np.concatenate([one.time[[one.time.argmin(), one.time.argmax()]] for one in (a, b)])
+    longest = float(np.ptp(times)) or 1.0
+    return min(a.lags[0], b.lags[0], longest), longest
 
 
 def _on_gpu(array):

@@ -7,7 +7,7 @@
 
    Compiled with TEAM=8, 16, 32 or 64 threads, as the order of the blocks asks for, and with the
    numbers of shape parameters of the covariance family in SHAPES and of diagonals of the noise in
-   DIAGONALS. */
+   DIAGONALS; with TIMED=1 for space-time families. */
 
 #include "vecchia.cuh"
 
@@ -15,6 +15,18 @@
 #define FOLD 64 /* rows that are added to one */
 
 extern __shared__ Pair<double> shared[];
+
+#if TIMED
+/* functions: tables of functions of time, of `late` rows, 0 if time is a coordinate; see struct Clock. */
+#define PARAMETERS_OF_CLOCK                                                                    \
+    , const Pair<double> *__restrict__ functions, const long long *__restrict__ fields,         \
+        double inverse_time, long long late, long long base_time, long long decay,             \
+        long long stretch
+#define CLOCK , {functions, fields, inverse_time, (int)late, (int)base_time, (int)decay, (int)stretch}
+#else
+#define PARAMETERS_OF_CLOCK
+#define CLOCK
+#endif
 
 /* x, neighbours, columns, diagonals: of n places, see struct Places.
    tables: `kinds` tables of `intervals` rows; base: the number of the first interval.
@@ -26,16 +38,16 @@ extern __shared__ Pair<double> shared[];
         long long n, long long d, long long m,                                                 \
         long long count, long long mapping, long long turned, const Model *__restrict__ given, \
         const Pair<double> *__restrict__ tables, long long kinds, long long intervals, long long base, \
-        long long from, long long staged, long long rows, long long stride
+        long long from, long long staged, long long rows, long long stride PARAMETERS_OF_CLOCK
 #define START                                                                                  \
     const Model &model = *given;                                                               \
     const Places places = {x, neighbours, columns, diagonals, n, (int)d, (int)m, (int)count,               \
-                           (int)mapping, (int)turned};                                         \
+                           (int)mapping, (int)turned CLOCK};                                   \
     const Table table = {tables, shared, (int)intervals, (int)base, (int)from, (int)staged};   \
     stage(table, (int)kinds);                                                                  \
     const int lane = threadIdx.x % TEAM, team = threadIdx.x / TEAM, teams = blockDim.x / TEAM; \
     double *memory = (double *)(shared + kinds * staged * 4) + team * stride;                  \
-    const Room room = room_of(memory, (int)(m + 4) / 4 * 4, (int)rows, (int)d)
+    const Room room = room_of(memory, (int)(m + 4) / 4 * 4, (int)rows, (int)d + TIMED)
 
 /* Copy the window's rows into shared memory. */
 static __device__ void stage(const Table &table, int kinds)

@@ -38,11 +38,20 @@
 #ifndef DIAGONALS
 #define DIAGONALS 1 /* of the noise */
 #endif
+#ifndef TIMED
+#define TIMED 0 /* 1 for space-time families, where SHAPES counts all parameters of the correlation */
+#endif
+#if TIMED
+/* as in geomxp/vecchia/blocks.py: S itself, the diagonals of the noise, by each parameter */
+#define BASES (SHAPES + DIAGONALS + 1)
+#define CHANGES SHAPES
+#else
 /* as in geomxp/vecchia/blocks.py: S itself, the diagonals of the noise, by the shape parameters, by
    the logarithm of all distances, by the angle and by the ratio of anisotropy */
 #define BASES (SHAPES + DIAGONALS + 4)
 /* those that need sums over pairs: all but S and the diagonals */
 #define CHANGES (SHAPES + 3)
+#endif
 
 /* What one model says of the places; the order is that of geomxp/vecchia/gpu.py. */
 struct Model {
@@ -53,14 +62,28 @@ struct Model {
     double noise[DIAGONALS]; /* coefficients of the diagonals: the variance of a place's noise */
 };
 
+/* Functions of v = (u/b)² of a space-time family: tables after each other, of `count` rows; 0 if time
+   is a coordinate. `decay` and `stretch` are the numbers of tables, -1 for none. Derivative k of the
+   correlation is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = fields[k], e functions of space and g of
+   time; without the second product where c = -1. */
+struct Clock {
+    const Pair<double> *__restrict__ rows;
+    const long long *__restrict__ fields; /* (CHANGES, 4) */
+    double inverse; /* 1/b² */
+    int count, base, decay, stretch;
+};
+
 /* Places, their neighbours (-1 for none) and what is whitened of them. */
 struct Places {
-    const double *__restrict__ x;       /* (n, d) */
+    const double *__restrict__ x;       /* (n, d), or with the time in one more column */
     const int *__restrict__ neighbours; /* (n, m) */
     const double *__restrict__ columns; /* (count, n) */
     const double *__restrict__ diagonals; /* (DIAGONALS, n) */
     long long n;
     int d, m, count, mapping, turned; /* mapping: 1 for arcs, 2 for a folded table */
+#if TIMED
+    Clock clock;
+#endif
 };
 
 /* Tables of polynomials after each other, each of `count` rows of four pairs of coefficients. The
@@ -120,6 +143,20 @@ LEAF double polynomial_of(const Table &table, int which, int row, double t)
     return polynomial_fp64(c, t);
 }
 
+#if TIMED
+LEAF double polynomial_in_time(const Clock &clock, int which, int row, double t)
+{
+    double c[8];
+    const Pair<double> *found = clock.rows + (which * clock.count + row) * 4;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        const Pair<double> both = found[k];
+        c[2 * k] = both.first, c[2 * k + 1] = both.second;
+    }
+    return polynomial_fp64(c, t);
+}
+#endif
+
 /* Fetch points and columns of place i and its neighbours, and write the diagonal. */
 LEAF void gather(const Places &places, const Model &model, long long i, const Room &room, int lane)
 {
@@ -128,7 +165,7 @@ LEAF void gather(const Places &places, const Model &model, long long i, const Ro
         const long long j = q == order - 1 ? i : q < m ? places.neighbours[i * m + q] : -1;
         const bool there = j >= 0;
         /* a row of no place has the place's own point: its covariances are multiplied by 0 */
-        const double *x = places.x + (there ? j : i) * d;
+        const double *x = places.x + (there ? j : i) * (d + TIMED);
         double p0 = (x[0] - model.middle[0]) * model.scale, p1 = 0.0, p2 = 0.0;
         if (d > 1) p1 = (x[1] - model.middle[1]) * model.scale;
         if (d > 2) p2 = (x[2] - model.middle[2]) * model.scale;
@@ -140,6 +177,7 @@ LEAF void gather(const Places &places, const Model &model, long long i, const Ro
         room.points[q] = p0;
         if (d > 1) room.points[order + q] = p1;
         if (d > 2) room.points[2 * order + q] = p2;
+        if (TIMED) room.points[d * order + q] = x[d];
         room.keep[q] = there ? 1.0 : 0.0;
         double *column = room.a + start_of(q, room.rows);
         double noise = 0.0;
@@ -160,6 +198,10 @@ struct Between {
     double d0, d1, square; /* their difference's first coordinates, and its square */
     double s, t;           /* the table's variable, and its place within its interval */
     int row;               /* of the table */
+#if TIMED
+    double space, v, decay, t_late; /* s before the stretch, v, G(v), and v's place within its interval */
+    int late;                       /* v's row of the tables of time */
+#endif
 };
 
 LEAF Between between(const Places &places, const Model &model, const Table &table,
@@ -175,11 +217,43 @@ LEAF Between between(const Places &places, const Model &model, const Table &tabl
     found.s =
         (places.mapping & 1 ? squared_arc(found.square, 1.0) : found.square) * model.inverse;
     if (places.mapping & 2) found.s = folded(found.s);
+#if TIMED
+    const Clock &clock = places.clock;
+    const double lag = p[d * order + i] - p[d * order + j];
+    found.space = found.s, found.v = lag * lag * clock.inverse;
+    found.decay = 1.0, found.t_late = 0.0, found.late = 1;
+    if (clock.count) {
+        found.late = interval_fp64(found.v, clock.base, clock.count - 1, &found.t_late);
+        if (clock.stretch >= 0) {
+            found.s *= polynomial_in_time(clock, clock.stretch, found.late, found.t_late);
+        }
+        found.decay = polynomial_in_time(clock, clock.decay, found.late, found.t_late);
+    } else {
+        found.s += found.v;
+    }
+#endif
     found.row = interval_fp64(found.s, table.base, table.count - 1, &found.t);
     return found;
 }
 
-LEAF bool missed(const Between &pair) { return pair.row == 0 && pair.s > 0; }
+LEAF bool missed(const Between &pair)
+{
+    bool found = pair.row == 0 && pair.s > 0;
+#if TIMED
+    found |= pair.late == 0 && pair.v > 0;
+#endif
+    return found;
+}
+
+#if TIMED
+/* A function of time; if time is a coordinate 1, v/(s + v) or s/(s + v), 0 for 0/0. */
+LEAF double of_time(const Clock &clock, int which, const Between &pair)
+{
+    if (clock.count) return polynomial_in_time(clock, which, pair.late, pair.t_late);
+    if (which == 0) return 1.0;
+    return (which == 1 ? pair.v : pair.space) / (pair.space + pair.v + 1e-300);
+}
+#endif
 
 /* Write what stands below the diagonal; return whether the table did not reach a pair.
 
@@ -196,7 +270,10 @@ LEAF bool generate(const Places &places, const Model &model, const Table &table,
             const int j = i + step < order ? i + step : i + step - order;
             const Between pair = between(places, model, table, room, i, j);
             misses |= missed(pair);
-            const double value = polynomial_of(table, 0, pair.row, pair.t);
+            double value = polynomial_of(table, 0, pair.row, pair.t);
+#if TIMED
+            value *= pair.decay;
+#endif
             const int upper = i < j ? i : j, lower = i < j ? j : i;
             room.a[start_of(upper, room.rows) + lower] = value * (weight * room.keep[j]);
         }
@@ -337,7 +414,6 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                         const Room &room, long long place, int g, int lane)
 {
     const int order = room.order, m = places.m;
-    const bool by_turn = wanted >> (BASES - 2) & 1;
     double *b = room.b, *changes = room.changes, own[SHARE][CHANGES];
     bool misses = false;
     for (int q = lane; q < order; q += TEAM) {
@@ -366,6 +442,25 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                 misses |= missed(pair);
                 const double weight = model.variance * room.keep[i] * room.keep[j];
                 const double here = b[i], there = b[j];
+#if TIMED
+#pragma unroll
+                for (int f = 0; f < CHANGES; ++f) {
+                    if (wanted >> (1 + DIAGONALS + f) & 1) {
+                        const long long *field = places.clock.fields + 4 * f;
+                        double value = polynomial_of(table, (int)field[1], pair.row, pair.t);
+                        value *= of_time(places.clock, (int)field[0], pair);
+                        if (field[2] >= 0) {
+                            const double more =
+                                polynomial_of(table, (int)field[3], pair.row, pair.t);
+                            value += more * of_time(places.clock, (int)field[2], pair);
+                        }
+                        value *= weight;
+                        own[r][f] = fma(value, there, own[r][f]);
+                        changes[f * order + j] = fma(value, here, changes[f * order + j]);
+                    }
+                }
+#else
+                const bool by_turn = wanted >> (BASES - 2) & 1;
                 double value = 0.0;
                 int which = 1;
                 /* by the shape parameters and by distance */
@@ -390,6 +485,7 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                         changes[f * order + j] = fma(form, here, changes[f * order + j]);
                     }
                 }
+#endif
             }
         }
         TOGETHER();

@@ -209,11 +209,7 @@ class VecchiaEvaluator(Evaluator):
         device = resolve(method.on)
         if device.index is None:
             return LocalPasses(*about)
-        if points is not None:
-            raise InvalidInput(
-                f'Vecchia(on={method.on!r}) has no space-time models yet: use on="cpu".'
-            )
-        return GpuPasses(*about[:3], device)
+        return GpuPasses(*about, device=device)
 
     # neighbours of space-time models: near each other in the correlation that a model gives them
 

@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from ..covariance.generate import box_of, mapping_of, octaves_of, scale_of
+from ..covariance.generate import FURTHER, box_of, mapping_of, octaves_of, scale_of
+from ..covariance.space_time import SpaceTime
 from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
@@ -153,7 +154,7 @@ class GpuPasses:
     """
 
     @gpu_memory()
-    def __init__(self, inputs, ordering, count, device):
+    def __init__(self, inputs, ordering, count, points=None, *, device):
         metric, n = inputs.metric, len(inputs)
         count = min(count, n - 1)
         if count > MOST:
@@ -162,13 +163,17 @@ class GpuPasses:
                 'on="cpu".'
             )
         self._device, self._metric = device, metric
-        points = inputs.points
+        places = inputs.points
+        points = places if points is None else points
         self._check_memory(
             points.nbytes + 4 * n * count, f"{n:,} locations with {count} neighbours each"
         )
         self.graph = Graph.of(points, ordering, count)
-        self.tree, self._box = self.graph.tree, box_of(points)
-        self._points = self._on_gpu(points[self.tree.order])
+        self.tree, self._box = self.graph.tree, box_of(places)
+        self._inputs, self._dimensions = inputs[self.tree.order], places.shape[1]
+        if inputs.time is not None:
+            places = np.column_stack((places, inputs.time))
+        self._points = self._on_gpu(places[self.tree.order])
         self.noise = Noise.of(inputs)[self.tree.order]
         self._diagonals = self._on_gpu(self.noise.diagonals)
         self._neighbours = self._on_gpu(self.graph.neighbours)
@@ -195,14 +200,18 @@ class GpuPasses:
         name = "likelihood_and_derivatives" if wanted[0] else "likelihood"
         layout = self._layout(count, bases if wanted[0] else 0)
 
-        def work(pairs, tables, base):
-            kernel = _kernel(name, layout.team, len(model.shapes), len(self.noise))
+        def work(pairs, tables, base, *clock):
+            kernel = _kernel(name, layout.team, _changes_of(model), len(self.noise), bool(clock))
             sums, missed = cupy.zeros((parts, summed + 1)), cupy.zeros(1, dtype=np.int32)
             entries = mask_of(wanted), parts, size, sums, summed + 1, missed
-            self._launch(kernel, layout, count, pairs, tables, base, parts, entries)
+            self._launch(kernel, layout, count, pairs, tables, base, parts, clock, entries)
             return [(_folded(sums, layout.team).get(), int(missed[0]))]
 
-        ((total, _),) = self._with_table(model, tables_for(model, wanted), work)
+        if isinstance(model, SpaceTime):
+            names = model.field_names if wanted[0] else ()
+            ((total, _),) = self._with_clock(model, names, work)
+        else:
+            ((total, _),) = self._with_table(model, tables_for(model, wanted), work)
         out = np.zeros(length + below)
         out[:summed] = total[:-1]
         return out, n - int(total[-1]) if total[-1] else None
@@ -216,15 +225,18 @@ class GpuPasses:
         self._check_memory(8 * n * (m + 1), f"the weights of {n:,} locations")
         layout = self._layout(0, 0)
 
-        def work(pairs, tables, base):
+        def work(pairs, tables, base, *clock):
             weights, variances = cupy.empty((n, m)), cupy.empty(n)
             missed = cupy.zeros(1, dtype=np.int32)
             entries = weights, variances, missed
-            kernel = _kernel("weights", layout.team, diagonals=len(self.noise))
-            self._launch(kernel, layout, 0, pairs, tables, base, n, entries)
+            kernel = _kernel("weights", layout.team, 1, len(self.noise), bool(clock))
+            self._launch(kernel, layout, 0, pairs, tables, base, n, clock, entries)
             return [(weights.get(), variances.get(), int(missed[0]))]
 
-        ((weights, variances, _),) = self._with_table(model, ["correlation"], work)
+        if isinstance(model, SpaceTime):
+            ((weights, variances, _),) = self._with_clock(model, (), work)
+        else:
+            ((weights, variances, _),) = self._with_table(model, ["correlation"], work)
         return weights, variances
 
     def neighbours_of(self, i):
@@ -260,7 +272,28 @@ class GpuPasses:
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
 
-    def _launch(self, function, layout, count, pairs, tables, base, units, entries):
+    def _with_clock(self, model, names, work):
+        """As `_with_table`, for a space-time model: work(pairs, tables, base, *clock)."""
+        import cupy
+
+        check_tabulated(model)
+        about = *self._neighbours.shape, self.noise.coefficients(model)
+        pairs = Pairs(model.space, self._metric, self._box, *about)
+        in_time, further = model.pairs(self._inputs), 0
+        of_space, of_time, which, fields = in_time.fields(names)
+        with cupy.cuda.Device(self._device.index):
+            fields = cupy.asarray(np.ascontiguousarray(fields if len(fields) else [[0] * 4]))
+            while True:
+                (space, base, time, late), end = in_time.rows_of(of_space, of_time, further)
+                functions = cupy.asarray(space[0] if time is None else np.concatenate(time))
+                count = 0 if time is None else time.shape[1]
+                clock = functions, fields, in_time.inverse_time, count, late, *which
+                results = work(pairs, list(space), base, *clock)
+                if end or not any(missed for *_, missed in results):
+                    return results
+                further += FURTHER
+
+    def _launch(self, function, layout, count, pairs, tables, base, units, clock, entries):
         """Launch a kernel on `units` parts or locations, of which a team takes one at a time."""
         import cupy
 
@@ -285,10 +318,10 @@ class GpuPasses:
         shared = function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * layout.bytes
         arguments = (
             *(self._points, self._neighbours, columns, self._diagonals),
-            *(n, self._points.shape[1], m, count),
+            *(n, self._dimensions, m, count),
             *(pairs.mapping, int(pairs.turned)),
             *(cupy.asarray(pairs.numbers), cupy.asarray(np.concatenate(tables)), kinds),
-            *(intervals, base, first, staged, layout.rows, layout.stride, *entries),
+            *(intervals, base, first, staged, layout.rows, layout.stride, *clock, *entries),
         )
         blocks, threads = max(1, min(processors, -(-units // teams))), teams * layout.team
         function((blocks,), (threads,), arguments, shared_mem=shared)
@@ -301,10 +334,16 @@ def _attribute(name):
     return runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), runtime.getDevice())
 
 
-def _kernel(name, team, shapes=1, diagonals=1):
+def _changes_of(model):
+    """Return SHAPES of cuda/vecchia.cuh."""
+    return len(model.field_names if isinstance(model, SpaceTime) else model.shapes)
+
+
+def _kernel(name, team, shapes=1, diagonals=1, timed=False):
     """Return a kernel for numbers of threads in a team, shape parameters and noise diagonals."""
     counts = {"SHAPES": shapes, "DIAGONALS": diagonals}
     options = [f"-DTEAM={team}", *(f"-D{key}={k}" for key, k in counts.items() if k != 1)]
+    options += ["-DTIMED=1"] if timed else []
     return module("vecchia.cu", *options).get_function(name)
 
 

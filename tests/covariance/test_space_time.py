@@ -135,6 +135,21 @@ def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
         assert value == pytest.approx(expected[name], abs=1e-8), name
 
 
+@pytest.mark.gpu
+@each_family
+@pytest.mark.parametrize("m", [5, 30])
+def test_vecchias_blocks_are_the_same_on_a_gpu(model, m):
+    data = field(model)
+    cpu, gpu = (gx.Vecchia(m, on=on).prepare(data) for on in ("cpu", "gpu"))
+    assert gpu(model).log_likelihood == pytest.approx(cpu(model).log_likelihood, abs=1e-9)
+    expected = cpu.gradient(model)
+    for name, value in gpu.gradient(model).items():
+        assert value == pytest.approx(expected[name], abs=1e-8), name
+    np.testing.assert_allclose(
+        gpu.factorize(model).weights, cpu.factorize(model).weights, rtol=0, atol=1e-11
+    )
+
+
 # Identities
 
 

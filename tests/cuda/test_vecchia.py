@@ -402,7 +402,7 @@ def test_a_million_places_fill_an_h200():
 def test_more_neighbours_than_a_multiprocessor_holds_are_refused():
     places = testing.places(200)
     with pytest.raises(gx.InvalidInput, match=r"at most 128 on a GPU\. Got 199: use fewer, or on="):
-        device.GpuPasses(gx.Inputs(places), "maximin", 500, Device("gpu:0", 0))
+        device.GpuPasses(gx.Inputs(places), "maximin", 500, device=Device("gpu:0", 0))
 
 
 def test_more_columns_than_a_team_has_rows_are_refused():
