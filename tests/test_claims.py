@@ -321,6 +321,7 @@ def test_options_that_readme_names_exist(capsys):
         "kaust_likelihood",
         "cluster",
         "h200",
+        "space_time",
     ],
 )
 def test_experiments_run_when_tiny(name, tmp_path):

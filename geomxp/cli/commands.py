@@ -263,7 +263,8 @@ def log_likelihood(given):
 
 @command(
     ESTIMATE,
-    *("fit_file", "folds", "leave_one_out", "blocks", "refit", "seed", "on", "level", "output"),
+    *("fit_file", "folds", "leave_one_out", "blocks", "in_time", "refit", "seed", "on"),
+    *("level", "output"),
     seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
     on={
         "value": "PLACE",
@@ -283,11 +284,15 @@ def validate(given):
     Use blocks of 500 m, for predictions far from the data:
       geomxp validate meuse.json --folds 5 --blocks 500
 
+    Predict each of 5 periods from all earlier ones, for data with times:
+      geomxp validate wind.json --folds 5 --in-time forecast
+
     Estimate the parameters again without each fold:
       geomxp validate meuse.json --folds 4 --refit
     """
     screen, on, level = given.screen, given.on, given.level
-    excluded = {"--folds": given.folds, "--blocks": given.blocks, "--refit": given.refit or None}
+    excluded = {"--folds": given.folds, "--blocks": given.blocks, "--in-time": given.in_time}
+    excluded |= {"--refit": given.refit or None}
     excluded = [name for name, value in (excluded | {"--on": on}).items() if value is not None]
     if given.leave_one_out and excluded:
         raise InvalidInput(f"--leave-one-out excludes {' and '.join(excluded)}.")
@@ -301,7 +306,7 @@ def validate(given):
         validation = leave_one_out(fitted, progress=screen.progress)
     else:
         folds = 10 if given.folds is None else given.folds
-        about = {"blocks": given.blocks, "refit": given.refit, "seed": given.seed}
+        about = {name: vars(given)[name] for name in ("blocks", "in_time", "refit", "seed")}
         about |= {"on": on or "cpu", "progress": screen.progress}
         validation = cross_validate(fitted, folds, **about)
     # printed before files are written, so that a full disk does not lose the scores

@@ -35,6 +35,7 @@ from ..likelihood.exact import WHOLE, Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
+from ..prediction.validation import IN_TIME
 from ..reporting.findings import LEVELS
 from ..runtime.devices import is_cluster
 from ..runtime.progress import notice, noticing
@@ -398,6 +399,14 @@ OPTIONS = {
     "local_trend": Option(KRIGING, "", "Estimate the trend from the neighbours of each location."),
     "folds": Option(FOLDS, "N", "Number of folds: 10 if not given."),
     "leave_one_out": Option(FOLDS, "", "Leave out one observation at a time."),
+    "in_time": Option(
+        FOLDS,
+        "WHICH",
+        "blocks or forecast: folds of consecutive times, each predicted from all others, or from "
+        "all earlier ones.",
+        None,
+        IN_TIME,
+    ),
     "blocks": Option(
         FOLDS, "NUMBER", "Make folds of square blocks of this side, in the unit of the range."
     ),

@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import Isotropic
-from ..covariance.ordering import order_places
+from ..covariance.ordering import order_points
 from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
@@ -470,7 +470,12 @@ def _part(problem, rows):
 
 
 def _spread(observations):
-    """Return the rows of `RUNS` runs of nearby locations, spread over all."""
-    order = order_places(observations.locations, "hilbert", observations.metric)
+    """Return the rows of `RUNS` runs of observations near in space (and time), spread over all."""
+    points = observations.inputs.points
+    if observations.time is not None:
+        # with extents alike
+        lag = np.ptp(points, axis=0).max() / np.ptp(observations.time)
+        points = np.column_stack((points, observations.time * lag))
+    order = order_points(points, "hilbert")
     first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
     return np.sort(order[first[:, None] + np.arange(RUN)].ravel())

@@ -21,6 +21,7 @@ from ..errors import (
     InvalidInput,
     NotPositiveDefinite,
     check_flags,
+    check_one_of,
     check_whole,
 )
 from ..estimation.bootstrap import refit
@@ -39,16 +40,20 @@ if TYPE_CHECKING:
     from ..data.observations import Observations
 
 
-# Folds: random, spatial blocks, or the user's labels
+# Folds: random, spatial blocks, consecutive times, or the user's labels
+
+IN_TIME = ("blocks", "forecast")
 
 
-def folds_of(observations, folds, blocks=None, seed=0):
+def folds_of(observations, folds, blocks=None, seed=0, in_time=None):
     """Return the label of each observation's fold, (n,), and a description of the folds for tables.
 
     `folds` is their number, or labels; `blocks` is the side of spatial blocks, in the unit of the
-    range.
+    range; for `in_time` see `cross_validate`.
     """
     n = len(observations)
+    if in_time is not None:
+        return _consecutive(observations, folds, blocks, in_time)
     if not isinstance(folds, Integral) or isinstance(folds, bool):
         if blocks is not None:
             raise InvalidInput("`blocks` needs a number of `folds`, not labels.")
@@ -65,6 +70,26 @@ def folds_of(observations, folds, blocks=None, seed=0):
     labels = np.empty(n, dtype=np.int64)
     labels[random.permutation(n)] = np.arange(n) % folds
     return labels, f"{folds} random folds (seed {seed})"
+
+
+def _consecutive(observations, folds, blocks, in_time):
+    """Return folds of consecutive times; the first one of a forecast, 0, is not predicted."""
+    check_one_of("in_time", in_time, IN_TIME)
+    if observations.time is None:
+        raise InvalidInput("`in_time` needs observations with times: give `time` (--time).")
+    if blocks is not None:
+        raise InvalidInput("`in_time` and `blocks` are different folds: give one of them.")
+    check_whole("folds", folds, 1 if in_time == "forecast" else 2)
+    times, of = np.unique(observations.time, return_inverse=True)
+    count = folds + (in_time == "forecast")
+    if len(times) < count:
+        raise InvalidInput(
+            f"`folds` must be at most {len(times) - (in_time == 'forecast')} for {len(times)} "
+            f"different times. Got {folds}."
+        )
+    of_time = np.repeat(np.arange(count), [len(part) for part in np.array_split(times, count)])
+    kind = "predicted from all earlier times" if in_time == "forecast" else "of consecutive times"
+    return of_time[of.reshape(-1)], f"{folds} folds {kind}"
 
 
 def _checked_labels(folds, n):
@@ -204,12 +229,12 @@ def predicted(common, rows):
     """Return mean and variance, (k,), of the observations of one fold, from all others.
 
     `common` holds the fit; its design, (n, p); the label of each row's fold, (n,); whether to
-    estimate again without the fold; and a `HeldOut` of all rows, for an exact fit with parameters
-    held fixed. The message of an error names the fold.
+    estimate again without the fold; whether only folds of smaller labels are known; and a `HeldOut`
+    of all rows, for an exact fit with parameters held fixed. An error's message names the fold.
     """
-    fit, design, labels, again, held = common
+    fit, design, labels, again, earlier, held = common
     observations, label = fit.observations, labels[rows[0]]
-    rest = np.setdiff1d(np.arange(len(observations)), rows)
+    rest = np.flatnonzero(labels < label if earlier else labels != label)
     try:
         fit.trend.check_full_rank(design[rest])
         if held is not None:
@@ -430,12 +455,13 @@ def cross_validate(
     folds: int | ArrayLike = 10,
     *,
     blocks: float | None = None,
+    in_time: str | None = None,
     refit: bool = False,
     seed: int = 0,
     on: str | Client = "cpu",
     progress: bool = True,
 ) -> Validation:
-    """Predict each fold of observations from all others.
+    """Predict each fold of observations from all others, or from those of earlier times.
 
     With the covariance parameters held fixed, an exact fit needs one factorization: fold F has the
     mean z_F - Q_FF⁻¹(Qz)_F and the covariance Q_FF⁻¹, with Q as in `leave_one_out`; the trend is
@@ -452,6 +478,10 @@ def cross_validate(
         Spatial folds: all locations within a square (a cube, an interval) of this side belong to
         one fold, and squares are assigned to folds at random. In the unit of the range: that of the
         locations, km for longitude and latitude.
+    in_time : {"blocks", "forecast"}, optional
+        Folds of consecutive times, with as many different times each: "blocks" predicts each from
+        all others, "forecast" from all earlier ones, where observations before the first fold, as
+        many as in one, are not predicted.
     refit : bool
         Estimate the free parameters again without each fold, within the fit's bounds and started
         at its estimates.
@@ -502,8 +532,9 @@ def cross_validate(
     check_flags(refit=refit)
     fit = fit.gaussian
     observations, n = fit.observations, len(fit.observations)
-    labels, kind = folds_of(observations, folds, blocks, seed)
-    tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate
+    labels, kind = folds_of(observations, folds, blocks, seed, in_time)
+    forecast = in_time == "forecast"
+    tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate or forecast
     if not tasks.local and not separate:
         raise InvalidInput(
             "`on` distributes folds that are computed separately, and an exact fit with its "
@@ -511,7 +542,7 @@ def cross_validate(
             "refit=True."
         )
     design = design_of(fit)
-    parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    parts = [np.flatnonzero(labels == label) for label in np.unique(labels)][forecast:]
     mean, variance = np.empty(n), np.empty(n)
     with Line("validating", shown=progress) as line:
         held = None
@@ -519,10 +550,14 @@ def cross_validate(
             with blas_threads(n):
                 held = _held_out(fit, design)
         line.expect(len(parts), "folds")
-        common = fit, design, labels, bool(refit), held
+        common = fit, design, labels, bool(refit), forecast, held
         results = tasks.over(predicted, common, parts, line.advance)
         for rows, result in zip(parts, results, strict=True):
             mean[rows], variance[rows] = result
+    if forecast:
+        rows = np.flatnonzero(labels > 0)
+        observations, labels = observations.subset(rows), labels[rows]
+        mean, variance = mean[rows], variance[rows]
     seconds = time.perf_counter() - start
     return Validation(observations, mean, variance, labels, kind, bool(refit), seconds)
 

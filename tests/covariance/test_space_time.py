@@ -261,6 +261,36 @@ def test_neighbours_are_those_of_the_fitted_model():
     assert np.isfinite(draws).all()
 
 
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)], ids=["exact", "vecchia"])
+def test_folds_are_consecutive_times_and_forecasts_know_earlier_ones_only(method):
+    model = MODELS["separable"]
+    data = field(model, 20, 9)
+    fit = gx.fit(data, model, method, fixed=tuple(model.parameters()), trend="constant")
+    forecast = gx.cross_validate(fit, 2, in_time="forecast")
+    assert sorted(set(forecast.observations.time)) == [3, 4, 5, 6, 7, 8]
+    known = data.subset(np.flatnonzero(data.time < 6))
+    earlier = gx.fit(known, model, method, fixed=tuple(model.parameters()), trend="constant")
+    last = forecast.observations.time >= 6
+    new = forecast.observations.inputs[last]
+    expected = gx.predict(earlier, new).mean
+    np.testing.assert_allclose(forecast.mean[last], expected, rtol=0, atol=1e-10)
+    blocks = gx.cross_validate(fit, 3, in_time="blocks")
+    given = gx.cross_validate(fit, data.time // 3)
+    np.testing.assert_allclose(blocks.mean, given.mean, rtol=0, atol=1e-12)
+    assert blocks.scores()["rmse"] < forecast.scores()["rmse"]
+    for folds, about, message in (
+        (10, {}, "`folds` must be at most 9 for 9 different times"),
+        (3, {"blocks": 0.1}, "are different folds: give one of them"),
+    ):
+        with pytest.raises(gx.InvalidInput, match=message):
+            gx.cross_validate(fit, folds, in_time="blocks", **about)
+    with pytest.raises(gx.InvalidInput, match="needs observations with times"):
+        spatial = gx.fit(
+            testing.observations(), testing.MODEL, fixed=tuple(testing.MODEL.parameters())
+        )
+        gx.cross_validate(spatial, 3, in_time="forecast")
+
+
 def test_fits_do_not_depend_on_the_unit_of_time():
     model = MODELS["separable"]
     data = field(model)
