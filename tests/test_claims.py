@@ -161,6 +161,62 @@ def test_digits_and_errors_of_layers_are_those_of_the_results():
         assert f"| {name} | {' | '.join(cells)} |" in text
 
 
+def test_speeds_of_layers_are_those_of_the_results():
+    text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    speed, orders = results("nested_cholesky", "speed", baseline=""), ("2048", "4096", "8192")
+    found = {(r["what"], r["n"], r["cores"], r["layers"]): r for r in speed}
+    cases = [(what, cores) for what in ("potrf", "syrk", "trsm") for cores in "12"]
+    listed = dict.fromkeys(row["layers"] for row in speed)
+    for layers in listed:
+        cells = [
+            f"{float(found[what, '8192', cores, layers]['speedup']):.2f}" for what, cores in cases
+        ]
+        share = 100 * float(found["potrf", "8192", "1", layers]["share_of_product"])
+        assert f"| {layers} | {' | '.join(cells)} | {share:.0f} % |" in text
+
+    def of_fp32(n, what, cores, layers):
+        seconds = (float(found[what, n, cores, one]["seconds"]) for one in ("fp32", layers))
+        return 100 * next(seconds) / next(seconds)
+
+    above = [layers for layers in listed if layers.endswith(" fp32")]
+    bands = []
+    for some in (("8192",), ("1024", "2048", "4096")):
+        ratios = [of_fp32(n, *case, layers) for n in some for case in cases for layers in above]
+        bands.append(f"{min(ratios):.0f} to {max(ratios):.0f} %")
+    assert f"have {bands[0]} of FP32's speed at n = 8,192, {bands[1]} for n = 1,024" in text
+    shares = [
+        f"{100 * float(found['potrf', n, '1', 'fp32']['share_of_product']):.0f} %"
+        for n in ("8192", "1024")
+    ]
+    assert (
+        f"reaches {shares[0]} of the rate of a large FP32 product at n = 8,192, {shares[1]}" in text
+    )
+    best = max(float(found[what, "8192", c, "fp32 " * 3 + "fp64"]["speedup"]) for what, c in cases)
+    assert f"FP32 layers above FP64 are up to {best:.2f} times" in text
+    least = [
+        min(float(found[what, n, c, "fp64"]["speedup"]) for n in orders for c in "12")
+        for what in ("potrf", "syrk", "trsm")
+    ]
+    assert f"at least {least[0]:.2f} of the library's speed in POTRF" in text
+    assert f"{least[1]:.2f} in SYRK and {least[2]:.2f} in TRSM" in text
+    one = float(found["potrf", "1024", "2", "fp64"]["speedup"])
+    assert f"at n = 1,024 POTRF on two cores has {one:.2f}." in text
+    depths = [f"{float(row['speedup']):.2f}" for row in results("nested_cholesky", "depth")]
+    assert f"{', '.join(depths)} times the library's speed" in text
+
+
+def test_seconds_and_bytes_of_trees_are_those_of_the_results():
+    text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    rows = results("nested_cholesky", "tree", n="8192", stored="tree")
+    for row in rows:
+        [dense] = results("nested_cholesky", "tree", n="8192", stored="dense", layers=row["layers"])
+        seconds = [float(cell) for cell in (dense["seconds"], row["seconds"], row["generated"])]
+        cells = [f"{one:.2f}" for one in seconds]
+        cells.append(f"{100 * float(row['bytes_over_fp64']):.0f} %")
+        assert f"| {row['layers']} | {' | '.join(cells)} |" in text
+    assert len(rows) == 6
+
+
 def test_the_smallest_ratios_of_recursions_are_those_of_the_results():
     folder = ROOT / "experiments" / "trsm_trmm"
     command = [sys.executable, folder / "plot.py", "--table"]
