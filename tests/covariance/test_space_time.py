@@ -284,10 +284,9 @@ def test_folds_are_consecutive_times_and_forecasts_know_earlier_ones_only(method
     ):
         with pytest.raises(gx.InvalidInput, match=message):
             gx.cross_validate(fit, folds, in_time="blocks", **about)
+    held = tuple(testing.MODEL.parameters())
+    spatial = gx.fit(testing.observations(), testing.MODEL, fixed=held)
     with pytest.raises(gx.InvalidInput, match="needs observations with times"):
-        spatial = gx.fit(
-            testing.observations(), testing.MODEL, fixed=tuple(testing.MODEL.parameters())
-        )
         gx.cross_validate(spatial, 3, in_time="forecast")
 
 
