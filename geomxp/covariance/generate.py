@@ -370,7 +370,8 @@ class TimePairs(TablePairs):
         super().__init__(model.space, a, b, box)
         self.field, self.model = self.model, model
         self.clock = model.clock(self.metric.dimensions(a.dimensions))
-        self.times = tuple(np.ascontiguousarray(one.time) for one in (self.a, self.b))
+        times = (one.time for one in (self.a, self.b))
+        self.times = tuple(np.ascontiguousarray(one, dtype=np.float64) for one in times)
         with np.errstate(over="ignore"):
             self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, FARTHEST**2))
         shortest, longest = self.a.lags if b is None else _lags_between(self.a, self.b)
