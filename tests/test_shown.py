@@ -16,6 +16,7 @@ SMALL, LARGE = 40, 1240
 TRANSFORMATIONS = ("BoxCox", "Log", "Logit", "ObservationModel", "Sqrt", "TukeyGH")
 FAMILIES = (
     *("Cauchy", "Gaussian", "PoweredExponential", "RationalQuadratic", "Spherical", "Wendland"),
+    *("MaternSpaceTime", "Separable", "Gneiting"),
 )
 
 

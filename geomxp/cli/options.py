@@ -209,8 +209,7 @@ OPTIONS = {
     "time": Option(
         DATA,
         "COLUMN",
-        "Column of the times, numbers or dates, for --family "
-        "matern-space-time, separable or gneiting.",
+        "Column of the times, numbers or dates, for space-time families.",
         None,
         columns,
     ),
