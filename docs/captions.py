@@ -102,8 +102,9 @@ CAPTIONS = {
     "spectra, n = 2,048; FP16 factors with and without a shift c·u·I, the paper's factor, FP32.",
     "refinement/tiles.csv": "GMRES's iterations for the custom-clustered spectrum, by the order of "
     "the tiles and the shift.",
-    "refinement/speed.png": "Speed of a solution relative to FP64: LAPACK up to n = 8,192, our "
-    "recursion above.",
+    "refinement/speed.png": "Speed of a solution relative to the run's fastest solver in FP64.",
+    "refinement/factor.png": "Rates of factorizations, by format and library.",
+    "refinement/factor.csv": "Seconds and rates of factorizations, by format and library.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",
     "static_schedule_mxp/estimates_3600.csv": "Fits of fields of 3,600 locations, in FP64 and at "
     "each ε.",

@@ -129,6 +129,30 @@ def test_the_tables_of_refinement_are_those_of_its_results():
         assert line[6] == words.get(tuple(least), f"{''.join(least)} and more")
 
 
+def test_speeds_of_refinement_are_those_of_the_results():
+    text = (ROOT / "experiments" / "refinement" / "README.md").read_text()
+    ways, fast = [("fp16", "gmres"), ("fp16", "ir"), ("fp32-fp16", "gmres"), ("fp32", "ir")], []
+    words = {"STALLED": "stalls", "EVALUATION_LIMIT": "60 iterations"}
+    for figure in ("4a", "4b", "5a", "5b", "6a", "6b", "7"):
+        rows = results("refinement", "speed", n="8192", figure=figure)
+        base = min(float(row["seconds"]) for row in rows if row["factor"] == "fp64")
+        cells = []
+        for factor, method in ways:
+            row = next(r for r in rows if (r["factor"], r["method"]) == (factor, method))
+            speed = row["seconds"] and f"{float(row['over_baseline']):.2f} ({row['iterations']})"
+            cells.append(speed or words[row["outcome"]])
+        [line] = [line for line in text.splitlines() if line.startswith(f"| {figure} | ")]
+        assert line.endswith(f"| {' | '.join(cells)} | {base:.2f} |")
+        assert float(line.split(" | ")[2]) == float(rows[0]["condition"])
+        if int(row["iterations"]) <= 4:
+            fast.append(float(row["over_baseline"]))
+    assert f"have {min(fast):.2f} to {max(fast):.2f} times the speed of FP64" in text
+    for row in results("refinement", "factor", n="8192"):
+        numbers = f"{float(row['seconds']):.2f} | {float(row['gflops']):.0f}"
+        share = f"{100 * float(row['share_of_ceiling']):.0f} % | {float(row['over_baseline']):.2f}"
+        assert f"| {row['potrf']}, {row['factor']} | {numbers} | {share} |" in text
+
+
 def test_digits_and_errors_of_layers_are_those_of_the_results():
     text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
     for layers in ("fp64", "fp32 fp32 fp32 fp64", "fp32", "fp16 " * 5 + "fp32", "pure fp16"):
