@@ -1,25 +1,36 @@
 """Space-time models on 90,000 observations: fits, predictions and scores.
 
-    python experiments/space_time/run.py --data FOLDER [--sets 1 2 ...] [--tiny]
+    python experiments/space_time/run.py [neighbours] [time] [generation] [kaust --data FOLDER]
+                                         [--sets 1 2 ...] [--tiny]
 
-FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv 2211.03119; arrays `train`
-and `test` of x, y, t, z; github.com/TimGyger/SpaceTimeGPApprox, Data/2a). Writes
-results/kaust.csv: for each set and model the seconds of fit and prediction, estimates, the
+neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, as
+geomxp has them, and by correlation. time.csv: seconds of an evaluation, and of gradient and
+information, at up to 10⁶ observations. generation.csv: seconds of a covariance matrix, beside that
+of a spatial model, one thread.
+
+kaust: FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv 2211.03119; arrays
+`train` and `test` of x, y, t, z; github.com/TimGyger/SpaceTimeGPApprox, Data/2a). kaust.csv
+has for each set and model the seconds of fit and prediction, estimates, the
 log-likelihood, and scores of the 10,000 predictions. "matern, scaled time" is a spatial model with
 time as a third coordinate, times the best of three factors. --tiny uses a simulated set.
 """
 
 import argparse
+import resource
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 import geomxp as gx
+from geomxp.covariance.ordering import order_points
+from geomxp.runtime.devices import usable_cores
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import resume
+from common import resume, write_rows
 
 HERE = Path(__file__).parent
 FAMILIES = ("gneiting", "separable", "matern-space-time")
@@ -94,9 +105,133 @@ def kaust_rows(number, model, folder):
     }
 
 
+MODELS = (
+    gx.Gneiting(1.0, 0.3, 4.0, 0.5, 0.7, 0.9, 0.1, 0.02),
+    gx.Gneiting(1.0, 0.1, 4.0, 0.5, 0.5, 0.3, 0.3, 0.02),
+    gx.Separable(1.0, 0.3, 6.0, 0.5, 0.5, 0.02),
+    gx.MaternSpaceTime(1.0, 0.2, 5.0, 0.8, 0.02),
+)
+
+
+def divergence(sigma, order, near, m):
+    """Return KL(N(0, Σ) ‖ Vecchia's), each row given the m predecessors that are nearest."""
+    logs = 0.0
+    for k, i in enumerate(order):
+        before = order[:k]
+        some = before[np.argsort(near[i, before], kind="stable")[:m]]
+        variance = sigma[i, i]
+        if len(some):
+            cross = sigma[some, i]
+            variance -= cross @ np.linalg.solve(sigma[np.ix_(some, some)], cross)
+        logs += np.log(variance)
+    return 0.5 * (logs - np.linalg.slogdet(sigma)[1])
+
+
+def neighbour_rows(stations, times, neighbours):
+    """Yield rows of neighbours.csv."""
+    random, n = np.random.default_rng(0), stations * times
+    designs = {
+        "stations": (
+            np.repeat(random.random((stations, 2)), times, axis=0),
+            np.tile(np.arange(float(times)), stations),
+        ),
+        "random": (random.random((n, 2)), random.random(n) * times),
+    }
+    for design, (locations, when) in designs.items():
+        inputs = gx.Inputs(locations, time=when)
+        for model in MODELS:
+            covariance, points = model(inputs, inputs), model.isotropic(inputs)
+            sigma = covariance + model.nugget * np.eye(n)
+            order = order_points(points, "maximin")
+            near = {"scaled distance": cdist(points, points), "correlation": -covariance}
+            for (kind, away), m in product(near.items(), neighbours):
+                yield {
+                    "design": design,
+                    "n": n,
+                    "model": repr(model),
+                    "neighbours": m,
+                    "nearest_by": kind,
+                    "kl": divergence(sigma, order, away, m),
+                }
+
+
+def observed(n):
+    """Return n observations at random places and times."""
+    random = np.random.default_rng(0)
+    return gx.Observations(random.random((n, 2)), random.standard_normal(n), time=random.random(n))
+
+
+def time_rows(sizes):
+    """Yield rows of time.csv: medians of three, after the neighbours are found."""
+    for n in sizes:
+        scale = (1e5 / n) ** 0.5
+        models = (
+            gx.Matern(1.0, 0.01 * scale, 0.8, 0.1),
+            gx.MaternSpaceTime(1.0, 0.05, 0.05, 0.8, 0.1),
+            gx.Separable(1.0, 0.05, 0.05, 0.8, 0.6, 0.1),
+            gx.Gneiting(1.0, 0.05, 0.05, 0.8, 0.8, 0.5, 0.5, 0.1),
+        )
+        seen = observed(n)
+        for model in models:
+            data = seen if model.uses else gx.Observations(seen.locations, seen.values)
+            evaluator = gx.Vecchia(NEIGHBOURS).prepare(data, np.ones((n, 1)))
+            start = time.perf_counter()
+            evaluator(model)
+            first, seconds, slopes = time.perf_counter() - start, [], []
+            names = tuple(model.parameters())
+            for k in range(3):
+                moved = model.replace(variance=1.0 + 1e-3 * (k + 1))
+                start = time.perf_counter()
+                evaluator(moved)
+                seconds.append(time.perf_counter() - start)
+                moved = model.replace(variance=1.0 - 1e-3 * (k + 1))
+                start = time.perf_counter()
+                evaluator.derivatives(moved, names, curvature=False)
+                slopes.append(time.perf_counter() - start)
+            yield {
+                "n": n,
+                "family": model.family,
+                "neighbours": NEIGHBOURS,
+                "threads": usable_cores(),
+                "seconds_first": first,
+                "seconds": float(np.median(seconds)),
+                "seconds_with_derivatives": float(np.median(slopes)),
+                "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+            }
+
+
+def generation_rows(n, repeats):
+    """Yield rows of generation.csv: a whole matrix, interleaved, one thread."""
+    seen = observed(n)
+    spatial = gx.Matern(1.0, 0.1, 0.8)
+    models = {model.family: model for model in (spatial, *MODELS[1:])}
+    pairs = {
+        name: model.pairs(seen.inputs if model.uses else gx.Inputs(seen.locations))
+        for name, model in models.items()
+    }
+    for dtype in ("float64", "float32"):
+        out, whole = np.empty((n, n), dtype, order="F"), slice(0, n)
+        seconds = {name: [] for name in pairs}
+        for _ in range(repeats + 1):
+            for name, one in pairs.items():
+                start = time.perf_counter()
+                one.write("correlation", whole, whole, out)
+                seconds[name].append(time.perf_counter() - start)
+        medians = {name: float(np.median(some[1:])) for name, some in seconds.items()}
+        for name, median in medians.items():
+            yield {
+                "family": name,
+                "type": dtype,
+                "n": n,
+                "seconds": median,
+                "over_spatial": median / medians[spatial.family],
+            }
+
+
 def main():
     """Read the command line and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("studies", nargs="*", help="neighbours, time, generation, kaust")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", type=int, nargs="+", default=[1, 2, 4, 5, 7, 8])
     parser.add_argument("--models", nargs="+", default=[*FAMILIES, SPATIAL])
@@ -104,8 +239,22 @@ def main():
     parser.add_argument("--anew", action="store_true", help="replace the rows of earlier runs")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    if options.data is None and not options.tiny:
-        parser.error("--data FOLDER is needed; --tiny needs none")
+    tiny = options.tiny
+    known = {
+        "neighbours": lambda: neighbour_rows(*((6, 8, (5,)) if tiny else (30, 30, (10, 20, 30)))),
+        "time": lambda: time_rows((300,) if tiny else (100_000, 1_000_000)),
+        "generation": lambda: generation_rows(*((200, 1) if tiny else (4096, 9))),
+    }
+    for name in options.studies or known:
+        rows = []
+        for row in known[name]() if name != "kaust" else ():
+            rows.append(row)
+            print(name, *row.values(), flush=True)
+            write_rows(options.output / f"{name}.csv", rows)
+    if "kaust" not in options.studies and not tiny:
+        return
+    if options.data is None and not tiny:
+        parser.error("kaust needs --data FOLDER; --tiny needs none")
     sets = [0] if options.tiny else options.sets
     cells = [{"set": number, "model": model} for number in sets for model in options.models]
     folder = None if options.tiny else options.data

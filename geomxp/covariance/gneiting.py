@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .parameter import Parameter
-from .space_time import TIME_RANGE, Clock, SpaceTime
+from .space_time import TIME_RANGE, Clock, SpaceTime, half_distance
 from .table import ONE_AT_ZERO, Sampled
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Gneiting(SpaceTime):
         """Return the distance over the lag at which the correlation is ½, in the plane."""
         exponent = max(self.time_decay + self.interaction, 0.1)
         lag = self.time_range * (2.0 ** (1 / exponent) - 1) ** (0.5 / self.time_power)
-        return self.space.effective_range(0.5) / lag
+        return half_distance(self.smoothness) * self.range / lag
 
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from .matern import Matern
 from .parameter import Parameter
-from .space_time import TIME_RANGE, Clock, SpaceTime
+from .space_time import TIME_RANGE, Clock, SpaceTime, half_distance
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Separable(SpaceTime):
 
     def time_scale(self) -> float:
         """Return the distance over the lag at which the correlation is ½."""
-        return self.space.effective_range(0.5) / self.time.effective_range(0.5)
+        here, later = half_distance(self.smoothness), half_distance(self.time_smoothness)
+        return here * self.range / (later * self.time_range)
 
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""

@@ -12,6 +12,7 @@ from a table of polynomials (`covariance.table`): an entry needs no power and no
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 TIME_RANGE = Parameter("time_range", 1.0, unit="time")
 SMOOTHNESS = replace(Matern.shapes[0], starts=(0.6, 1.0, 3.0))
+
+
+@lru_cache(maxsize=256)
+def half_distance(smoothness: float) -> float:
+    """Return the scaled distance h/a at which Matérn's correlation is ½."""
+    return Matern(1.0, 1.0, smoothness).effective_range(0.5)
 
 
 @dataclass(frozen=True)
