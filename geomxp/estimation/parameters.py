@@ -453,9 +453,9 @@ class ParameterTable:
     def grid(self, given):
         """Return a grid of starts: the length of each axis, and the models in their order.
 
-        `given` are values of some parameters. Axes are those of the free shapes, the practical
-        range, the nugget's share of the variance, and the angle. None stands for a model that is
-        not valid.
+        `given` are values of some parameters. Axes are those of the free shapes, the range in time,
+        the practical range, the nugget's share of the variance, and the angle. None stands for a
+        model that is not valid.
         """
         given = self.fixed | given
         free = [self.parameters[name] for name in self.free]
@@ -464,8 +464,8 @@ class ParameterTable:
         axes = {name: self.shape_axis(name, k == 0) for k, name in enumerate(shapes)}
         lags = [p.name for p in free if p.unit == "time" and p.name not in given]
         lags = lags if self.extent.lags else []
-        axes["length"] = self._length_axis(coarse=bool(lags)) if lengths else [None]
         axes["lag"] = [share * self.extent.lags[1] for share in LAGS] if lags else [None]
+        axes["length"] = self._length_axis(coarse=bool(lags)) if lengths else [None]
         axes["share"] = SHARES if self.shapes else FINE_SHARES
         if NUGGET in given:
             axes["share"] = [None]
