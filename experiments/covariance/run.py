@@ -45,6 +45,8 @@ def families(n, rounds):
     inputs = Inputs(np.random.default_rng(1).random((n, 2)))
     models = {}
     for name, family in FAMILIES.items():
+        if family.uses:
+            continue
         model = family.from_parameters({p.name: p.value for p in family.declared})
         # equal effective ranges: the correlation is 5 % at 0.3
         models[name] = model.replace(range=0.3 * model.range / model.effective_range())

@@ -284,9 +284,6 @@ def validate(given):
     Use blocks of 500 m, for predictions far from the data:
       geomxp validate meuse.json --folds 5 --blocks 500
 
-    Predict each of 5 periods from all earlier ones, for data with times:
-      geomxp validate wind.json --folds 5 --in-time forecast
-
     Estimate the parameters again without each fold:
       geomxp validate meuse.json --folds 4 --refit
     """

@@ -496,7 +496,7 @@ def layered_map(layers, n, on="cpu", depth=None):
 
     Examples
     --------
-    >>> print(layered_map((FORMATS["fp16"], FP32), 1000))
+    >>> print(layered_map((FORMATS["fp16"], FP32), 1000, depth=2))
     S
     SS
     HHS

@@ -42,7 +42,7 @@ class Noise:
 
     Examples
     --------
-    >>> from geomxp import Matern
+    >>> from geomxp import Inputs, Matern
     >>> noise = Noise.of(Inputs(np.zeros((2, 1)), error_variance=np.array([0.0, 0.3])))
     >>> noise.under(Matern(1.0, 1.0, 0.5, nugget=0.1)).tolist()
     [0.1, 0.4]

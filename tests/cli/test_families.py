@@ -98,7 +98,7 @@ def test_reports_name_the_family_and_its_formula(family):
     fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
     page = report_html(fit, budget=0.0)
     title = re.search("<title>(.*) model of value</title>", page)[1]
-    assert title.lower().replace("é", "e").endswith(family.replace("-", " "))
+    assert title.lower().replace("é", "e").replace("-", " ").endswith(family.replace("-", " "))
     formula = re.search('<p class="formula">(.*?)</p>', page, re.DOTALL)[1]
     lags = "<i>h</i>, <i>u</i>" if kind.uses else "<i>h</i>"
     assert formula.startswith(f"<i>C</i>({lags}) = σ²")

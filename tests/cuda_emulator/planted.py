@@ -59,7 +59,7 @@ FAULTS = (
     Fault(
         "pairs that a table does not reach are not computed again",
         "covariance/generate.py",
-        "if table.low <= LOWEST or not int(missed.sum()):",
+        "if end or not int(missed.sum()):",
         "if True:",
         MATERN + "test_gpu_counts_missed_pairs_and_extends_the_table[fp64-0.21]",
     ),

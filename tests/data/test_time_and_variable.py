@@ -27,7 +27,7 @@ def observations(**changes):
             {"time": np.where(TIME == 1, np.nan, TIME)},
             "time must be finite numbers. Got nan in row 2",
         ),
-        ({"time": TIME.astype("datetime64[h]")}, "`time` must be real numbers. Got datetime64"),
+        ({"time": ["noon"] * 24}, "`time` must be an array of numbers"),
         (
             {"variable": VARIABLE + 0.5},
             "`variable` must hold whole numbers from 0.*Got 0.5 in row 1",
@@ -135,3 +135,47 @@ def test_isotropic_predictions_and_draws_refuse_them():
     square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     with pytest.raises(gx.InvalidInput, match="averages over blocks have no `time`"):
         gx.predict(fit, block=[square], time=1.0)
+
+
+def test_dates_become_numbers_since_the_first_day():
+    days = np.array(["2026-01-05T06", "2026-01-07", "2026-01-09T12"] * 8, "datetime64[h]")
+    listed = [
+        gx.Observations(PLACES, VALUES, time=time)
+        for time in (days, days.tolist(), pd.Series(days))
+    ]
+    words = gx.Observations(PLACES, VALUES, time=[str(day) for day in days])
+    for observations in (*listed, words):
+        np.testing.assert_array_equal(observations.time[:3], [0.25, 2.0, 4.5])
+        assert (observations.time_unit, observations.time_origin) == ("day", "2026-01-05")
+        assert "times in days since 2026-01-05" in str(observations)
+    hours = gx.Observations(
+        PLACES, VALUES, time=days, time_unit="hour", time_origin="2026-01-05T05"
+    )
+    np.testing.assert_array_equal(hours.time[:3], [1.0, 43.0, 103.0])
+    with pytest.raises(gx.InvalidInput, match=r"`time_unit` must be one of: second, minute"):
+        gx.Observations(PLACES, VALUES, time=days, time_unit="fortnight")
+    years = gx.Observations(PLACES, VALUES, time=["1999", "2000", "2001"] * 8)
+    np.testing.assert_array_equal(years.time[:3], [1999.0, 2000.0, 2001.0])
+
+
+def test_dates_of_new_locations_are_those_of_the_observations(tmp_path):
+    dates = pd.date_range("2026-03-01", periods=6, freq="6h")
+    corners = np.repeat([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0], [0.5, 2.0]], 6, axis=0)
+    frame = pd.DataFrame(corners, columns=["x", "y"])
+    frame["when"], frame["z"] = np.tile(dates, 4), np.sin(np.arange(24.0))
+    seen = gx.Observations.from_frame(frame, values="z", time="when")
+    model = gx.Separable(1.0, 1.0, 12.0, 0.5, 0.5, 0.1)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    by_date = gx.predict(fit, [[0.2, 0.3]], time="2026-03-02T12:00")
+    by_number = gx.predict(fit, [[0.2, 0.3]], time=36.0)
+    np.testing.assert_array_equal(by_date.mean, by_number.mean)
+    of_table = gx.predict(fit, frame.drop(columns="z"))
+    np.testing.assert_array_equal(of_table.mean, gx.predict(fit, seen).mean)
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    found = gx.predict(again, [[0.2, 0.3]], time="2026-03-02T12:00").mean
+    np.testing.assert_array_equal(found, by_date.mean)
+    numbers = gx.Observations(frame[["x", "y"]], frame.z, time=np.tile(np.arange(6.0), 4))
+    plain = gx.fit(numbers, model, fixed=tuple(model.parameters()))
+    with pytest.raises(gx.InvalidInput, match=r"as the times of the observations are\. Got a date"):
+        gx.predict(plain, [[0.2, 0.3]], time="2026-03-02")

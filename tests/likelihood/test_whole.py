@@ -28,7 +28,7 @@ in_all_layers = pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch):
     """Halve matrices of a few hundred rows several times."""
-    for table in (recursive.PLAIN, recursive.COARSE, recursive.LEAVES_ON_GPU):
+    for table in (recursive.PLAIN, recursive.SMALL, recursive.LEAVES_ON_GPU):
         monkeypatch.setitem(table, "potrf", 16)
 
 
