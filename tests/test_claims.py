@@ -295,6 +295,41 @@ def test_simulated_rates_beside_those_of_paper_001_are_those_of_the_results():
         assert policy == "v3" or f"and {one:.0f} with all of it beside the first GPU" in text
 
 
+def test_volumes_and_seconds_of_policies_are_those_of_the_results():
+    text = (ROOT / "experiments" / "out_of_core" / "README.md").read_text()
+    for row in results("out_of_core", "volume", n="8192"):
+        moved = " | ".join(f"{int(row[name]) / 1e9:.2f}" for name in ("bytes_in", "bytes_out"))
+        times = f"{float(row['seconds']):.1f} | {100 * float(row['bound_over_seconds']):.0f} %"
+        ratios = (float(row[name]) for name in ("seconds_over_v3", "simulated_over_measured"))
+        ratios = " | ".join(f"{ratio:.2f}" for ratio in ratios)
+        assert f"| {row['policy']} | {moved} | {times} | {ratios} |" in text
+    rows = results("out_of_core", "volume")
+    assert all(row["bytes_in"] == row["simulated_in"] for row in rows)
+    band = [f"{end([float(r['simulated_over_measured']) for r in rows]):.2f}" for end in (min, max)]
+    assert f"simulated times are {band[0]} to {band[1]} of the measured ones" in text
+    text, columns = " ".join(text.split()), ("v3_in", "async_in")
+    about = {"n": "8192", "accuracy": "1e-05"}
+    cells = {
+        name: [
+            f"{int(results('out_of_core', 'mixed', correlation=one, **about)[0][name]) / 1e9:.2f}"
+            for one in ("weak", "medium", "strong")
+        ]
+        for name in columns
+    }
+    of_fp64 = results("out_of_core", "mixed", n="8192", accuracy="fp64")[0]
+    whole = {name: f"{int(of_fp64[name]) / 1e9:.2f}" for name in columns}
+    _, medium, strong = cells["v3_in"]
+    assert cells["v3_in"][0] == "0.00"
+    assert (
+        f"{medium} GB with medium and {strong} GB with strong correlation, and {whole['v3_in']}"
+        in text
+    )
+    some, last = ", ".join(cells["async_in"]), whole["async_in"]
+    assert f"`async` reads {some} and {last} GB" in text
+    mixed = results("out_of_core", "mixed")
+    assert all(row["measured_v3_in"] in ("", row["v3_in"]) for row in mixed)
+
+
 def test_simulated_volumes_and_seconds_of_mixed_formats_are_those_of_the_results():
     text = " ".join((ROOT / "experiments" / "out_of_core" / "README.md").read_text().split())
 
