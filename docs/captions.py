@@ -89,7 +89,7 @@ CAPTIONS = {
     "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
     "ε = 1e-5, weak, medium and strong correlation.",
     "out_of_core/mixed.png": "Bytes that `v3` moves with formats by norm, by correlation and ε.",
-    "out_of_core/mixed.csv": "Planned bytes by policy with formats by norm, by correlation and ε, and "
+    "out_of_core/mixed.csv": "Planned bytes by policy with formats by norm, by correlation, ε, and "
     "the measured ones of `v3`.",
     "out_of_core/correlations.json": "Events of runs with formats by norm; drawn above.",
     "out_of_core/timeline.json": "Events of one run by each of some policies; drawn above.",
