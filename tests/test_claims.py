@@ -88,6 +88,19 @@ def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
     assert f"backward errors of {', '.join(some)} and {last}." in text
 
 
+def test_speeds_without_units_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+    weak, medium = results("static_schedule_mxp", "plain", accuracy="1e-05")
+    speeds = [f"{float(row['speedup']):.2f}" for row in (weak, medium)]
+    of_fp32 = [
+        f"{100 * float(row['seconds_fp32_tiles']) / float(row['seconds']):.0f}"
+        for row in (weak, medium)
+    ]
+    text = " ".join(text.split())
+    assert f"{speeds[0]} times (weak) and {speeds[1]} times (medium) that of OpenBLAS" in text
+    assert f"{of_fp32[0]} and {of_fp32[1]} % of that of FP32 tiles" in text
+
+
 def refined(row):
     """Return what the README of the study of refinement shows for a row."""
     words = {"STALLED": "stalls", "NOT_POSITIVE_DEFINITE": "no factor"}

@@ -616,3 +616,19 @@ def documented():
 def test_numbers_of_the_documentation_are_those_of_the_results():
     for page, claim in documented():
         assert missing([claim], f"docs/pages/{page}") == []
+
+
+def test_seconds_of_space_time_families_are_those_of_the_results():
+    text = (ROOT / "experiments" / "space_time" / "README.md").read_text()
+    rows = [row for row in results("space_time", "time", n="1000000") if row["family"] != "matern"]
+    for row in rows:
+        seconds = (row["seconds"], row["seconds_with_derivatives"])
+        cells = " | ".join(f"{float(one):.2f} s" for one in seconds)
+        assert f"| {row['family']} | {cells} | {float(row['seconds_first']):.1f} s |" in text
+    assert f"{max(float(row['peak_gb']) for row in rows):.1f} GB" in text
+    for kind, words in (("float64", "in FP64"), ("float32", "times in FP32")):
+        found = results("space_time", "generation", type=kind)
+        ratio = {row["family"]: f"{float(row['over_spatial']):.2f}" for row in found}
+        listed = f"{ratio['matern-space-time']}, {ratio['separable']} and {ratio['gneiting']}"
+        assert f"{listed} times" in text
+        assert words in text
