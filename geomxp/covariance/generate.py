@@ -5,7 +5,7 @@ extends a table that does not reach the closest pairs. `DensePairs` calls a fami
 """
 
 import warnings
-from functools import cache
+from functools import cache, cached_property
 from math import frexp
 
 import numpy as np
@@ -28,6 +28,9 @@ SHARED_BYTES = 46 * 1024
 
 FURTHER = 20
 """Octaves by which tables are extended to closer pairs."""
+
+MOST_TIMES = 1024
+"""Different times up to which functions of time are evaluated once for each pair of times."""
 
 FARTHEST, FAINTEST = 1e150, 2.0**-60
 """Limit on extents in units of the range; correlations below the second there are neglected."""
@@ -242,6 +245,7 @@ class TablePairs(DensePairs):
         further = 0
         while True:
             table, clock, lowest = self.tables(what, single, further)
+            clock = self.by_lag(clock, single)
             missed = fill(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
                 *(self.inverse, self.mapping, *table, out.dtype.type(self.model.variance)),
@@ -263,6 +267,10 @@ class TablePairs(DensePairs):
         low, high = self.octaves
         table = table_of(self.model, low - further, high)
         return table.polynomials(what, single), None, table.low <= LOWEST
+
+    def by_lag(self, clock, single):
+        """Return the clock unchanged: nothing depends on time; see `TimePairs.by_lag`."""
+        return clock
 
     def reach(self, further):
         """Let all later tables reach so many octaves further, to closer pairs."""
@@ -372,6 +380,7 @@ class TimePairs(TablePairs):
         self.clock = model.clock(self.metric.dimensions(a.dimensions))
         times = (one.time for one in (self.a, self.b))
         self.times = tuple(np.ascontiguousarray(one, dtype=np.float64) for one in times)
+        self._between = {}
         with np.errstate(over="ignore"):
             self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, FARTHEST**2))
         shortest, longest = self.a.lags if b is None else _lags_between(self.a, self.b)
@@ -401,6 +410,42 @@ class TimePairs(TablePairs):
         stretch = self.clock.stretch and source.polynomials(self.clock.stretch, single)[0]
         clock = *self.times, self.inverse_time, decay, stretch, base
         return polynomials, clock, end and source.low <= LOWEST
+
+    @cached_property
+    def _different(self):
+        """The different times and the numbers of rows and columns among them; None if many."""
+        n, m = map(len, self.times)
+        # a sample tells most cases of many times
+        if len(np.unique(self.times[0][:: max(1, n // (2 * MOST_TIMES))])) > MOST_TIMES:
+            return None
+        times, numbers = np.unique(np.concatenate(self.times), return_inverse=True)
+        if len(times) > MOST_TIMES or 4 * len(times) ** 2 > n * m:
+            return None
+        return times, numbers[:n].astype(np.int64), numbers[n:].astype(np.int64)
+
+    def by_lag(self, clock, single):
+        """Return a clock with matrices of the functions between the different times, if few.
+
+        They have the bits of what is computed for each pair.
+        """
+        if clock is None or clock[3] is None or loops().add_pairs is None or not self._different:
+            return clock
+        *_, inverse, decay, stretch, base = clock
+        times, *numbers = self._different
+        count, fill = len(times), loops().fill_fp32 if single else loops().fill
+        matrices = []
+        for rows in (decay, stretch):
+            if rows is not None and id(rows) not in self._between:
+                out = np.empty((count, count), rows.dtype, order="F")
+                one, where = out.dtype.type(1.0), (-count, out.reshape(-1, order="F"), 0, count)
+                points = times[None], 0, count
+                missed = fill(*points, *points, inverse, 0, rows, base, one, *where)
+                if missed:
+                    return clock
+                # the rows are kept too, so that their number stays theirs
+                self._between[id(rows)] = np.ascontiguousarray(out), rows
+            matrices.append(None if rows is None else self._between[id(rows)][0])
+        return *numbers, *matrices
 
     def fields(self, names):
         """Return the functions that the derivatives by some parameters need.

@@ -253,6 +253,102 @@ def _fill_in_time(
 
 
 @njit(nogil=True, cache=True)
+def _take(values, numbers, count, out):
+    """Out <- values[numbers]."""
+    for p in range(count):
+        out[p] = values[numbers[p]]
+
+
+@njit(nogil=True, cache=True)
+def _fill_by_lag(
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    of_rows,
+    of_columns,
+    decay,
+    stretch,
+    strips,
+):
+    (s, bits, row, t), g = strips
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i, when = max(j + first, i0), of_columns[j]
+        while i < i1:
+            k = min(i1, i + STRIP)
+            n, numbers = k - i, of_rows[i:k]
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            if stretch is not None:
+                _take(stretch[when], numbers, n, g)
+                _multiply(g, n, s)
+            missed += _intervals(bits, base, top, n, row, t)
+            place = offset + i + j * stride
+            entries = out[place : place + n]
+            _polynomial(rows, row, t, n, scale, entries)
+            _take(decay[when], numbers, n, g)
+            _multiply(g, n, entries)
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True)
+def _fill_by_lag_fp32(
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    rows,
+    base,
+    scale,
+    first,
+    out,
+    offset,
+    stride,
+    of_rows,
+    of_columns,
+    decay,
+    stretch,
+    strips,
+):
+    s, single, bits, row, t, g = strips
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i, when = max(j + first, i0), of_columns[j]
+        while i < i1:
+            k = min(i1, i + STRIP)
+            n, numbers = k - i, of_rows[i:k]
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            if stretch is not None:
+                _take(stretch[when], numbers, n, g)
+                _multiply(g, n, s)
+            _convert(s, n, single)
+            missed += _intervals_fp32(bits, base, top, n, row, t)
+            place = offset + i + j * stride
+            entries = out[place : place + n]
+            _polynomial_fp32(rows, row, t, n, scale, entries)
+            _take(decay[when], numbers, n, g)
+            _multiply(g, n, entries)
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True)
 def _fill_in_time_fp32(
     x,
     i0,
@@ -501,12 +597,15 @@ def fill(
 
     `clock` are the times of rows and columns, 1/b², the polynomials of decay and stretch, or None,
     and their first interval: with v = (u/b)² what is written is scale·decay(v)·p(s·stretch(v)), and
-    without a decay scale·p(s + v).
+    without a decay scale·p(s + v). Or, where few times occur, `clock` are the numbers of the times
+    of rows and columns, and matrices of the decay and the stretch (or None) between these times.
     """
     pairs = tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale
     where = first, out, offset, stride
     if clock is None:
         return _fill(*pairs, *where, _strip())
+    if len(clock) == 4:
+        return _fill_by_lag(*pairs, *where, *clock, (_strip(), np.empty(STRIP)))
     return _fill_in_time(*pairs, *where, *clock, (_strip(), _strip(), np.empty(STRIP)))
 
 
@@ -535,6 +634,9 @@ def fill_fp32(
         return _fill_fp32(*pairs, *where)
     (s, v), (single, t, g) = np.empty((2, STRIP)), np.empty((3, STRIP), dtype=np.float32)
     row = np.empty(STRIP, dtype=np.uint64)
+    if len(clock) == 4:
+        strips = s, single, single.view(np.int32), row, t, g
+        return _fill_by_lag_fp32(*pairs, *where, *clock, strips)
     strips = s, v, single, single.view(np.int32), row, t, g
     return _fill_in_time_fp32(*pairs, *where, *clock, strips)
 

@@ -101,6 +101,21 @@ def test_numpys_loops_and_formulas_have_the_same_values(model, monkeypatch):
 
 
 @each_family
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_functions_of_few_times_have_the_bits_of_those_of_each_pair(model, dtype, monkeypatch):
+    a = gx.Inputs(inputs(200).locations, time=np.arange(200) % 7 * 0.3)
+    b, found = a[np.arange(30)], []
+    for most in (1024, 6):
+        monkeypatch.setattr(generate, "MOST_TIMES", most)
+        pairs = model.pairs(a, b)
+        block = np.zeros((150, 30), dtype, order="F")
+        pairs.write("correlation", slice(20, 170), slice(0, 30), block)
+        found.append(block)
+        assert (pairs._different is None) == (most == 6)
+    np.testing.assert_array_equal(*found)
+
+
+@each_family
 def test_tables_are_extended_to_close_times_and_locations(model):
     locations = np.array([[0.0, 0.0], [1e-9, 0.0], [1.0, 1.0], [0.0, 0.0]])
     a = gx.Inputs(locations, time=np.array([0.0, 0.0, 5.0, 1e-8]))
