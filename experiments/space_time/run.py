@@ -201,15 +201,19 @@ def time_rows(sizes):
 
 
 def generation_rows(n, repeats):
-    """Yield rows of generation.csv: a whole matrix, interleaved, one thread."""
-    seen = observed(n)
-    spatial = gx.Matern(1.0, 0.1, 0.8)
+    """Yield rows of generation.csv: a whole matrix, interleaved, one thread.
+
+    All times are different, or there are 64 of them.
+    """
+    seen, spatial = observed(n), gx.Matern(1.0, 0.1, 0.8)
+    few = gx.Observations(seen.locations, seen.values, time=np.arange(n) % 64)
     models = {model.family: model for model in (spatial, *MODELS[1:])}
-    pairs = {
-        name: model.pairs(seen.inputs if model.uses else gx.Inputs(seen.locations))
-        for name, model in models.items()
-    }
-    for dtype in ("float64", "float32"):
+    for times, dtype in product((n, 64), ("float64", "float32")):
+        data = seen if times == n else few
+        pairs = {
+            name: model.pairs(data.inputs if model.uses else gx.Inputs(data.locations))
+            for name, model in models.items()
+        }
         out, whole = np.empty((n, n), dtype, order="F"), slice(0, n)
         seconds = {name: [] for name in pairs}
         for _ in range(repeats + 1):
@@ -223,6 +227,7 @@ def generation_rows(n, repeats):
                 "family": name,
                 "type": dtype,
                 "n": n,
+                "times": times,
                 "seconds": median,
                 "over_spatial": median / medians[spatial.family],
             }
