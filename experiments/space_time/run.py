@@ -256,7 +256,7 @@ def main():
             rows.append(row)
             print(name, *row.values(), flush=True)
             write_rows(options.output / f"{name}.csv", rows)
-    if "kaust" not in options.studies and not tiny:
+    if "kaust" not in (options.studies or (["kaust"] if tiny else [])):
         return
     if options.data is None and not tiny:
         parser.error("kaust needs --data FOLDER; --tiny needs none")
