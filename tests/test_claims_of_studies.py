@@ -626,9 +626,10 @@ def test_seconds_of_space_time_families_are_those_of_the_results():
         cells = " | ".join(f"{float(one):.2f} s" for one in seconds)
         assert f"| {row['family']} | {cells} | {float(row['seconds_first']):.1f} s |" in text
     assert f"{max(float(row['peak_gb']) for row in rows):.1f} GB" in text
-    for kind, words in (("float64", "in FP64"), ("float32", "times in FP32")):
-        found = results("space_time", "generation", type=kind)
-        ratio = {row["family"]: f"{float(row['over_spatial']):.2f}" for row in found}
-        listed = f"{ratio['matern-space-time']}, {ratio['separable']} and {ratio['gneiting']}"
-        assert f"{listed} times" in text
-        assert words in text
+    for times, words in (("4096", "all different"), ("64", "64 different ones")):
+        for kind in ("float64", "float32"):
+            found = results("space_time", "generation", type=kind, times=times)
+            ratio = {row["family"]: f"{float(row['over_spatial']):.2f}" for row in found}
+            families = ("matern-space-time", "separable", "gneiting")
+            cells = " | ".join(ratio[family] for family in families)
+            assert f"| {words}, {kind.replace('float', 'FP')} | {cells} |" in text
