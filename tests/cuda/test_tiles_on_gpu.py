@@ -1,5 +1,6 @@
 """Tiles that stay on one GPU: what is kept beside them, what is chosen there, what is refused."""
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Barrier, BrokenBarrierError
@@ -61,16 +62,32 @@ def test_predictions_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch, t
     np.testing.assert_allclose(in_parts.variance, at_once.variance, rtol=0, atol=tolerance)
 
 
+def fill(pool):
+    """Limit CuPy's pool to what it has, and return what takes the parts of it that are free."""
+    import cupy
+
+    gc.collect()
+    pool.free_all_blocks()
+    pool.set_limit(size=max(pool.total_bytes(), 1))
+    taken, size = [], 2**30
+    while size >= 512:
+        try:
+            taken.append(cupy.empty(size, np.uint8))
+        except MemoryError:
+            size //= 2
+    return taken
+
+
 @pytest.fixture
 def little_memory():
-    """The current GPU grants CuPy's pool 1 kB more than it has."""
+    """CuPy's pool has no memory left on the current GPU."""
     import cupy
 
     pool = cupy.get_default_memory_pool()
-    pool.free_all_blocks()
-    pool.set_limit(size=pool.total_bytes() + 1024)
+    taken = fill(pool)
     yield
     pool.set_limit(size=0)
+    del taken
 
 
 METHODS = {
@@ -173,11 +190,11 @@ def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monke
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     fit = gx.fit(seen, testing.MODEL, gx.Exact(on="gpu"), fixed=held, progress=False)
     pool, factorize = cupy.get_default_memory_pool(), ExactEvaluator.factorize
+    taken = []
 
     def then_full(*arguments):
         factor = factorize(*arguments)
-        pool.free_all_blocks()
-        pool.set_limit(size=max(pool.total_bytes(), 1))
+        taken.extend(fill(pool))
         return factor
 
     monkeypatch.setattr(ExactEvaluator, "factorize", then_full)
