@@ -43,6 +43,17 @@ PAPERS = {
 """Papers by the numbers that the studies use."""
 
 CAPTIONS = {
+    "h200/a_ceilings.csv": "Rates of matrix products and copies on an H200.",
+    "h200/c_tests.csv": "Tests of the GPU code that passed and failed on an H200, by file.",
+    "h200/d_generation.csv": "Entries of covariance matrices per second on an H200.",
+    "h200/e_recursions.csv": "Recursive POTRF, TRSM, TRMM, SYRK on an H200, beside cuSOLVER.",
+    "h200/f_by_norm.csv": "Tile Cholesky factorizations with formats by norm on an H200.",
+    "h200/h_refinement.csv": "Refined solutions on an H200, beside FP64.",
+    "h200/i_batches.csv": "Batched factorizations on an H200, beside cuBLAS.",
+    "h200/j_exact.csv": "Exact likelihoods and fits on an H200, beside PyTorch, JAX and GPyTorch.",
+    "h200/k_vecchia.csv": "Vecchia's likelihood on an H200 and on 16 cores.",
+    "h200/leaves.csv": "Seconds of recursive factorizations on an H200, by leaf.",
+    "h200/profiles.csv": "Launches and seconds of operations on an H200, idle ones included.",
     "h200/counts.csv": "Launches, synchronizations and bytes of the GPU code, counted on a CUDA "
     "emulator.",
     "h200/counts_before.csv": "The same counts before the optimization of the GPU code.",

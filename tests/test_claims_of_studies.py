@@ -567,9 +567,102 @@ def covariance():
     yield f"{1000 * float(row['seconds']):.1f} ms"
 
 
+def h200():
+    def recursion(what, n, layers, matrix="uniform + n I", leaf="default"):
+        (row,) = results(
+            *("h200", "e_recursions"),
+            **dict(what=what, n=str(n), layers=layers, matrix=matrix, leaf=leaf),
+        )
+        return row
+
+    deep, three = "fp16 fp16 fp16 fp16 fp16 fp32", "fp16 fp16 fp16 fp32"
+    row = recursion("potrf", 65536, deep)
+    yield (
+        f"{float(row['times_vendor']):.2f} times in {float(row['seconds']):.3f} s, "
+        f"{float(row['digits']):.1f} digits"
+    )
+    found = [
+        f"{float(recursion('syrk', 65536, one)['times_vendor']):{form}}"
+        for one, form in (("fp64", ".2f"), (three, ".1f"), (deep, ".1f"))
+    ]
+    yield "FP64 {} times, three FP16 layers {}, five {}".format(*found)
+    yield f"at 32,768: {float(recursion('trsm', 32768, deep)['times_vendor']):.2f} times"
+    both = [float(recursion(one, 32768, "fp64")["times_vendor"]) for one in ("trsm", "trmm")]
+    yield "square, 32,768: {:.2f} and {:.2f} times".format(*both)
+    profiles = {row["operation"]: row for row in results("h200", "profiles")}
+    best = profiles["by norm, weak, 1e-5, n = 65536, tile 4096"]
+    yield f"{65536**3 / 3e12 / float(best['seconds']):.0f} TFLOP/s with generation, tiles of 4,096"
+    yield f"generation and factorization {float(best['seconds']):.3f} s"
+    rates = {
+        form: max(
+            column(
+                results("h200", "d_generation", what="correlation", format=form), "entries_per_s"
+            )
+        )
+        for form in ("fp64", "fp32", "fp16", "fp8")
+    }
+    yield f"{rates.pop('fp64') / 1e9:.0f} · 10⁹ in FP64"
+    low, high = ends(rates.values())
+    yield f"{low / 1e9:.0f} to {high / 1e9:.0f} · 10⁹ in FP32, FP16 and FP8"
+    assert {row["entries_unlike_the_cpu"] for row in results("h200", "d_generation")} == {"0"}
+    refined = results("h200", "h_refinement", n="8192")
+    yield f"at most {max(column(refined, 'times_fp64')):.2f} times at n = 8,192"
+    steps = [
+        float(row["seconds_iterate"]) / float(row["iterations"])
+        for row in refined
+        if row["iterations"]
+    ]
+    assert 7e-3 < min(steps) <= max(steps) < 12e-3
+    batches = [row for row in results("h200", "i_batches") if row["what"].startswith("potrf, ")]
+    low, high = ends(column(batches, "speedup"))
+    yield f"{low:.1f} to {high:.1f} times at orders 5 to 12"
+    tests = [row for row in results("h200", "c_tests") if not row["test"]]
+    passed, failed, skipped = (
+        sum(int(r[k]) for r in tests) for k in ("passed", "failed", "skipped")
+    )
+    yield f"{passed:,} passed, {failed} failed and {skipped} were skipped"
+    for n in (8192, 16384, 32768, 65536):
+        kinds = ("fp64", "fp32", "bf16 bf16 bf16 fp32", deep)
+        shown = [f"{float(recursion('potrf', n, one)['times_vendor']):.2f}" for one in kinds]
+        (base,) = results(
+            *("h200", "e_recursions"),
+            **dict(what="potrf", n=str(n), layers="vendor", matrix="uniform + n I"),
+        )
+        seconds = digits(1e3 * float(base["seconds"]), 2 if n == 8192 else 3)
+        seconds = f"{1e3 * float(base['seconds']):,.0f}" if n == 65536 else seconds
+        row = recursion("potrf", n, deep)
+        yield cells(f"{n:,}", f"{seconds} ms", *shown, f"{float(row['digits']):.1f}")
+    for row in results("h200", "a_ceilings", n="16384", what="C + AB'"):
+        rate = float(row["tflops"])
+        yield f"{row['format'].upper()} {f'{rate:,.0f}' if rate > 100 else digits(rate, 3)}"
+    small, large = (
+        profiles["potrf, n = 8192, fp16 x5 fp32"],
+        profiles["potrf, n = 65536, fp16 x5 fp32"],
+    )
+    yield f"{small['launches']} launches and {1e3 * float(small['seconds']):.1f} ms at n = 8,192"
+    yield f"{1e3 * float(large['seconds_busy']):.0f} of {1e3 * float(large['seconds']):.0f} ms"
+    for tile in (2048, 4096):
+        row = profiles[f"by norm, weak, 1e-5, n = 65536, tile {tile}"]
+        seconds = digits(float(row["seconds"]), 3)
+        yield f"({seconds} s, busy for {float(row['seconds_busy']):.3f} s)"
+    likelihoods = column(results("h200", "j_exact", what="log-likelihood"), "seconds")
+    yield (
+        "{:.1f} ms in FP64 as one array, {:.1f} ms in FP64 tiles, {:.1f} ms by norm".format(
+            *(1e3 * seconds for seconds in likelihoods)
+        )
+    )
+    million = results("h200", "k_vecchia", n="1000000")
+    cpu, gpu = (
+        [1e3 * float(r[f"seconds_{k}"]) for k in ("evaluation", "gradient_and_information")]
+        for r in million
+    )
+    yield "{:.1f} ms for an evaluation and {:.1f} ms with gradient".format(*gpu)
+    yield "{:.0f} ms and {:.0f} ms".format(*cpu)
+
+
 STUDIES = (
     *(peers, cluster, vecchia, kaust, kaust_likelihood),
-    *(recovery, batched, intervals, covariance),
+    *(recovery, batched, intervals, covariance, h200),
 )
 
 

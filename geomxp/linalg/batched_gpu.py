@@ -6,8 +6,6 @@ shared memory (`cuda/batched.cu`); or a block holds a panel in registers and rea
 left again (`cuda/panels.cu`, Algorithm 5 of paper 004). Substitutions use a block or a warp for
 each matrix, or a thread for each one of an interleaved chunk. `batched.variant_for` chooses. All
 give the bits of the CPU, unless `Variant.fast`.
-
-Tested on a CUDA emulator; not yet run on a real GPU.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Passes over Vecchia's blocks on one GPU: locations, neighbours and columns are kept there.
-
-Tested on a CUDA emulator; not yet run on a real GPU.
-"""
+"""Passes over Vecchia's blocks on one GPU: locations, neighbours and columns are kept there."""
 
 from dataclasses import dataclass
 from functools import partial
