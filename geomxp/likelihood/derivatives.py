@@ -36,10 +36,11 @@ FORWARD = {0: -1.5, 1: 2.0, 2: -0.5}
 """Weights by number of steps; backward at the upper limit of a parameter, forward at the lower."""
 
 
-def differentiate(evaluator, factor, least_squares, model, names, curvature=False):
+def differentiate(evaluator, factor, least_squares, model, names, curvature=False, index=None):
     """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
-    Expected and observed information only with `curvature`.
+    Expected and observed information only with `curvature`. `index` is the number of the GPU where
+    a factor in tiles becomes one array.
     """
     observations, reml = evaluator.observations, evaluator.reml
     asked, order = tuple(names), factor.order
@@ -54,7 +55,7 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
         transformed.project(both, rooted if order is None else rooted[order], order, curvature)
     places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
-    lower, expected = factor.into_dense(), None
+    lower, expected = factor.into_dense(index), None
     beside = projection if reml else projection[:, :0]
     way = in_place if backend_of(lower).on_gpu else in_ram
     with recursive.fast_underflow(lower):

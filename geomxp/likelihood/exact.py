@@ -308,7 +308,9 @@ class ExactEvaluator(Evaluator):
             factor = self.factorize(model, self._space())
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
-            derivatives = differentiate(self, factor, least_squares, model, names, curvature)
+            index = self._assembled_on(len(wanted) if curvature else 0)
+            about = least_squares, model, names, curvature
+            derivatives = differentiate(self, factor, *about, index=index)
         self._last = (model, evaluation, derivatives)
         return derivatives
 
@@ -329,12 +331,26 @@ class ExactEvaluator(Evaluator):
     def _matrices(self, curvatures):
         """Return number and device of the n×n FP64 matrices that derivatives need besides L."""
         if not self.method.dense:
-            # assembled in RAM, wherever tiles or blocks were factored
-            return ((4 + curvatures, Device("cpu")),)
+            index = self._assembled_on(curvatures)
+            if index is None:
+                return ((4 + curvatures, Device("cpu")),)
+            # the tiles, L, and one whitened derivative beside it; all of these in RAM
+            beside = ((curvatures, Device("cpu")),) if curvatures else ()
+            return ((2 + len(beside), self.device), *beside)
         if self.device.index is None:
             return ((1 + curvatures, self.device),) if curvatures else ()
         # L and one whitened derivative beside it; all of these in RAM
         return ((2, self.device), (curvatures, Device("cpu"))) if curvatures else ()
+
+    def _assembled_on(self, curvatures):
+        """Return the number of the GPU where tiles are assembled to L, or None for RAM."""
+        placement, device = self.placement, self.device
+        alone = placement.in_core and len(placement.devices) == 1 and device.index is not None
+        if not (self.method.tiled and alone):
+            return None
+        matrices = 2 + bool(curvatures)
+        enough = bytes_for(len(self.observations), matrices, device) < self._bound(device)
+        return device.index if enough else None
 
     def _room_for(self, curvatures):
         """Whether there is memory for derivatives with one matrix for each of these curvatures."""

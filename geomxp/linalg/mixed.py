@@ -57,7 +57,9 @@ def gemm(c, pairs, form):
         for left, right, *_ in pairs:
             a = left.widen()
             b = a if left is right else right.widen()
-            if backend.on_gpu:
+            if backend.on_gpu and b is a and len(c) > gpu.LARGEST_SQUARE:
+                backend.syrk(c, a, -1.0, 1.0)
+            elif backend.on_gpu:
                 backend.gemm(c, a, b.T, -1.0, 1.0)
             elif b is a:
                 blas.syrk(c, a, -1.0)

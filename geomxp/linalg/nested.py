@@ -26,6 +26,7 @@ from .recursive import (
     Panel,
     Rows,
     Triangle,
+    at_once,
     factor_by_halves,
     leaf_size,
     leaves,
@@ -78,8 +79,9 @@ def potrf(
     check_matrix("a", a, square=True, written=True)
     forms = check_layers(layers, a)
     with one_matrix(a, forms) as (work, bound):
+        whole = at_once(work, forms) if leaf is None else 0
         leaf = check_leaf(leaf, "potrf", work, forms)
-        factor_by_halves(Triangle(work, forms, leaf, bound=bound), forms)
+        factor_by_halves(Triangle(work, forms, leaf, bound=bound, whole=whole), forms)
     return a
 
 

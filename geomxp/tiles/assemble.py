@@ -12,7 +12,7 @@ from ..covariance import sums as sums_by_blocks
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
-from ..linalg.backend import backend_of, device_of
+from ..linalg.backend import backend_of
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
 from ..runtime.devices import in_threads
@@ -138,10 +138,9 @@ class Originals:
         """
         if careful and form is not FP64:
             fine = self.tile(i, k, missed=missed)
-            with device_of(fine):
-                if out is None:
-                    return fine.astype(form.dtype)
-                out[...] = fine
+            backend = backend_of(fine)
+            out = backend.empty(fine.shape, form.dtype, fine) if out is None else out
+            backend.assign(out, fine)
             return out
         if self.index is not None:
             return self._tile_on_gpu(i, k, form, out, missed)

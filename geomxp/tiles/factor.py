@@ -7,6 +7,7 @@ import numpy as np
 
 from ..linalg import recursive
 from ..linalg.backend import backend_of, device_of
+from ..linalg.device import empty_matrix
 from ..linalg.formats import FP64
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
@@ -123,8 +124,11 @@ class CholeskyFactor(Factor):
         return block
 
     @gpu_memory()
-    def into_dense(self):
-        """Return L as one FP64 array on its device; the factor cannot be used afterwards."""
+    def into_dense(self, index=None):
+        """Return L as one FP64 array on its device; the factor cannot be used afterwards.
+
+        Of a factor in tiles on the GPU `index`, or in RAM.
+        """
         return self.lower
 
     @gpu_memory()
@@ -154,9 +158,9 @@ class _Ordered(Factor):
         return 2.0**self.exponent
 
     @gpu_memory()
-    def into_dense(self):
-        """Return `dense()`."""
-        return self.dense()
+    def into_dense(self, index=None):
+        """Return `dense(index)`."""
+        return self.dense() if index is None else self.dense(index)
 
     @gpu_memory()
     def into_inverse(self):
@@ -330,14 +334,24 @@ class TileFactor(_Ordered):
         return self._unsorted(y)
 
     @gpu_memory()
-    def dense(self):
-        """Return L in FP64, (n, n) in the factor's order, zeros above the diagonal."""
+    def dense(self, index=None):
+        """Return L in FP64, (n, n) in the factor's order, zeros above the diagonal.
+
+        On the GPU `index`, where the tiles are, or in RAM.
+        """
         layout = self.store.layout
-        lower = np.zeros((layout.n, layout.n), order="F")
-        for i in range(layout.tiles):
-            for j, tile in enumerate(self._row(i)):
-                lower[layout.rows(i), layout.rows(j)] = on_host(tile.widen())
-        lower *= self._unit
+        if index is None:
+            lower = np.zeros((layout.n, layout.n), order="F")
+        else:
+            lower = empty_matrix(layout.n, index)
+        with device_of(lower):
+            if index is not None:
+                lower[...] = 0.0
+            for i in range(layout.tiles):
+                for j, tile in enumerate(self._row(i)):
+                    part = tile.widen() if index is not None else on_host(tile.widen())
+                    lower[layout.rows(i), layout.rows(j)] = part
+            lower *= self._unit
         return lower
 
     def _row(self, i):

@@ -8,6 +8,7 @@ from geomxp import testing
 from geomxp.covariance import sums
 from geomxp.likelihood import derivatives
 from geomxp.linalg import recursive
+from geomxp.runtime.devices import Device
 
 MODELS = {
     "plane": (gx.Matern(1.7, 0.2, 0.8, 0.1), "euclidean"),
@@ -197,11 +198,27 @@ def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
     # by halves, and by blocks
     monkeypatch.setattr(recursive, "GPU_LEAF", 64)
     monkeypatch.setattr(sums, "BLOCK", 128)
-    on_gpu = evaluator_of(kind, reml, gx.Exact(on="gpu"), n=300)[1]
-    ours = on_gpu.derivatives(model, names, curvature=True)
-    assert_same_derivatives(
-        ours, theirs, testing.condition_number(model, evaluator.observations), 300
-    )
+    condition = testing.condition_number(model, evaluator.observations)
+    for tile in (None, 100):
+        on_gpu = evaluator_of(kind, reml, gx.Exact(tile=tile, on="gpu"), n=300)[1]
+        ours = on_gpu.derivatives(model, names, curvature=True)
+        assert_same_derivatives(ours, theirs, condition, 300)
+
+
+@pytest.mark.gpu
+def test_tiles_on_a_gpu_are_assembled_there_if_they_fit(monkeypatch):
+    places, used = [], []
+    for free in (2**40, 2**24 + 10**6):
+        monkeypatch.setattr(Device, "free_memory", lambda self, free=free: free)
+        model, evaluator = evaluator_of("plane", False, gx.Exact(tile=100, on="gpu"), n=300)
+        way = "in_place" if free > 2**30 else "in_ram"
+        real = getattr(derivatives, way)
+        monkeypatch.setattr(
+            derivatives, way, lambda lower, *a, real=real: used.append(lower) or real(lower, *a)
+        )
+        places.append(evaluator.derivatives(model, tuple(model.parameters())).score)
+    assert [isinstance(lower, np.ndarray) for lower in used] == [False, True]
+    np.testing.assert_allclose(*places, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.slow

@@ -40,6 +40,8 @@ def test_tiles_of_a_gpu_without_room_for_the_inverse_take_differences(monkeypatc
     assert evaluator.scoring
     given = evaluator.gradient(testing.MODEL)
     monkeypatch.setattr(exact, "free_memory", lambda: 8 * len(seen) ** 2)
+    assert evaluator.scoring
+    monkeypatch.setattr(devices.Device, "free_memory", lambda device: 2**24 + 10**6)
     assert not evaluator.scoring
     found = method.prepare(seen).gradient(testing.MODEL)
     assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))

@@ -10,9 +10,9 @@ from compilers import compiled
 import geomxp as gx
 from geomxp import cuda
 from geomxp.linalg import gpu as cupy_backend
-from geomxp.linalg import nested, products_gpu, recursive
+from geomxp.linalg import mixed, nested, products_gpu, recursive
 from geomxp.linalg.backend import backend_of
-from geomxp.linalg.formats import BF16, FP8, FP16, FP32, TF32, named
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32, Tile, named
 from geomxp.linalg.nested import SymmetricTree
 
 LAYERS = [
@@ -213,6 +213,48 @@ def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
     exact = -2.0 * (a.astype(float) @ a.astype(float).T) + (beta * c if beta else 0.0)
     assert_as_exact(both, exact, unit, mask)
     both.assert_only(mask)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers", LAYERS, ids=str)
+def test_blocks_larger_than_a_leaf_are_factored_at_once_on_a_gpu(layers, monkeypatch):
+    monkeypatch.setitem(recursive.LEAVES_ON_GPU, "potrf", LEAF)
+    monkeypatch.setattr(recursive, "AT_ONCE_ON_GPU", 4 * LEAF)
+    orders, potrf = [], cupy_backend.CUPY.potrf
+
+    def counted(a, *info):
+        orders.append(len(a))
+        return potrf(a, *info)
+
+    monkeypatch.setattr(cupy_backend.CUPY, "potrf", counted, raising=False)
+    sigma, _ = positive_definite(203)
+    at_once, by_leaves = Both(sigma).gpu, Both(sigma).gpu
+    nested.potrf(at_once, layers)
+    whole = set(layers) == {"fp64"}
+    assert sum(orders) == 203
+    assert orders == [203] if whole else LEAF < max(orders) <= 4 * LEAF
+    nested.potrf(by_leaves, layers, leaf=LEAF)
+    size = np.linalg.norm
+    errors = [size(np.tril(a.get()) @ np.tril(a.get()).T - sigma) for a in (at_once, by_leaves)]
+    assert errors[0] <= 2 * errors[1] + 203 * FP32.unit_roundoff * size(sigma)
+    sigma[150, 150] = -1.0
+    with pytest.raises(gx.NotPositiveDefinite) as failure:
+        nested.potrf(Both(sigma).gpu, layers)
+    assert failure.value.order == 151
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", [40, 97])
+def test_large_squares_of_tiles_in_fp64_make_the_lower_triangle_only(order, monkeypatch):
+    monkeypatch.setattr(cupy_backend, "LARGEST_SQUARE", 40)
+    rng = np.random.default_rng(1)
+    a, c = rng.standard_normal((order, 20)).astype(np.float32), rng.standard_normal((order, order))
+    both, tile = Both(c), Tile(FP32, Both(a).gpu)
+    mixed.gemm(both.gpu, [(tile, tile)], FP64)
+    expected = c - a.astype(float) @ a.T.astype(float)
+    if order > 40:
+        expected = np.where(np.tri(order, dtype=bool), expected, c)
+    np.testing.assert_allclose(both.gpu.get(), expected, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.gpu
