@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .parameter import Parameter
-from .space_time import TIME_RANGE, Clock, SpaceTime, half_distance
+from .space_time import TIME_RANGE, Clock, SpaceTime
 from .table import ONE_AT_ZERO, Sampled
 
 if TYPE_CHECKING:
@@ -128,11 +128,10 @@ class Gneiting(SpaceTime):
     time_decay: float
     nugget: float = 0.0
 
-    def time_scale(self) -> float:
-        """Return the distance over the lag at which the correlation is ½, in the plane."""
+    def half_lag(self) -> float:
+        """Return the lag at which the correlation in the plane is ½."""
         exponent = max(self.time_decay + self.interaction, 0.1)
-        lag = self.time_range * (2.0 ** (1 / exponent) - 1) ** (0.5 / self.time_power)
-        return half_distance(self.smoothness) * self.range / lag
+        return self.time_range * (2.0 ** (1 / exponent) - 1) ** (0.5 / self.time_power)
 
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from .matern import Matern
 from .parameter import Parameter
-from .space_time import TIME_RANGE, Clock, SpaceTime, half_distance
+from .space_time import TIME_RANGE, Clock, SpaceTime, distance_at
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,9 @@ class Separable(SpaceTime):
         self.space.check_tabulated(remedy)
         self.time.check_tabulated(remedy)
 
-    def time_scale(self) -> float:
-        """Return the distance over the lag at which the correlation is ½."""
-        here, later = half_distance(self.smoothness), half_distance(self.time_smoothness)
-        return here * self.range / (later * self.time_range)
+    def half_lag(self) -> float:
+        """Return the lag at which the correlation is ½."""
+        return distance_at(0.5, self.time_smoothness) * self.time_range
 
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""

@@ -34,9 +34,13 @@ SMOOTHNESS = replace(Matern.shapes[0], starts=(0.6, 1.0, 3.0))
 
 
 @lru_cache(maxsize=256)
-def half_distance(smoothness: float) -> float:
-    """Return the scaled distance h/a at which Matérn's correlation is ½."""
-    return Matern(1.0, 1.0, smoothness).effective_range(0.5)
+def distance_at(correlation: float, smoothness: float) -> float:
+    """Return the scaled distance h/a at which Matérn's correlation has this value."""
+    return Matern(1.0, 1.0, smoothness).effective_range(correlation)
+
+
+HIGHEST, LOWEST = 0.99, 1e-6
+"""Correlations between which `SpaceTime.time_scale` compares distances and lags."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,30 @@ class SpaceTime(Covariance):
         """
         raise NotImplementedError
 
-    def time_scale(self) -> float:
-        """Return the distance whose correlation is about that of a unit of time."""
-        return self.range / self.time_range
+    def half_lag(self) -> float:
+        """Return the lag at which the correlation in the plane is ½."""
+        raise NotImplementedError
+
+    def correlation_in_time(self, lag: float) -> float:
+        """Return the correlation at a lag, at one location in the plane."""
+        inputs = [Inputs(np.zeros((1, 2)), time=np.array([when])) for when in (0.0, lag)]
+        return float(self(*inputs)[0, 0] / self.variance)
 
     # what all families inherit
+
+    def time_scale(self, shortest: float = 0.0) -> float:
+        """Return the distance that has the correlation of a lag, divided by the lag.
+
+        Of the lag with correlation ½, or of `shortest` if that is longer: of shorter lags the data
+        say nothing.
+        """
+        if self.clock(2) is None:
+            return self.range / self.time_range
+        lag, correlation = self.half_lag(), 0.5
+        if lag < shortest:
+            lag, correlation = shortest, self.correlation_in_time(shortest)
+        correlation = min(max(correlation, LOWEST), HIGHEST)
+        return distance_at(correlation, self.smoothness) * self.range / lag
 
     @property
     def field_names(self) -> tuple[str, ...]:

@@ -408,8 +408,12 @@ class ParameterTable:
         ]
 
     def within(self, model):
-        """Return a model with its shapes moved to their bounds; None if it stays outside others."""
-        for name in self.shapes:
+        """Return a model within the bounds, or None.
+
+        Shapes and lengths of time are moved to their bounds; a model outside others has none.
+        """
+        times = [name for name in self.free if self.parameters[name].unit == "time"]
+        for name in (*self.shapes, *times):
             (lower, upper), value = self.box_at(name, model), model.parameters()[name]
             if not lower <= value <= upper:
                 model = model.replace(**{name: min(max(value, lower), upper)})

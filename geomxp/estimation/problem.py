@@ -72,6 +72,9 @@ STEPS = 12
 MOVES = 5
 """Limit on searches from the end of the last one with its neighbours, where these follow it."""
 
+AGAIN_MOVES = 3
+"""The same limit after the maximum has been found."""
+
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
 
@@ -182,6 +185,10 @@ class Monitor:
             self.first = time.perf_counter(), self.count
         self._note([(self.count, model, log_likelihood)])
 
+    def forget(self):
+        """Forget the best model: later log-likelihoods are not comparable with earlier ones."""
+        self.best = (-inf, None)
+
     def join(self, count, rises):
         """Record the evaluations of another monitor: its `count` and its `rises`."""
         before = self.count
@@ -287,8 +294,9 @@ class Problem:
         # whether the observed information will be needed at the end of the search
         self.ends = False
         self.noisy = method.noisy
-        # whether the neighbours of Vecchia's approximation follow the model
+        # whether the neighbours of Vecchia's approximation follow the model, during searches
         self.moves = getattr(self.evaluator, "moves", False)
+        self.follows = self.moves
 
     def solve(self, ends):
         """Return the `Solution`: climb from the best end to the maximum, and diagnose it.
@@ -304,8 +312,10 @@ class Problem:
             )
         value, model = max(ends, key=lambda end: end[0])
         if self.moves:
-            self.evaluator.freeze(model)
-            value = self.evaluation_of(model).log_likelihood
+            # all that follows compares log-likelihoods
+            self._keep_neighbours(model)
+            ends = [(self._value(model), model) for _, model in ends]
+            value, model = max(ends, key=lambda end: end[0])
         if not limited:
             value, model, table = self._off_bounds(*self._best_of(ends))
             if is_compact(model) and LENGTH in table.free:
@@ -320,7 +330,31 @@ class Problem:
         if self.noisy:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
-        return self._checked(self._diagnosed(table, model, value, noise))
+        solution = self._checked(self._diagnosed(table, model, value, noise))
+        for _ in range(AGAIN_MOVES):
+            if not self.evaluator.would_move(solution.model):
+                return solution
+            self._keep_neighbours(solution.model)
+            table = self._without_zeros(solution.model)
+            value, model, _ = self.search(table, solution.model, step=NEAR)
+            solution = self._checked(self._diagnosed(table, model, value, noise))
+        if self.evaluator.would_move(solution.model):
+            # no neighbours lead to an estimate that has them: at least ℓ is the estimate's
+            self._keep_neighbours(solution.model)
+            return replace(solution, evaluation=self.evaluation_of(solution.model))
+        return solution
+
+    def _keep_neighbours(self, model):
+        """Keep the neighbours of a model for all that follows, and forget other likelihoods."""
+        self.follows = False
+        self.evaluator.freeze(model)
+        self.monitor.forget()
+
+    def _without_zeros(self, model):
+        """Return the table that holds the variances of noise that are 0 in a model."""
+        values = model.parameters()
+        zeros = [name for name in NOISE if name in self.table.free and values[name] == 0]
+        return self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
 
     def _checked(self, solution):
         """Return a solution with a finite log-likelihood.
@@ -358,9 +392,7 @@ class Problem:
             reached = max(value, summit.value, known)
             if noise == 0 and best > reached + self.tolerance and rounds < ROUNDS:
                 value, model, limits = best, better, []
-                values = better.parameters()
-                zeros = [n for n in NOISE if n in self.table.free and values[n] == 0]
-                table = self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
+                table = self._without_zeros(better)
                 continue
             # each limit holds another parameter
             if not verdict.held or len(limits) == len(self.table.free):
@@ -494,7 +526,7 @@ class Problem:
         Where neighbours follow the model, those of the start are kept, and the search goes on from
         its end with the neighbours of that model.
         """
-        if not self.moves:
+        if not self.follows:
             return self._search(table, model, step, evaluations, patient)
         for _ in range(MOVES):
             self.evaluator.freeze(model)

@@ -212,8 +212,14 @@ CLOSE, FINER = 5e-5, 1e-2
 which a last step is made although the search has converged, because the observed information comes
 with it."""
 
+NEAR_ENOUGH = 10.0
+"""Promised gain below which changes of the score correct the information."""
+
 LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
+
+SMALL = 0.02
+"""Value below which a parameter that may be 0 falls to 0 in one step."""
 
 NUDGE = 1e-6
 """Step that tells whether a coordinate is on a bound."""
@@ -266,8 +272,7 @@ def ascend(
         falls = vanishing is not None and best.score[coordinates.names.index(NUGGET)] < 0
         if falls and best.model.nugget < vanishing * best.model.largest_variance:
             return best, True
-        longest = [OF_NUGGET if name == NUGGET else LONGEST for name in coordinates.names]
-        step = step / max(1.0, np.max(np.abs(step) / longest))
+        step = _step_within(within, coordinates, best, step, free)
         origin = coordinates.point(best.model)
         for _ in range(HALVINGS):
             if evaluations < 2:
@@ -287,9 +292,55 @@ def ascend(
         else:
             return best, promised < enough
         moved = coordinates.point(reached.model) - coordinates.point(best.model)
-        secants = [*secants, (moved, best.score - reached.score)][-len(moved) :]
+        # far from the maximum the parabola of a secant misleads
+        near = promised < NEAR_ENOUGH
+        secants = [*secants, (moved, best.score - reached.score)][-len(moved) :] if near else []
         best = _with_secants(reached, secants)
     return best, False
+
+
+def _step_within(within, coordinates, point, step, free):
+    """Return a step shortened, and changed where it meets bounds.
+
+    A coordinate that meets a bound stays there, and the others move to the maximum, given that, of
+    the parabola at the point. `free` says which coordinates move.
+    """
+    shortened = _shortened(step, coordinates.names)
+    origin, table = coordinates.point(point.model), coordinates.table
+    # angles wrap
+    straight = np.array([table[name].unit != "degrees" for name in coordinates.names])
+    least = [
+        _least(table[name], value) for name, value in zip(coordinates.names, origin, strict=True)
+    ]
+    step, free = shortened, free.copy()
+    while True:
+        inside = within(coordinates.model(np.maximum(origin + step, least)))
+        if inside is None:
+            break
+        reached = coordinates.point(inside) - origin
+        met = free & straight & (np.abs(reached - step) > NUDGE / 2)
+        if not met.any():
+            break
+        step, free = np.where(met, reached, np.where(free, 0.0, step)), free & ~met
+        rest = point.score - point.information @ step
+        step[free] = _step(rest[free], point.information[np.ix_(free, free)])
+        step = _shortened(step, coordinates.names)
+    return step if point.score @ step > 0 else shortened
+
+
+def _least(parameter, value):
+    """Return the coordinate to which a step may decrease a parameter.
+
+    One that may be 0, without logarithm, falls to a third of its value until that is small.
+    """
+    held = parameter.transform == "identity" and parameter.closed and value > SMALL
+    return value / 3 if held else -np.inf
+
+
+def _shortened(step, names):
+    """Return a step that is not too long in any coordinate."""
+    longest = [OF_NUGGET if name == NUGGET else LONGEST for name in names]
+    return step / max(1.0, np.max(np.abs(step) / longest, initial=0.0))
 
 
 def _held(within, coordinates, point):

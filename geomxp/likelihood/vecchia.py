@@ -190,6 +190,9 @@ class VecchiaEvaluator(Evaluator):
                 )
         self._graphs, self._held = {}, None
         self.moves = observations.time is not None
+        if self.moves:
+            gaps = np.diff(np.unique(observations.time))
+            self._shortest = float(np.median(gaps)) if len(gaps) else 0.0
         self._make = partial(self._passes_over, ordering, method)
         self._passes = None if self.moves else self._make()
         self._twins = observations.duplicate()
@@ -221,10 +224,9 @@ class VecchiaEvaluator(Evaluator):
         """Whether a space-time model has other neighbours than those that are kept."""
         return self._held is not None and self._step_of(model) != self._held
 
-    @staticmethod
-    def _step_of(model):
+    def _step_of(self, model):
         """Return the scale of time, in half powers of two, for which neighbours are found."""
-        return round(2 * np.log2(model.time_scale()))
+        return round(2 * np.log2(model.time_scale(self._shortest)))
 
     def _meet(self, model):
         """Have the passes over the neighbours of a model."""

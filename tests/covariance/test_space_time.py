@@ -1,5 +1,8 @@
 """Space-time families: formulas, derivatives, limits, validity, and every way to evaluate them."""
 
+import json
+from pathlib import Path
+
 import mpmath
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ MODELS = {
     "separable": gx.Separable(2.0, 0.4, 2.0, 0.8, 1.3, 0.1),
     "gneiting": gx.Gneiting(2.0, 0.4, 2.0, 0.8, 0.6, 0.7, 0.3, 0.1),
 }
+GPBOOST = json.loads((Path(__file__).parents[1] / "references" / "space_time.json").read_text())
 each_family = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
@@ -238,6 +242,34 @@ def test_log_likelihoods_are_those_of_a_dense_evaluation(model):
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("case", GPBOOST["cases"], ids=lambda case: repr(case["model"]))
+def test_log_likelihoods_of_gneitings_models_are_gpboosts(case):
+    data = gx.Observations(
+        np.array(GPBOOST["locations"]), np.array(GPBOOST["values"]), time=GPBOOST["time"]
+    )
+    model, n = gx.Gneiting(**case["model"]), len(data)
+    for method, expected in (
+        (gx.Exact(), case["exact"]),
+        (gx.Vecchia(n - 1, ordering=tuple(range(n))), case["vecchia"]),
+    ):
+        found = gx.log_likelihood(data, model, method, trend="zero").log_likelihood
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.5, 20.0])
+@pytest.mark.parametrize("kind", ["separable", "gneiting"])
+def test_a_distance_has_the_correlation_of_a_lag(kind, lag):
+    model = MODELS[kind].replace(nugget=0.0)
+    used = max(lag, model.half_lag())
+    distance = model.time_scale(lag) * used
+    here = gx.Inputs(np.zeros((1, 2)), time=np.zeros(1))
+    away = gx.Inputs(np.array([[distance, 0.0]]), time=np.zeros(1))
+    later = gx.Inputs(np.zeros((1, 2)), time=np.array([used]))
+    assert model(here, away)[0, 0] == pytest.approx(model(here, later)[0, 0], rel=1e-9)
+    if used > lag:
+        assert model(here, later)[0, 0] == pytest.approx(model.variance / 2, rel=1e-9)
+
+
 @each_family
 def test_scores_are_slopes_and_vecchias_equal_the_exact_ones(model):
     data = field(model)
@@ -266,10 +298,19 @@ def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
     np.testing.assert_allclose(nearest.variance, all_of_them.variance, rtol=0, atol=1e-9)
 
 
-def test_neighbours_are_those_of_the_fitted_model():
-    truth = gx.MaternSpaceTime(1.0, 0.2, 30.0, 0.5, 0.1)
+@pytest.mark.parametrize(
+    "truth",
+    [
+        gx.MaternSpaceTime(1.0, 0.2, 30.0, 0.5, 0.1),
+        gx.Separable(1.0, 0.2, 30.0, 0.5, 0.5, 0.1),
+        gx.Gneiting(1.0, 0.2, 0.1, 0.5, 0.4, 0.9, 0.1, 0.1),
+    ],
+    ids=lambda truth: truth.family,
+)
+def test_neighbours_are_those_of_the_fitted_model(truth):
     data = field(truth, 40, 8)
-    fit = gx.fit(data, truth.replace(time_range=1.0), gx.Vecchia(10), trend="zero", progress=False)
+    about = {"trend": "zero", "progress": False, "raise_on_failure": False}
+    fit = gx.fit(data, truth.replace(time_range=1.0), gx.Vecchia(10), **about)
     again = gx.log_likelihood(data, fit.model, gx.Vecchia(10)).log_likelihood
     assert fit.log_likelihood == pytest.approx(again, abs=1e-9)
     draws = gx.simulate(fit, testing.places(9, seed=8), time=2.5, draws=4, seed=0)
