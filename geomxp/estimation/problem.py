@@ -295,8 +295,7 @@ class Problem:
         self.ends = False
         self.noisy = method.noisy
         # whether the neighbours of Vecchia's approximation follow the model, during searches
-        self.moves = getattr(self.evaluator, "moves", False)
-        self.follows = self.moves
+        self.moves = self.follows = self.evaluator.moves
 
     def solve(self, ends):
         """Return the `Solution`: climb from the best end to the maximum, and diagnose it.

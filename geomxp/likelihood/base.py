@@ -137,6 +137,8 @@ class Evaluator:
     scoring: bool = False
     # whether an evaluation costs much more than one of Vecchia's approximation
     expensive: bool = False
+    # whether the neighbours of Vecchia's approximation follow the model unless `freeze` keeps them
+    moves: bool = False
     # where factors are stored
     device: Device = Device("cpu")
 

@@ -394,9 +394,18 @@ class ReplicatesEvaluator(Evaluator):
         """See `Evaluator.keeps`."""
         return self.inner.keeps(model)
 
+    @property
+    def moves(self):
+        """See `Evaluator.moves`."""
+        return self.inner.moves
+
     def freeze(self, model):
         """See `Evaluator.freeze`."""
         self.inner.freeze(model)
+
+    def would_move(self, model):
+        """See `Evaluator.would_move`."""
+        return self.inner.would_move(model)
 
     def factorize(self, model):
         """See `Evaluator.factorize`."""

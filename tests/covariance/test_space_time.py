@@ -317,6 +317,24 @@ def test_neighbours_are_those_of_the_fitted_model(truth):
     assert np.isfinite(draws).all()
 
 
+def test_neighbours_stay_during_a_fit_of_repeated_observations():
+    truth = gx.Separable(1.0, 0.2, 3.0, 0.5, 0.5, 0.1)
+    data = field(truth, 40, 8)
+    rows = np.concatenate((np.arange(len(data)), np.arange(40)))
+    noise = 0.3 * np.random.default_rng(2).standard_normal(len(rows))
+    repeated = gx.Observations(
+        data.locations[rows], data.values[rows] + noise, time=data.time[rows]
+    )
+    about = {"trend": "zero", "progress": False, "raise_on_failure": False, "microscale": False}
+    fit = gx.fit(repeated, truth.replace(time_range=1.0), gx.Vecchia(10), **about)
+    again = gx.log_likelihood(repeated, fit.model, gx.Vecchia(10), trend="zero").log_likelihood
+    assert fit.log_likelihood == pytest.approx(again, abs=1e-9)
+    evaluator = gx.Vecchia(10).prepare(repeated)
+    assert evaluator.moves
+    evaluator.freeze(truth)
+    assert evaluator.would_move(truth.replace(time_range=300.0))
+
+
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)], ids=["exact", "vecchia"])
 def test_folds_are_consecutive_times_and_forecasts_know_earlier_ones_only(method):
     model = MODELS["separable"]
