@@ -1,7 +1,8 @@
 """Space-time models on 90,000 observations: fits, predictions and scores.
 
-    python experiments/space_time/run.py [neighbours] [time] [generation] [kaust --data FOLDER]
-                                         [--sets 1 2 ...] [--tiny]
+    python experiments/space_time/run.py [neighbours] [time] [generation]
+    python experiments/space_time/run.py kaust subsets --data FOLDER [--sets 1 2 ...]
+    python experiments/space_time/run.py --tiny
 
 neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, as
 geomxp has them, and by correlation. time.csv: seconds of an evaluation, and of gradient and
@@ -13,12 +14,17 @@ kaust: FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv
 has for each set and model the seconds of fit and prediction, estimates, the
 log-likelihood, and scores of the 10,000 predictions. "matern, scaled time" is a spatial model with
 time as a third coordinate, times the best of three factors. --tiny uses a simulated set.
+
+subsets: GPBoost's space_time_gneiting (`pip install gpboost`) and geomxp's Gneiting on the same
+5,000 observations of each set, with as many neighbours; each predicts the 10,000 values from them.
+subsets.csv has also the exact log-likelihoods at both estimates, by geomxp.
 """
 
 import argparse
 import resource
 import sys
 import time
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -52,6 +58,14 @@ def simulated():
     return whole[:300], whole[300:]
 
 
+def data_of(number, folder):
+    """Return train and test of a set, or of a simulated one."""
+    if folder is None:
+        return simulated()
+    with np.load(folder / f"2a_{number}.npz") as arrays:
+        return arrays["train"], arrays["test"]
+
+
 def fitted(train, family):
     """Return the fit of a family, and the factor of time of the spatial model."""
     method = gx.Vecchia(NEIGHBOURS)
@@ -78,11 +92,7 @@ def predicted(fit, factor, test):
 
 def kaust_rows(number, model, folder):
     """Yield the row of one set and model."""
-    if folder is None:
-        train, test = simulated()
-    else:
-        with np.load(folder / f"2a_{number}.npz") as arrays:
-            train, test = arrays["train"], arrays["test"]
+    train, test = data_of(number, folder)
     start = time.perf_counter()
     fit, factor = fitted(train, model)
     middle = time.perf_counter()
@@ -102,6 +112,70 @@ def kaust_rows(number, model, folder):
         **{name: scores[name] for name in ("rmse", "mae", "crps", "coverage")},
         **{name: values.get(name, "") for name in (*parameters, *others)},
         "factor_of_time": "" if factor is None else factor,
+    }
+
+
+def by_geomxp(seen, new, when, neighbours):
+    """Return fit and prediction of a Gneiting model: model, log-likelihood, mean, variance."""
+    method = gx.Vecchia(neighbours)
+    about = {"trend": "zero", "progress": False, "raise_on_failure": False}
+    start = time.perf_counter()
+    fit = gx.fit(seen, family="gneiting", method=method, **about)
+    fitted = time.perf_counter()
+    found = gx.predict(fit, new, time=when, neighbours=PREDICTED_FROM, progress=False)
+    seconds = fitted - start, time.perf_counter() - fitted
+    return fit.model, fit.log_likelihood, found.mean, found.variance_of_observation, seconds
+
+
+def by_gpboost(seen, new, when, neighbours):
+    """Return the same by GPBoost, whose coordinates begin with time."""
+    import gpboost
+
+    start = time.perf_counter()
+    process = gpboost.GPModel(
+        gp_coords=np.column_stack((seen.time, seen.locations)),
+        cov_function="space_time_gneiting",
+        likelihood="gaussian",
+        gp_approx="vecchia",
+        num_neighbors=neighbours,
+    )
+    process.fit(y=seen.values)
+    fitted = time.perf_counter()
+    process.set_prediction_data(num_neighbors_pred=PREDICTED_FROM)
+    found = process.predict(
+        gp_coords_pred=np.column_stack((when, new)), predict_var=True, predict_response=True
+    )
+    seconds = fitted - start, time.perf_counter() - fitted
+    given = np.asarray(process.get_cov_pars()).ravel()
+    nugget, variance, a, c, alpha, smoothness, interaction, decay = map(float, given)
+    scales = variance, 1 / c, a ** (-0.5 / alpha)
+    model = gx.Gneiting(*scales, smoothness, min(alpha, 1.0), min(interaction, 1.0), decay, nugget)
+    value = -process.get_current_neg_log_likelihood()
+    return model, float(value), found["mu"], found["var"], seconds
+
+
+PACKAGES = {"geomxp": by_geomxp, "GPBoost": by_gpboost}
+
+
+def subset_rows(number, package, folder):
+    """Yield the row of one set and package."""
+    train, test = data_of(number, folder)
+    count, neighbours = (200, 10) if folder is None else (5000, NEIGHBOURS)
+    rows = np.sort(np.random.default_rng(number).choice(len(train), count, replace=False))
+    seen = gx.Observations(train[rows, :2], train[rows, 3], time=train[rows, 2])
+    model, value, mean, variance, (fitting, predicting) = PACKAGES[package](
+        seen, test[:, :2], test[:, 2], neighbours
+    )
+    scores = gx.scores.summary(mean, variance, test[:, 3])
+    yield {
+        "n": count,
+        "neighbours": neighbours,
+        "seconds_of_fit": fitting,
+        "seconds_of_prediction": predicting,
+        "log_likelihood": value,
+        "exact_log_likelihood": gx.log_likelihood(seen, model, trend="zero").log_likelihood,
+        **{name: scores[name] for name in ("rmse", "mae", "crps", "coverage")},
+        **model.parameters(),
     }
 
 
@@ -236,7 +310,7 @@ def generation_rows(n, repeats):
 def main():
     """Read the command line and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="neighbours, time, generation, kaust")
+    parser.add_argument("studies", nargs="*", help="neighbours, time, generation, kaust, subsets")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", type=int, nargs="+", default=[1, 2, 4, 5, 7, 8])
     parser.add_argument("--models", nargs="+", default=[*FAMILIES, SPATIAL])
@@ -252,22 +326,27 @@ def main():
     }
     for name in options.studies or known:
         rows = []
-        for row in known[name]() if name != "kaust" else ():
+        for row in known[name]() if name in known else ():
             rows.append(row)
             print(name, *row.values(), flush=True)
             write_rows(options.output / f"{name}.csv", rows)
-    if "kaust" not in (options.studies or (["kaust"] if tiny else [])):
-        return
-    if options.data is None and not tiny:
-        parser.error("kaust needs --data FOLDER; --tiny needs none")
-    sets = [0] if options.tiny else options.sets
-    cells = [{"set": number, "model": model} for number in sets for model in options.models]
-    folder = None if options.tiny else options.data
+    packages = PACKAGES if find_spec("gpboost") else ["geomxp"]
+    with_data = {
+        "kaust": ("model", options.models, kaust_rows),
+        "subsets": ("package", packages, subset_rows),
+    }
+    asked = [name for name in with_data if name in (options.studies or (with_data if tiny else ()))]
+    if asked and options.data is None and not tiny:
+        parser.error("kaust and subsets need --data FOLDER; --tiny needs none")
+    sets, folder = ([0], None) if tiny else (options.sets, options.data)
+    for name in asked:
+        column, kinds, rows = with_data[name]
+        cells = [{"set": number, column: kind} for number in sets for kind in kinds]
 
-    def rows_of(**cell):
-        return kaust_rows(cell["set"], cell["model"], folder)
+        def rows_of(column=column, rows=rows, **cell):
+            return rows(cell["set"], cell[column], folder)
 
-    resume(options.output / "kaust.csv", cells, rows_of, anew=options.anew)
+        resume(options.output / f"{name}.csv", cells, rows_of, anew=options.anew)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,14 @@ from dataclasses import asdict, replace
 from functools import partial
 from math import isfinite
 
+import numpy as np
+
 from ..covariance.base import FAMILIES
 from ..covariance.observation import TRANSFORMS
 from ..data import datasets, rasters, spatial, tables
 from ..data.observations import found_locations, longitude_first
-from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput
+from ..data.times import as_dates, as_numbers
+from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
@@ -606,7 +609,14 @@ def _show(frame, about, records, picture, title, given):
 @command(
     PREDICT,
     *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
-    *("draws", "seed", "output"),
+    *("time", "draws", "seed", "output"),
+    time={
+        "panel": opt.LOCATIONS,
+        "value": "TIME|COLUMN",
+        "about": "Times, for a space-time model: a column of --at, one number or date for all "
+        "locations, or with --n a list as 0,1,2: all locations at each of them.",
+        "known": None,
+    },
     of={
         "panel": opt.MODEL,
         "about": "field or observation; observations of a model, the field of a fit.",
@@ -631,6 +641,10 @@ def simulate(given):
       geomxp fit jura --output jura.json
       geomxp simulate --fit jura.json --at jura_validation --draws 100 \
         --output draws.csv
+
+    Draw at 100 locations and three times:
+      geomxp simulate --n 100 --time 0,1,2 --family separable --variance 1 --range 0.1 \
+        --smoothness 0.5 --parameter time_range=2 --parameter time_smoothness=0.5
     """
     import pandas as pd
 
@@ -640,15 +654,15 @@ def simulate(given):
         opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
     about = {"draws": draws, "seed": given.seed, "of": given.of, "progress": given.screen.progress}
     draw = _draws_of_model if given.fit is None else _draws_of_fit
-    locations, names, fields = draw(given, about)
+    locations, names, times, fields = draw(given, about)
     columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
-    taken = [name for name in columns if name in names]
+    taken = [name for name in columns if name in (*names, *times)]
     if taken:
         raise InvalidInput(
             f"column {taken[0]!r} of the locations is the name of a field: rename it."
         )
-    parts = pd.DataFrame(locations, columns=list(names)), pd.DataFrame(fields.T, columns=columns)
-    frame = pd.concat(parts, axis=1)
+    frame = pd.DataFrame(locations, columns=list(names)).assign(**times)
+    frame = pd.concat((frame, pd.DataFrame(fields.T, columns=columns)), axis=1)
     if output:
         tables.write_frame(frame, output)
     title = f"{draws} field(s) at {len(frame)} locations"
@@ -657,7 +671,7 @@ def simulate(given):
 
 
 def _draws_of_model(given, about):
-    """Return locations, the names of their coordinates, and fields of a model there."""
+    """Return locations, the names of their coordinates, times by name, and a model's fields."""
     model = opt.model_of(given, ", or --fit")
     if (given.count is None) == (given.at is None):
         raise InvalidInput("give either --n or --at.")
@@ -667,10 +681,23 @@ def _draws_of_model(given, about):
         count = "two different names" if given.at is None else "different names"
         raise InvalidInput(f"--locations needs {count}. Got {given.locations!r}.")
     opt.decimal_of(given, given.at)
+    timed = "time" in model.uses
+    if timed != (given.time is not None):
+        need = f"a {model.family} model needs times: give --time."
+        raise InvalidInput(need if timed else f"a {model.family} model has no times: omit --time.")
+    time, name = None, "time"
     if given.at is None:
         locations = lay_out(given.count, given.layout, about["seed"])
+        if timed:
+            each = opt.numbers("--time", given.time)
+            locations, time = np.tile(locations, (len(each), 1)), np.repeat(each, len(locations))
     else:
         frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
+        if timed:
+            try:
+                time, name = _times_of(frame, given)
+            except InvalidInput as error:
+                raise InvalidInput(f"{given.at}: {error}") from None
         try:
             if not (given.locations or known):
                 names = found_locations(frame.columns)
@@ -679,11 +706,26 @@ def _draws_of_model(given, about):
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None
     metric = given.metric or ("chordal" if spatial.names_say_degrees(names) else "euclidean")
-    return locations, names, draw_fields(model, locations, metric=metric, **about)
+    numbers = None if time is None else as_numbers(time)[0]
+    fields = draw_fields(model, locations, metric=metric, time=numbers, **about)
+    return locations, names, {} if time is None else {name: time}, fields
+
+
+def _times_of(frame, given, name="time"):
+    """Return the times of the rows of a table, and the name of their column, or this one."""
+    if given.time in frame.columns:
+        return frame[given.time].to_numpy(), given.time
+    time = opt.number_or_text(given.time)
+    if isinstance(time, str) and as_dates(time) is None:
+        raise InvalidInput(
+            f"no column {given.time!r}.{did_you_mean(given.time, frame.columns)} "
+            "--time is a column, a number or a date."
+        )
+    return np.full(len(frame), time), name
 
 
 def _draws_of_fit(given, about):
-    """Return locations, the names of their coordinates, and fields of a fit there."""
+    """Return locations, the names of their coordinates, times by name, and a fit's fields."""
     excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
     excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}
     excluded = [name for name, value in excluded.items() if value is not None]
@@ -694,11 +736,17 @@ def _draws_of_fit(given, about):
     fitted, decimal = Fit.load(given.fit), opt.decimal_of(given, given.at)
     data = tables.read_data(opt.file_of(given.at), decimal)
     try:
-        inputs, covariates, _ = targets_of(fitted, data)
+        time, name = None, fitted.observations.time_name
+        if given.time is not None:
+            time, name = _times_of(data, given, name)
+        elif name in data.columns:
+            time = data[name].to_numpy()
+        inputs, covariates, _ = targets_of(fitted, data, time=time)
         fields = draw_fields(fitted, inputs, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
-    return inputs.locations, fitted.observations.location_names, fields
+    times = {} if inputs.time is None else {name: time}
+    return inputs.locations, fitted.observations.location_names, times, fields
 
 
 @command(

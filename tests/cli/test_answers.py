@@ -132,9 +132,64 @@ def test_a_models_field_is_drawn_without_noise_if_asked(run):
     assert plain != run("simulate", "--n", 9, *model, "--nugget", 0.5, "--json")
 
 
+SEPARABLE = ["--family", "separable", "--variance", "1", "--range", "0.1", "--smoothness", "0.5"]
+SEPARABLE += ["--parameter", "time_range=2", "--parameter", "time_smoothness=0.5"]
+
+
+def test_space_time_models_are_drawn_at_times(run, tmp_path):
+    model, path = gx.Separable(1.0, 0.1, 2.0, 0.5, 0.5), tmp_path / "field.csv"
+    arguments = ["--n", 4, "--time", "0,1.5,7", "--seed", 3, "--output", path]
+    assert run("simulate", *SEPARABLE, *arguments)[0] == 0
+    found = pd.read_csv(path)
+    assert list(found.columns) == ["x", "y", "time", "z"]
+    assert found["time"].tolist() == [0.0] * 4 + [1.5] * 4 + [7.0] * 4
+    assert (found[["x", "y"]].iloc[:4].to_numpy() == found[["x", "y"]].iloc[4:8].to_numpy()).all()
+    places = found[["x", "y"]].to_numpy()
+    expected = gx.simulate(model, places, time=found["time"].to_numpy(), seed=3)[0]
+    np.testing.assert_allclose(found["z"], expected, rtol=0, atol=1e-14)
+    # a column of dates, and one time for all rows
+    dates = pd.to_datetime("2026-03-01") + pd.to_timedelta(24 * found["time"], "h")
+    found.drop(columns=["time", "z"]).assign(day=dates).to_csv(tmp_path / "days.csv", index=False)
+    arguments = ["--at", tmp_path / "days.csv", "--time", "day", "--seed", 3, "--json"]
+    status, out, _ = run("simulate", *SEPARABLE, *arguments)
+    assert status == 0
+    assert [row["z"] for row in json.loads(out)["rows"]] == pytest.approx(expected, abs=1e-12)
+    found.iloc[:4, :2].to_csv(tmp_path / "here.csv", index=False)
+    once = run("simulate", *SEPARABLE, "--at", tmp_path / "here.csv", "--time", "2026-03-01")
+    assert once[0] == 0
+    assert once[1].count("2026-03-01") == 4
+
+
+def test_a_space_time_fit_is_drawn_at_the_times_of_a_table_or_at_one(run, tmp_path):
+    places = np.random.default_rng(0).random((40, 2))
+    when = pd.date_range("2026-03-01", periods=5).to_numpy()[np.arange(40) % 5]
+    frame = pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "day": when, "z": places[:, 0]})
+    seen = gx.Observations.from_frame(frame, values="z", time="day")
+    model = gx.Separable(1.0, 0.1, 2.0, 0.5, 0.5, 0.1)
+    fit = gx.fit(seen, model, gx.Exact(), fixed=tuple(model.parameters()), trend="zero")
+    fit.save(tmp_path / "fit.json")
+    there = frame[["x", "y", "day"]].head(3)
+    there.to_csv(tmp_path / "there.csv", index=False)
+    known = ("--fit", tmp_path / "fit.json", "--at", tmp_path / "there.csv", "--json")
+    for more, time in (((), there["day"]), (("--time", "2026-03-09"), "2026-03-09")):
+        status, out, _ = run("simulate", *known, *more)
+        assert status == 0
+        rows = json.loads(out)["rows"]
+        expected = gx.simulate(fit, there[["x", "y"]].to_numpy(), time=time)[0]
+        assert [row["z"] for row in rows] == pytest.approx(expected, abs=1e-12)
+        days = [row["day"] for row in rows]
+        assert days == ["2026-03-09"] * 3 if more else ["2026-03-01", "2026-03-02", "2026-03-03"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([*SEPARABLE, "--n", "5"], "a separable model needs times: give --time"),
+        (
+            ["--variance", "1", "--range", "1", "--smoothness", "1", "--n", "5", "--time", "1"],
+            "a matern model has no times",
+        ),
+        ([*SEPARABLE, "--at", "meuse", "--time", "dits"], "no column 'dits'. Did you mean 'dist'"),
         (["--range", "3", "--n", "5"], "--variance and --smoothness must be given, or --fit"),
         (["--fit", "fit.json"], "--fit needs locations: give --at"),
         (["--fit", "fit.json", "--range", "3"], "leave out --range"),
