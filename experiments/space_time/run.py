@@ -1,12 +1,12 @@
 """Space-time models on 90,000 observations: fits, predictions and scores.
 
-    python experiments/space_time/run.py [neighbours] [time] [generation]
+    python experiments/space_time/run.py [neighbours] [time] [fit] [generation]
     python experiments/space_time/run.py kaust subsets --data FOLDER [--sets 1 2 ...]
     python experiments/space_time/run.py --tiny
 
 neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, as
 geomxp has them, and by correlation. time.csv: seconds of an evaluation, and of gradient and
-information, at up to 10⁶ observations. generation.csv: seconds of a covariance matrix, beside that
+information, at up to 10⁶ observations. fit.csv: whole fits of 10⁶ simulated ones. generation.csv: seconds of a covariance matrix, beside that
 of a spatial model, one thread.
 
 kaust: FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv 2211.03119; arrays
@@ -274,6 +274,34 @@ def time_rows(sizes):
             }
 
 
+def fit_rows(n):
+    """Yield rows of fit.csv: whole fits of n values simulated from Gneiting's model, noise added."""
+    random, scale = np.random.default_rng(0), (1e5 / n) ** 0.5
+    truth = gx.Gneiting(1.0, 0.05 * scale, 0.05, 0.5, 0.6, 0.5, 0.5, 0.1)
+    locations, when, method = random.random((n, 2)), random.random(n), gx.Vecchia(NEIGHBOURS)
+    values = gx.simulate(truth, locations, time=when, method=method, progress=False)[0]
+    seen = gx.Observations(locations, values, time=when)
+    for family in ("gneiting", "matern-space-time"):
+        start = time.perf_counter()
+        about = {"progress": False, "raise_on_failure": False}
+        fit = gx.fit(seen, family=family, method=method, trend="constant", **about)
+        seconds = time.perf_counter() - start
+        known = gx.log_likelihood(seen, truth, method, trend="constant")
+        yield {
+            "n": n,
+            "family": family,
+            "neighbours": NEIGHBOURS,
+            "threads": usable_cores(),
+            "seconds": seconds,
+            "evaluations": fit.evaluations,
+            "outcome": str(fit.outcome.ending),
+            "log_likelihood": fit.log_likelihood,
+            "log_likelihood_of_truth": known.log_likelihood,
+            "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+            **{name: fit.model.parameters().get(name, "") for name in truth.parameters()},
+        }
+
+
 def generation_rows(n, repeats):
     """Yield rows of generation.csv: a whole matrix, interleaved, one thread.
 
@@ -310,7 +338,9 @@ def generation_rows(n, repeats):
 def main():
     """Read the command line and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="neighbours, time, generation, kaust, subsets")
+    parser.add_argument(
+        "studies", nargs="*", help="neighbours, time, fit, generation, kaust, subsets"
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", type=int, nargs="+", default=[1, 2, 4, 5, 7, 8])
     parser.add_argument("--models", nargs="+", default=[*FAMILIES, SPATIAL])
@@ -322,6 +352,7 @@ def main():
     known = {
         "neighbours": lambda: neighbour_rows(*((6, 8, (5,)) if tiny else (30, 30, (10, 20, 30)))),
         "time": lambda: time_rows((300,) if tiny else (100_000, 1_000_000)),
+        "fit": lambda: fit_rows(300 if tiny else 1_000_000),
         "generation": lambda: generation_rows(*((200, 1) if tiny else (4096, 9))),
     }
     for name in options.studies or known:
