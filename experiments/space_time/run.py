@@ -6,8 +6,8 @@
 
 neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, as
 geomxp has them, and by correlation. time.csv: seconds of an evaluation, and of gradient and
-information, at up to 10⁶ observations. fit.csv: whole fits of 10⁶ simulated ones. generation.csv: seconds of a covariance matrix, beside that
-of a spatial model, one thread.
+information, at up to 10⁶ observations. fit.csv: whole fits of 10⁶ simulated ones. generation.csv:
+seconds of a covariance matrix, beside that of a spatial model, one thread.
 
 kaust: FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv 2211.03119; arrays
 `train` and `test` of x, y, t, z; github.com/TimGyger/SpaceTimeGPApprox, Data/2a). kaust.csv
@@ -275,7 +275,7 @@ def time_rows(sizes):
 
 
 def fit_rows(n):
-    """Yield rows of fit.csv: whole fits of n values simulated from Gneiting's model, noise added."""
+    """Yield rows of fit.csv: whole fits of n values simulated from Gneiting's model."""
     random, scale = np.random.default_rng(0), (1e5 / n) ** 0.5
     truth = gx.Gneiting(1.0, 0.05 * scale, 0.05, 0.5, 0.6, 0.5, 0.5, 0.1)
     locations, when, method = random.random((n, 2)), random.random(n), gx.Vecchia(NEIGHBOURS)
