@@ -66,12 +66,15 @@ class Machine:
         Folder of the results.
     data : Path or None
         Folder of data sets that are not part of the repository.
+    least : int
+        Smaller sizes are left out, but for the largest one of each stage.
     """
 
     on: str = "cpu"
     tiny: bool = False
     output: Path = HERE / "results"
     data: Path | None = None
+    least: int = 0
 
     @property
     def gpu(self):
@@ -89,7 +92,7 @@ class Machine:
 
     def sizes(self, *whole, tiny=(96,)):
         """Return the ladder of sizes, smallest first."""
-        return tiny if self.tiny else whole
+        return tiny if self.tiny else tuple(n for n in whole if n >= self.least) or whole[-1:]
 
     def finish(self):
         """Wait until all that was asked for is done."""

@@ -1,7 +1,7 @@
 """Every claim about a GPU, measured on one: stages a to l, the smallest sizes first.
 
     python experiments/h200/run.py [a b c ...] [--on gpu|cpu] [--tiny] [--output DIR]
-                                   [--seconds N] [--data DIR]
+                                   [--seconds N] [--least N] [--data DIR]
 
 Each stage prints its rows as they come and writes them at once to DIR/<stage>_<name>.csv, so that a
 run that is cut keeps what it has; summary.json says how each stage ended. Time is looked at between
@@ -75,6 +75,7 @@ def run_apart(letter, options, budget):
     words = [sys.executable, __file__, letter, "--on", options.on, "--here"]
     words += ["--output", options.output, *(["--tiny"] if options.tiny else [])]
     words += ["--data", options.data] if options.data else []
+    words += ["--least", options.least]
     words += ["--seconds", max(1, round(budget.left))] if options.seconds else []
     start = time.perf_counter()
     status = subprocess.run([str(word) for word in words], check=False).returncode
@@ -96,6 +97,7 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--seconds", type=float, help="for all stages together")
     parser.add_argument("--data", type=Path, help="folder of heaton_satellite.csv.gz")
+    parser.add_argument("--least", type=int, default=0, help="leave out smaller sizes")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.stages if name not in STAGES]
@@ -105,7 +107,7 @@ def main():
         resolve(options.on)
     except GeomxpError as error:
         parser.error(str(error))
-    machine = Machine(options.on, options.tiny, options.output, options.data)
+    machine = Machine(options.on, options.tiny, options.output, options.data, options.least)
     budget, summary = Budget(options.seconds), {}
     for letter in options.stages or STAGES:
         if not budget.left:
