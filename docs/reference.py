@@ -28,7 +28,7 @@ NOUNS = {
     "Exploration": (),
     "Variogram": (),
     "Prediction": (),
-    "Raster": (),
+    "Raster": ("RasterSeries",),
     "Validation": (),
     "Bootstrap": (),
     "ModelComparison": (),

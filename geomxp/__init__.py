@@ -48,7 +48,7 @@ from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, un
 from .prediction import scores
 from .prediction.kriging import Prediction, predict
 from .prediction.misspecification import Misspecification, mloe_mmom
-from .prediction.raster import Raster, predict_raster
+from .prediction.raster import Raster, RasterSeries, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
 from .prediction.variogram import Variogram, variogram
@@ -100,6 +100,7 @@ __all__ = [
     "PoweredExponential",
     "Prediction",
     "Raster",
+    "RasterSeries",
     "RationalQuadratic",
     "Separable",
     "Spherical",

@@ -443,7 +443,8 @@ def likelihood_ratio(given):
         "panel": opt.KRIGING,
         "value": "TIME",
         "about": "Time of all new locations, for a space-time model: a number or a date. If not "
-        "given, that of each row, in the column that the observations have.",
+        "given, that of each row, in the column that the observations have. For maps also a list: "
+        "0,1,2.",
         "known": None,
     },
     error_variance={
@@ -508,7 +509,10 @@ def predict(given):
             raise InvalidInput("--error-variance is for a table of LOCATIONS without --block.")
         about["error_variance"] = opt.number_or_text(given.error_variance)
     if given.time is not None:
-        about["time"] = opt.number_or_text(given.time)
+        each = [opt.number_or_text(word) for word in opt.words(given.time)]
+        if len(each) > 1 and places is not None:
+            raise InvalidInput("--time takes a list for maps only: give --grid or --resolution.")
+        about["time"] = each if len(each) > 1 else each[0]
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
     else:
@@ -576,7 +580,14 @@ def _predict_map(fitted, given, about):
     _note_below_zero(fitted, frame)
     if given.output:
         raster.save(given.output, given.level, given.of, fitted.observations.value_unit)
-    _show_predictions(frame, lambda: frame.to_dict("records"), given)
+    _show_predictions(frame, partial(_records, frame), given)
+
+
+def _records(frame):
+    """Return the rows of a frame for JSON; dates are text."""
+    dates = frame.select_dtypes(include=["datetime", "datetimetz"])
+    texts = {name: dates[name].dt.strftime("%Y-%m-%dT%H:%M:%S") for name in dates}
+    return frame.assign(**texts).to_dict("records")
 
 
 def _note_below_zero(fitted, frame):
@@ -666,7 +677,7 @@ def simulate(given):
     if output:
         tables.write_frame(frame, output)
     title = f"{draws} field(s) at {len(frame)} locations"
-    records, picture = partial(frame.to_dict, "records"), partial(display.frame, frame)
+    records, picture = partial(_records, frame), partial(display.frame, frame)
     _show(frame, {"n": len(frame), "draws": draws}, records, picture, title, given)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import InvalidInput, one_line
 from .spatial import check_free, describe, library, tabulate, variable_names
 from .tables import GRIDS, check_exists, read_data, replacing
+from .times import SECONDS
 
 GEOTIFF = (".tif", ".tiff")
 
@@ -30,27 +31,36 @@ def check_libraries(path):
         library(name)
 
 
-def as_dataset(layers, x, y, names, *, attributes=None, crs=None, spherical=False, length_unit=""):
+def as_dataset(
+    layers, x, y, names, *, attributes=None, crs=None, spherical=False, length_unit="", time=None
+):
     """Return layers on a grid as an xarray Dataset that follows the CF conventions.
 
     `layers` maps names to (rows, columns) arrays, NaN where there is no result, and their
     attributes. `x` (columns,) and `y` (rows,) are the centres of the cells, with their `names`.
     `spherical`: x and y are longitude and latitude; `length_unit` is their unit if they are
-    lengths.
+    lengths. With `time`, its name, values (t,), unit and origin (see `times.as_numbers`), layers
+    are (t, rows, columns).
     """
     xarray = library("xarray")
-    check_free(layers, names, "coordinate")
+    first = () if time is None else (time[0],)
+    check_free(layers, (*first, *names), "coordinate")
     system = None if crs is None else describe(crs)
     spherical = spherical or (system is not None and system.geographic)
     dataset = xarray.Dataset(
-        {name: ((names[1], names[0]), values, about) for name, (values, about) in layers.items()},
+        {
+            name: ((*first, names[1], names[0]), values, about)
+            for name, (values, about) in layers.items()
+        },
         coords={
             name: (name, values, _axis(name, k, spherical, system, length_unit))
             for k, (name, values) in enumerate(zip(names, (x, y), strict=True))
         },
         attrs={"Conventions": "CF-1.8"} | (attributes or {}),
     )
-    for name in names:
+    if time is not None:
+        dataset = dataset.assign_coords({time[0]: _time_axis(*time)})
+    for name in (*first, *names):
         # CF: a coordinate has no missing values
         dataset[name].encoding["_FillValue"] = None
     if system is not None:
@@ -61,6 +71,18 @@ def as_dataset(layers, x, y, names, *, attributes=None, crs=None, spherical=Fals
             # as an encoding: xarray refuses to write it also as an attribute
             dataset[name].encoding["grid_mapping"] = "crs"
     return dataset
+
+
+def _time_axis(name, values, unit, origin):
+    """Return a coordinate of times: dates if they have an origin, else numbers."""
+    xarray = library("xarray")
+    about = {"axis": "T", "long_name": name, "standard_name": "time"}
+    if not origin:
+        return xarray.Variable(name, values, about | ({"units": unit} if unit else {}))
+    seconds = np.round(np.asarray(values) * SECONDS[unit] * 1e9).astype("timedelta64[ns]")
+    dates = np.datetime64(origin, "ns") + seconds
+    encoding = {"units": f"{unit}s since {origin}", "calendar": "standard", "dtype": "float64"}
+    return xarray.Variable(name, dates, about, encoding)
 
 
 def _axis(name, k, spherical, system, length_unit):

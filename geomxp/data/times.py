@@ -28,12 +28,18 @@ def as_dates(values):
         return None
     import pandas as pd
 
-    try:
-        with warnings.catch_warnings():
-            # dates of no known form are read one by one
-            warnings.simplefilter("ignore")
-            dates = pd.to_datetime(pd.Series(np.atleast_1d(values)), utc=True)
-    except (ValueError, TypeError, OverflowError):
+    dates, column = None, pd.Series(np.atleast_1d(values))
+    with warnings.catch_warnings():
+        # dates of no known form are read one by one
+        warnings.simplefilter("ignore")
+        # some of the second form have a time of day, others none
+        for form in (None, "ISO8601"):
+            try:
+                dates = pd.to_datetime(column, utc=True, format=form)
+                break
+            except (ValueError, TypeError, OverflowError):
+                continue
+    if dates is None:
         return None
     result = dates.dt.tz_localize(None).to_numpy("datetime64[ns]")
     return result if np.ndim(values) else result[0]

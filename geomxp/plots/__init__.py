@@ -26,7 +26,14 @@ from .diagnostics import (
     standardised_residuals_map,
     variogram,
 )
-from .maps import prediction_error_map, prediction_map, residuals_map, values_map
+from .maps import (
+    prediction_animation,
+    prediction_error_map,
+    prediction_map,
+    prediction_maps,
+    residuals_map,
+    values_map,
+)
 
 if TYPE_CHECKING:
     from .._typing import Figure
@@ -45,8 +52,10 @@ __all__ = [
     "pit",
     "plain",
     "precision_map",
+    "prediction_animation",
     "prediction_error_map",
     "prediction_map",
+    "prediction_maps",
     "profile",
     "profiles",
     "residuals",

@@ -10,17 +10,22 @@ import numpy as np
 from ..data.observations import Observations
 from ..errors import InvalidInput
 from ..estimation.result import Fit
-from ..prediction.raster import CELLS, Raster, predict_raster
+from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster
 from ..prediction.variogram import trend_residuals
 from . import axes
-from .axes import BLUE, axes_of, checked, finish, label
+from .axes import BLUE, axes_of, checked, finish, label, panels_of
 
 if TYPE_CHECKING:
-    from .._typing import Axes
+    from matplotlib.animation import FuncAnimation
+
+    from .._typing import Axes, Sequence
 
 SLIM = 12.0
 """Regions more elongated than this are stretched, so that something can be seen."""
 
+
+PANELS = 24
+"""Most maps of one figure."""
 
 FAINT = 0.12
 """Opacity of a map of predictions far from all observations."""
@@ -120,6 +125,79 @@ def prediction_map(
     _raster_map(ax, fit.observations, centre, raster.extent, name, **about)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
     return titled(ax, fit.observations, title)
+
+
+def prediction_maps(
+    fit: Fit, series: RasterSeries, *, ax: Sequence[Axes] | None = None
+) -> list[Axes]:
+    """Draw maps of several times side by side, in the same colours.
+
+    Parameters
+    ----------
+    fit : Fit
+    series : RasterSeries
+        Result of `geomxp.predict_raster` with several times, at most 24.
+    ax : sequence of matplotlib.axes.Axes, optional
+        One for each time.
+
+    Returns
+    -------
+    list of matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If there are more times than panels.
+    """
+    if len(checked("series", series, RasterSeries)) > PANELS:
+        raise InvalidInput(
+            f"a figure has room for {PANELS} maps. Got {len(series)} times: draw some of them, or "
+            "`prediction_animation`."
+        )
+    panels = panels_of(ax, len(series))
+    for one, raster, title in zip(panels, series.rasters, _titles(series), strict=True):
+        prediction_map(fit, ax=one, raster=raster).set_title(title)
+    return list(panels)
+
+
+def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5) -> FuncAnimation:
+    """Draw maps of several times one after the other.
+
+    Parameters
+    ----------
+    fit : Fit
+    series : RasterSeries
+        Result of `geomxp.predict_raster` with several times.
+    seconds : float
+        For which each map is shown.
+
+    Returns
+    -------
+    matplotlib.animation.FuncAnimation
+        Its method `save("maps.gif", writer="pillow")` writes a file.
+    """
+    from matplotlib.animation import FuncAnimation
+
+    titles = _titles(checked("series", series, RasterSeries))
+    ax = prediction_map(fit, raster=series[0])
+    (image,) = ax.get_images()
+
+    def draw(k):
+        image.set(data=series[k].centre, alpha=opacity(series[k], fit))
+        ax.set_title(titles[k])
+        return image, ax.title
+
+    canvas = ax.figure
+    return FuncAnimation(canvas, draw, frames=len(series), interval=1e3 * seconds, repeat=True)
+
+
+def _titles(series):
+    """Return the times as titles: dates, or numbers with name and unit."""
+    if series.origin:
+        dates = series.dates.astype("datetime64[m]")
+        days = dates.astype("datetime64[D]")
+        return [str(one).replace("T", " ") for one in (days if (days == dates).all() else dates)]
+    return [label(f"{series.name} {when:g}", series.unit) for when in series.times]
 
 
 def prediction_error_map(

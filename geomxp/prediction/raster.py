@@ -14,13 +14,24 @@ from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
+from ..data.times import SECONDS, since
 from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
 from .supports import inside, polygons_of
 
 if TYPE_CHECKING:
-    from .._typing import Any, Floats, Frame, Grid, Of, PathLikeText, Sequence
+    from .._typing import (
+        Any,
+        ArrayLike,
+        Floats,
+        Frame,
+        Grid,
+        Mapping,
+        Of,
+        PathLikeText,
+        Sequence,
+    )
     from ..estimation.result import Fit
 
 CELLS = 60
@@ -220,8 +231,14 @@ class Raster:
 
     def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
         """Return an xarray Dataset that follows the CF conventions; parameters as of `layers`."""
+        return self.on_grid(self.layers(level, of, units))
+
+    def on_grid(
+        self, layers: Mapping[str, tuple[Floats, dict[str, str]]], time: Any = None
+    ) -> Grid:
+        """Return layers on this grid as an xarray Dataset; see `rasters.as_dataset`."""
         return rasters.as_dataset(
-            self.layers(level, of, units),
+            layers,
             self.x,
             self.y,
             self.names,
@@ -229,6 +246,7 @@ class Raster:
             crs=self.crs,
             spherical=metric_of(self.metric).geographic,
             length_unit=self.length_unit,
+            time=time,
         )
 
     def save(
@@ -266,6 +284,97 @@ class Raster:
 
     def _attributes(self):
         return {"title": f"Kriging of {self.value_name}", "source": f"geomxp {__version__}"}
+
+
+@dataclass(frozen=True)
+class RasterSeries:
+    """Predictions on one regular grid at several times.
+
+    Parameters
+    ----------
+    rasters : tuple of Raster
+        One for each time.
+    times : (t,) ndarray
+        In the unit and from the origin of the observations' times.
+    name : str
+        Of the times.
+    unit, origin : str
+        Unit of the times, and the day on which they begin; "" where they are unknown.
+    """
+
+    rasters: tuple[Raster, ...]
+    times: Floats
+    name: str = "time"
+    unit: str = ""
+    origin: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rasters)
+
+    def __getitem__(self, k: int) -> Raster:
+        return self.rasters[k]
+
+    def __repr__(self) -> str:
+        first, (rows, columns) = self.rasters[0], self.rasters[0].mean.shape
+        ends = " to ".join(str(when) for when in (self.dates[0], self.dates[-1]))
+        return (
+            f"<RasterSeries of {first.value_name}: {columns:,} × {rows:,} cells at {len(self):,} "
+            f"times, {self.name} {ends}>"
+        )
+
+    @property
+    def dates(self) -> Any:
+        """The times as dates if they have an origin, (t,) of datetime64 in seconds, or `times`."""
+        if not self.origin:
+            return self.times
+        seconds = np.round(self.times * SECONDS[self.unit]).astype("timedelta64[s]")
+        return np.datetime64(self.origin, "s") + seconds
+
+    def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
+        """Return a pandas frame of all cells and times; see `Raster.to_frame`."""
+        import pandas as pd
+
+        frames = [raster.to_frame(level, of) for raster in self.rasters]
+        if self.name in frames[0].columns:
+            raise InvalidInput(f"the times have the name of another column, {self.name!r}.")
+        for frame, when in zip(frames, self.dates, strict=True):
+            frame.insert(2, self.name, when)
+        return pd.concat(frames, ignore_index=True)
+
+    def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
+        """Return an xarray Dataset (time, y, x) that follows the CF conventions.
+
+        Parameters are those of `Raster.layers`.
+        """
+        first, each = self.rasters[0], [raster.layers(level, of, units) for raster in self.rasters]
+        layers = {
+            name: (np.stack([layers[name][0] for layers in each]), about)
+            for name, (_, about) in each[0].items()
+        }
+        return first.on_grid(layers, (self.name, self.times, self.unit, self.origin))
+
+    def save(
+        self, path: PathLikeText, level: float = 0.95, of: Of = "field", units: str = ""
+    ) -> None:
+        """Write all rasters: NetCDF (.nc), or a row per cell and time (.csv, .parquet).
+
+        Raises
+        ------
+        InvalidInput
+            For a GeoTIFF and vector files, which hold one time; if a library of the extra `geo` is
+            not installed.
+        GeomxpError
+            If the file cannot be written; an existing file of this name is unchanged.
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix in (*rasters.GEOTIFF, *tables.VECTORS):
+            raise InvalidInput(
+                f"{path}: can hold one time only: write NetCDF (.nc), or a file for each time."
+            )
+        if suffix in tables.GRIDS:
+            tables.write_frame(self.to_xarray(level, of, units), path)
+        else:
+            tables.write_frame(self.to_frame(level, of), path)
 
 
 def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
@@ -340,11 +449,11 @@ def predict_raster(
     discretisation: int | None = None,
     neighbours: int | None = None,
     local_trend: bool = False,
-    time: float | None = None,
+    time: ArrayLike | None = None,
     variable: int | None = None,
     progress: bool = True,
-) -> Raster:
-    """Predict on a regular grid.
+) -> Raster | RasterSeries:
+    """Predict on a regular grid, at one time or several.
 
     Parameters
     ----------
@@ -368,12 +477,14 @@ def predict_raster(
         Predict averages over cells, not the field at their centres.
     discretisation, neighbours, local_trend, progress : optional
         As of `geomxp.predict`.
-    time, variable : number, optional
-        Time of the map, and the variable that it shows, as of `geomxp.predict`.
+    time : number, date or sequence of these, optional
+        Time of the map, as of `geomxp.predict`; with several times there is a map of each.
+    variable : int, optional
+        The variable that the map shows.
 
     Returns
     -------
-    Raster
+    Raster, or a RasterSeries for a sequence of times
 
     Raises
     ------
@@ -407,28 +518,62 @@ def predict_raster(
     )
     known = _mask_of(mask, raster, observations)
     sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
+    places, several = raster.coordinates[known], np.ndim(time) > 0
+    if several:
+        time = _checked_times(time, observations)
+        cells = len(places)
+        places, when = np.tile(places, (len(time), 1)), np.repeat(time, cells)
     prediction = predict(
         fit,
-        raster.coordinates[known],
+        places,
         block=sides if block else None,
         discretisation=discretisation,
         neighbours=neighbours,
         local_trend=local_trend,
-        time=time,
+        time=when if several else time,
         variable=variable,
         progress=progress,
     )
-    raster.mean[known], raster.variance[known] = prediction.mean, prediction.variance
+    if not several:
+        return _filled(raster, known, prediction, slice(None))
+    maps = [
+        _filled(raster, known, prediction, slice(k * cells, (k + 1) * cells))
+        for k in range(len(time))
+    ]
+    about = observations.time_name, observations.time_unit, observations.time_origin
+    return RasterSeries(tuple(maps), time, *about)
+
+
+def _checked_times(time, observations):
+    """Return several times as numbers in the unit of the observations' times."""
+    if np.ndim(time) != 1 or not len(time):
+        raise InvalidInput(f"`time` must be one time or a sequence of them. Got {np.shape(time)}.")
+    numbers = since(np.asarray(time), observations.time_unit, observations.time_origin)
+    try:
+        return np.asarray(numbers, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("`time` must hold numbers or dates.") from None
+
+
+def _filled(raster, known, prediction, rows):
+    """Return a raster with some rows of a prediction in the cells that are known."""
+
+    def layer(values):
+        cells = np.full((*values.shape[:-1], *known.shape), np.nan)
+        cells[..., known] = values[..., rows]
+        return cells
+
+    filled = replace(
+        raster,
+        mean=layer(prediction.mean),
+        variance=layer(prediction.variance),
+        transform=prediction.transform,
+    )
     if prediction.transform is None:
-        return raster
+        return filled
     if prediction.samples is not None:
-        samples = np.full((len(prediction.samples), *shape), np.nan)
-        samples[:, known] = prediction.samples
-        return replace(raster, transform=prediction.transform, samples=samples)
-    layers = [np.full(shape, np.nan) for _ in prediction.gaussian]
-    for layer, values in zip(layers, prediction.gaussian, strict=True):
-        layer[known] = values
-    return replace(raster, transform=prediction.transform, gaussian=tuple(layers))
+        return replace(filled, samples=layer(prediction.samples))
+    return replace(filled, gaussian=tuple(map(layer, prediction.gaussian)))
 
 
 def _check_can_be_mapped(fit):
