@@ -660,9 +660,35 @@ def h200():
     yield "{:.0f} ms and {:.0f} ms".format(*cpu)
 
 
+def space_time():
+    rows = results("space_time", "kaust")
+    for row in rows:
+        value, fitted = float(row["log_likelihood"]), float(row["seconds_of_fit"])
+        yield cells(
+            row["set"],
+            row["model"],
+            f"{value:,.0f}".replace("-", "−"),
+            *(f"{float(row[name]):.4f}" for name in ("rmse", "crps")),
+            f"{100 * float(row['coverage']):.1f} %",
+            f"{fitted:.0f} s",
+            row["evaluations"],
+        )
+    for number in {row["set"] for row in rows}:
+        values = {row["model"]: row for row in rows if row["set"] == number}
+        gneiting, third = values["gneiting"], values["matern, scaled time"]
+        assert gneiting["log_likelihood"] == max(
+            (row["log_likelihood"] for row in values.values()), key=float
+        )
+        assert float(gneiting["rmse"]) < float(third["rmse"])
+        assert float(gneiting["crps"]) < float(third["crps"])
+    assert max(column(rows, "seconds_of_prediction")) < 1
+    eight = {row["model"]: float(row["log_likelihood"]) for row in rows if row["set"] == "8"}
+    yield f"whose log-likelihood is {eight['gneiting'] - eight['separable']:.0f} lower"
+
+
 STUDIES = (
     *(peers, cluster, vecchia, kaust, kaust_likelihood),
-    *(recovery, batched, intervals, covariance, h200),
+    *(recovery, batched, intervals, covariance, h200, space_time),
 )
 
 
