@@ -682,6 +682,13 @@ def space_time():
         assert float(gneiting["rmse"]) < float(third["rmse"])
         assert float(gneiting["crps"]) < float(third["crps"])
     assert max(column(rows, "seconds_of_prediction")) < 1
+    true, other = results("space_time", "fit")
+    yield f"takes {float(true['seconds']):.0f} s and {true['evaluations']} evaluations"
+    yield f"takes {float(other['seconds']):.0f} s and ends"
+    truth = float(true["log_likelihood_of_truth"])
+    yield f"ends {float(true['log_likelihood']) - truth:.1f} above the log-likelihood of the truth"
+    yield f"ends {truth - float(other['log_likelihood']):,.0f} below it"
+    yield f"{max(column((true, other), 'peak_gb')):.1f} GB of memory"
     eight = {row["model"]: float(row["log_likelihood"]) for row in rows if row["set"] == "8"}
     yield f"whose log-likelihood is {eight['gneiting'] - eight['separable']:.0f} lower"
 
