@@ -53,6 +53,7 @@ CAPTIONS = {
     "h200/j_exact.csv": "Exact likelihoods and fits on an H200, beside PyTorch, JAX and GPyTorch.",
     "h200/k_vecchia.csv": "Vecchia's likelihood on an H200 and on 16 cores.",
     "h200/leaves.csv": "Seconds of recursive factorizations on an H200, by leaf.",
+    "h200/routines.csv": "Seconds of cuSOLVER's and cuBLAS's routines for small orders on an H200.",
     "h200/profiles.csv": "Launches and seconds of operations on an H200, idle ones included.",
     "h200/counts.csv": "Launches, synchronizations and bytes of the GPU code, counted on a CUDA "
     "emulator.",

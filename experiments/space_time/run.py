@@ -13,7 +13,7 @@ kaust: FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv
 `train` and `test` of x, y, t, z; github.com/TimGyger/SpaceTimeGPApprox, Data/2a). kaust.csv
 has for each set and model the seconds of fit and prediction, estimates, the
 log-likelihood, and scores of the 10,000 predictions. "matern, scaled time" is a spatial model with
-time as a third coordinate, times the best of three factors. --tiny uses a simulated set.
+time as a third coordinate, times the best of five factors. --tiny uses a simulated set.
 
 subsets: GPBoost's space_time_gneiting (`pip install gpboost`) and geomxp's Gneiting on the same
 5,000 observations of each set, with as many neighbours; each predicts the 10,000 values from them.
@@ -41,7 +41,7 @@ from common import resume, write_rows
 HERE = Path(__file__).parent
 FAMILIES = ("gneiting", "separable", "matern-space-time")
 SPATIAL = "matern, scaled time"
-FACTORS = (0.003, 0.01, 0.03)
+FACTORS = (0.003, 0.01, 0.03, 0.1, 0.3)
 """Units of length that a unit of time counts."""
 
 NEIGHBOURS, PREDICTED_FROM = 30, 60

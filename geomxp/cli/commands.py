@@ -25,7 +25,7 @@ from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
 from ..plots import divergences
 from ..prediction import kriging
-from ..prediction.raster import grid_over, predict_raster
+from ..prediction.raster import check_holds_series, grid_over, predict_raster
 from ..prediction.screening import below_zero
 from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
@@ -510,8 +510,12 @@ def predict(given):
         about["error_variance"] = opt.number_or_text(given.error_variance)
     if given.time is not None:
         each = [opt.number_or_text(word) for word in opt.words(given.time)]
-        if len(each) > 1 and places is not None:
-            raise InvalidInput("--time takes a list for maps only: give --grid or --resolution.")
+        if not each:
+            raise InvalidInput("--time needs a number or a date, or a list of them.")
+        if len(each) > 1 and (places is not None or fitted.observations.dimensions != 2):
+            raise InvalidInput("--time takes a list for maps of the plane only: give one time.")
+        if len(each) > 1 and given.output:
+            check_holds_series(given.output)
         about["time"] = each if len(each) > 1 else each[0]
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
@@ -667,6 +671,8 @@ def simulate(given):
     draw = _draws_of_model if given.fit is None else _draws_of_fit
     locations, names, times, fields = draw(given, about)
     columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
+    if set(times) & set(names):
+        raise InvalidInput(f"{next(iter(times))!r} is the name of a coordinate and of the times.")
     taken = [name for name in columns if name in (*names, *times)]
     if taken:
         raise InvalidInput(
@@ -701,6 +707,8 @@ def _draws_of_model(given, about):
         locations = lay_out(given.count, given.layout, about["seed"])
         if timed:
             each = opt.numbers("--time", given.time)
+            if not each:
+                raise InvalidInput("--time needs numbers: 0,1,2.")
             locations, time = np.tile(locations, (len(each), 1)), np.repeat(each, len(locations))
     else:
         frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
@@ -717,7 +725,9 @@ def _draws_of_model(given, about):
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None
     metric = given.metric or ("chordal" if spatial.names_say_degrees(names) else "euclidean")
-    numbers = None if time is None else as_numbers(time)[0]
+    numbers, unit, origin = (None, "", "") if time is None else as_numbers(time)
+    if origin:
+        notice(f"times are in {unit}s since {origin}, and so is --parameter time_range.")
     fields = draw_fields(model, locations, metric=metric, time=numbers, **about)
     return locations, names, {} if time is None else {name: time}, fields
 
@@ -748,15 +758,19 @@ def _draws_of_fit(given, about):
     data = tables.read_data(opt.file_of(given.at), decimal)
     try:
         time, name = None, fitted.observations.time_name
-        if given.time is not None:
+        if given.time is not None and hasattr(data, "columns"):
             time, name = _times_of(data, given, name)
-        elif name in data.columns:
-            time = data[name].to_numpy()
-        inputs, covariates, _ = targets_of(fitted, data, time=time)
+        elif given.time is not None:
+            time = opt.number_or_text(given.time)
+        inputs, covariates, table = targets_of(fitted, data, time=time)
         fields = draw_fields(fitted, inputs, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
-    times = {} if inputs.time is None else {name: time}
+    times = {}
+    if inputs.time is not None:
+        # as they were given, which may be dates
+        known = table.columns[name].to_numpy() if time is None else time
+        times[name] = known if np.ndim(known) else np.full(len(inputs), known)
     return inputs.locations, fitted.observations.location_names, times, fields
 
 

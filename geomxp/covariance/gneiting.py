@@ -129,9 +129,13 @@ class Gneiting(SpaceTime):
     nugget: float = 0.0
 
     def half_lag(self) -> float:
-        """Return the lag at which the correlation in the plane is ½."""
+        """Return the lag at which the correlation in the plane is ½.
+
+        A shorter one where δ + β < 0.1, and never more than 10¹⁰⁰ times the range in time.
+        """
         exponent = max(self.time_decay + self.interaction, 0.1)
-        return self.time_range * (2.0 ** (1 / exponent) - 1) ** (0.5 / self.time_power)
+        logarithm = np.log(2.0 ** (1 / exponent) - 1) * 0.5 / self.time_power
+        return self.time_range * float(np.exp(min(logarithm, 230.0)))
 
     def clock(self, dimensions: int) -> Clock:
         """Return the functions of time; see `SpaceTime.clock`."""

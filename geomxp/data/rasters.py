@@ -76,13 +76,15 @@ def as_dataset(
 def _time_axis(name, values, unit, origin):
     """Return a coordinate of times: dates if they have an origin, else numbers."""
     xarray = library("xarray")
-    about = {"axis": "T", "long_name": name, "standard_name": "time"}
+    about = {"axis": "T", "long_name": name}
     if not origin:
         return xarray.Variable(name, values, about | ({"units": unit} if unit else {}))
     seconds = np.round(np.asarray(values) * SECONDS[unit] * 1e9).astype("timedelta64[ns]")
     dates = np.datetime64(origin, "ns") + seconds
-    encoding = {"units": f"{unit}s since {origin}", "calendar": "standard", "dtype": "float64"}
-    return xarray.Variable(name, dates, about, encoding)
+    # the years of UDUNITS are not those of a calendar
+    units = f"{'day' if unit == 'year' else unit}s since {origin}"
+    encoding = {"units": units, "calendar": "standard", "dtype": "float64"}
+    return xarray.Variable(name, dates, about | {"standard_name": "time"}, encoding)
 
 
 def _axis(name, k, spherical, system, length_unit):

@@ -161,7 +161,7 @@ class Monitor:
 
     @property
     def history(self):
-        """Each improvement in the user's units, a list of dict."""
+        """Each improvement in the user's units, a list of dict; see `forget`."""
         rows = []
         for count, *rise in self.rises:
             model, value = self.rescale(*rise)
@@ -186,7 +186,10 @@ class Monitor:
         self._note([(self.count, model, log_likelihood)])
 
     def forget(self):
-        """Forget the best model: later log-likelihoods are not comparable with earlier ones."""
+        """Forget the best model, because later log-likelihoods have other neighbours.
+
+        The first of them counts as an improvement, even if it is smaller.
+        """
         self.best = (-inf, None)
 
     def join(self, count, rises):
@@ -302,6 +305,16 @@ class Problem:
 
         `ends` are those of searches from several starts: (log-likelihood, model or None, limited).
         """
+        solution = self._solved(ends)
+        if self.evaluator.would_move(solution.model):
+            # the limit on evaluations came first, or no neighbours lead to an estimate that has
+            # them: at least ℓ is the estimate's
+            self._keep_neighbours(solution.model)
+            return replace(solution, evaluation=self.evaluation_of(solution.model))
+        return solution
+
+    def _solved(self, ends):
+        """As `solve`, perhaps with the neighbours of another model."""
         ends = list(ends)
         limited, table = any(stopped for *_, stopped in ends), self.table
         ends = [(value, model) for value, model, _ in ends if model is not None]
@@ -335,12 +348,12 @@ class Problem:
                 return solution
             self._keep_neighbours(solution.model)
             table = self._without_zeros(solution.model)
-            value, model, _ = self.search(table, solution.model, step=NEAR)
+            value, model, limited = self.search(table, solution.model, step=NEAR)
+            if limited or self.monitor.left == 0:
+                return self._checked(self._stopped(table, model or solution.model))
+            if model is None:
+                break
             solution = self._checked(self._diagnosed(table, model, value, noise))
-        if self.evaluator.would_move(solution.model):
-            # no neighbours lead to an estimate that has them: at least ℓ is the estimate's
-            self._keep_neighbours(solution.model)
-            return replace(solution, evaluation=self.evaluation_of(solution.model))
         return solution
 
     def _keep_neighbours(self, model):

@@ -80,7 +80,8 @@ class Fit(Generic[Model]):
     evaluations : int
         Factorizations of the covariance matrix.
     history : tuple of dict
-        Every improvement: evaluation, parameters, log_likelihood.
+        Every improvement: evaluation, parameters, log_likelihood. Where the neighbours of a
+        space-time model change, the log-likelihood may fall.
     standard_errors : dict of str to (float or None)
         From the observed information, by parameter; None if it was fixed, is at a bound or is not
         identifiable.

@@ -219,7 +219,7 @@ LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
 
 SMALL = 0.02
-"""Value below which a parameter that may be 0 falls to 0 in one step."""
+"""Value below which such a parameter may fall to 0 in one step; see `_least`."""
 
 NUDGE = 1e-6
 """Step that tells whether a coordinate is on a bound."""
@@ -331,7 +331,7 @@ def _step_within(within, coordinates, point, step, free):
 def _least(parameter, value):
     """Return the coordinate to which a step may decrease a parameter.
 
-    One that may be 0, without logarithm, falls to a third of its value until that is small.
+    One whose lowest value is allowed, without logarithm, falls to a third until it is small.
     """
     held = parameter.transform == "identity" and parameter.closed and value > SMALL
     return value / 3 if held else -np.inf

@@ -236,12 +236,15 @@ class VecchiaEvaluator(Evaluator):
         if step not in self._graphs:
             while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
                 self._graphs.pop(next(iter(self._graphs)))
-            inputs = self.observations.inputs
-            points = np.column_stack((inputs.points, inputs.time * 2.0 ** (step / 2)))
-            self._graphs[step] = self._make(points)
+            self._graphs[step] = self._make(self._points(step))
         if self._passes is not self._graphs[step]:
             self._passes = self._graphs[step]
             self._transform, self._last = "unknown", (None, ())
+
+    def _points(self, step):
+        """Return the points whose neighbours are those of a step; see `_step_of`."""
+        inputs = self.observations.inputs
+        return np.column_stack((inputs.points, inputs.time * 2.0 ** (step / 2)))
 
     def _know(self, transform):
         """Keep the columns to whiten under a transformation, unless they are known.
@@ -455,7 +458,7 @@ class VecchiaEvaluator(Evaluator):
         root = np.linalg.cholesky(self.expected_information(model, names))
         about, points = (self.observations.inputs, self.method.ordering), None
         if self.moves:
-            points = model.isotropic(self.observations.inputs)
+            points = self._points(self._step_of(model))
         passes = LocalPasses(*about, self.method.neighbours, points)
         draws = self._richer(model, about, points), self.factorize(model).multiply
         scores = [], []

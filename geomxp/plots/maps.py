@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import cos, radians
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -178,6 +179,8 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
     """
     from matplotlib.animation import FuncAnimation
 
+    if not (isinstance(seconds, Real) and 0 < seconds < np.inf):
+        raise InvalidInput(f"`seconds` must be a number greater than 0. Got {seconds!r}.")
     titles = _titles(checked("series", series, RasterSeries))
     ax = prediction_map(fit, raster=series[0])
     (image,) = ax.get_images()

@@ -366,15 +366,19 @@ class RasterSeries:
         GeomxpError
             If the file cannot be written; an existing file of this name is unchanged.
         """
-        suffix = Path(path).suffix.lower()
-        if suffix in (*rasters.GEOTIFF, *tables.VECTORS):
-            raise InvalidInput(
-                f"{path}: can hold one time only: write NetCDF (.nc), or a file for each time."
-            )
-        if suffix in tables.GRIDS:
+        check_holds_series(path)
+        if Path(path).suffix.lower() in tables.GRIDS:
             tables.write_frame(self.to_xarray(level, of, units), path)
         else:
             tables.write_frame(self.to_frame(level, of), path)
+
+
+def check_holds_series(path: PathLikeText) -> None:
+    """Raise `InvalidInput` if a file with this ending cannot hold maps of several times."""
+    if Path(path).suffix.lower() in (*rasters.GEOTIFF, *tables.VECTORS):
+        raise InvalidInput(
+            f"{path}: can hold one time only: write NetCDF (.nc), or a file for each time."
+        )
 
 
 def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
@@ -477,7 +481,7 @@ def predict_raster(
         Predict averages over cells, not the field at their centres.
     discretisation, neighbours, local_trend, progress : optional
         As of `geomxp.predict`.
-    time : number, date or sequence of these, optional
+    time : number, date or increasing sequence of these, optional
         Time of the map, as of `geomxp.predict`; with several times there is a map of each.
     variable : int, optional
         The variable that the map shows.
@@ -546,13 +550,18 @@ def predict_raster(
 
 def _checked_times(time, observations):
     """Return several times as numbers in the unit of the observations' times."""
+    if observations.time is None:
+        raise InvalidInput("the observations have no times: leave `time` out.")
     if np.ndim(time) != 1 or not len(time):
         raise InvalidInput(f"`time` must be one time or a sequence of them. Got {np.shape(time)}.")
     numbers = since(np.asarray(time), observations.time_unit, observations.time_origin)
     try:
-        return np.asarray(numbers, dtype=np.float64)
+        numbers = np.asarray(numbers, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput("`time` must hold numbers or dates.") from None
+    if (np.diff(numbers) <= 0).any():
+        raise InvalidInput("the times of a series of maps must increase: sort `time`.")
+    return numbers
 
 
 def _filled(raster, known, prediction, rows):

@@ -181,9 +181,38 @@ def test_a_space_time_fit_is_drawn_at_the_times_of_a_table_or_at_one(run, tmp_pa
         assert days == ["2026-03-09"] * 3 if more else ["2026-03-01", "2026-03-02", "2026-03-03"]
 
 
+def test_a_table_with_a_column_of_times_does_not_disturb_a_spatial_fit(run, saved, tmp_path):
+    path = tmp_path / "there.csv"
+    path.write_text("time,x,y\n7,181072,333611\n")
+    status, out, _ = run("simulate", "--fit", saved, "--at", path, "--json")
+    assert status == 0
+    assert list(json.loads(out)["rows"][0]) == ["x", "y", "z"]
+
+
+def test_fields_of_fits_are_drawn_on_grids(run, saved, fit, tmp_path):
+    pytest.importorskip("netCDF4")
+    raster = gx.predict_raster(fit, cells=3)
+    raster.save(tmp_path / "grid.nc")
+    status, out, _ = run("simulate", "--fit", saved, "--at", tmp_path / "grid.nc", "--json")
+    assert status == 0
+    assert len(json.loads(out)["rows"]) == raster.mean.size
+
+
+def test_the_unit_of_dates_is_said_where_a_model_is_drawn(run, tmp_path):
+    path = tmp_path / "there.csv"
+    path.write_text("x,y,when\n0,0,2026-03-01\n1,0,2026-03-01T05:00\n")
+    status, _, err = run("simulate", *SEPARABLE, "--at", path, "--time", "when")
+    assert (status, "times are in hours since 2026-03-01" in err) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([*SEPARABLE, "--n", "5", "--time", ","], "--time needs numbers: 0,1,2"),
+        (
+            [*SEPARABLE, "--n", "5", "--time", "1", "--locations", "time,y"],
+            "'time' is the name of a coordinate and of the times",
+        ),
         ([*SEPARABLE, "--n", "5"], "a separable model needs times: give --time"),
         (
             ["--variance", "1", "--range", "1", "--smoothness", "1", "--n", "5", "--time", "1"],

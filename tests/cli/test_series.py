@@ -109,9 +109,40 @@ def test_maps_of_a_series_are_drawn_side_by_side_and_one_after_the_other(dates, 
             gx.plots.prediction_maps(fit, many)
 
 
+def test_years_are_written_as_days(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("netCDF4")
+    random = np.random.default_rng(0)
+    years = pd.to_datetime([f"{1990 + k % 6}-07-01" for k in range(60)])
+    seen = gx.Observations(random.random((60, 2)), random.random(60), time=years, time_unit="year")
+    fit = gx.fit(seen, MODEL, fixed=tuple(MODEL.parameters()), trend="constant")
+    gx.predict_raster(fit, cells=3, time=["1991-07-01", "1993-07-01"]).save(tmp_path / "maps.nc")
+    with xarray.open_dataset(tmp_path / "maps.nc") as read:
+        assert read["time"].dt.year.values.tolist() == [1991, 1993]
+
+
+def test_a_list_of_times_is_for_the_plane(run, tmp_path):
+    line = gx.Observations(np.arange(20.0)[:, None], np.arange(20.0), time=np.arange(20.0) % 4)
+    gx.fit(line, MODEL, fixed=tuple(MODEL.parameters())).save(tmp_path / "line.json")
+    status, _, err = run("predict", tmp_path / "line.json", "--grid", 3, "--time", "0,1,2")
+    assert (status, "a list for maps of the plane only" in err) == (2, True)
+    spatial = gx.fit(gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06), fixed=("range",))
+    with pytest.raises(gx.InvalidInput, match="the observations have no times"):
+        gx.predict_raster(spatial, cells=4, time=[0, 1])
+
+
+@pytest.mark.parametrize("seconds", [0, -1, np.nan, "1"])
+def test_a_film_needs_a_time_for_each_map(seconds):
+    fit = fit_of(False)
+    series = gx.predict_raster(fit, cells=2, time=[0, 1])
+    with pytest.raises(gx.InvalidInput, match="`seconds` must be a number greater than 0"):
+        gx.plots.prediction_animation(fit, series, seconds=seconds)
+
+
 @pytest.mark.parametrize(
     ("time", "message"),
     [
+        ([2, 0], "must increase"),
         ([], "one time or a sequence of them"),
         ([[1, 2]], "one time or a sequence of them"),
         (["soon", "later"], "`time` must hold numbers or dates"),
@@ -119,7 +150,7 @@ def test_maps_of_a_series_are_drawn_side_by_side_and_one_after_the_other(dates, 
 )
 def test_wrong_times_are_named(time, message):
     with pytest.raises(gx.InvalidInput, match=message):
-        gx.predict_raster(fit_of(True), cells=4, time=time)
+        gx.predict_raster(fit_of(not (time and time[0] == 2)), cells=4, time=time)
 
 
 def test_files_of_one_time_refuse_several(run, tmp_path):
@@ -134,4 +165,11 @@ def test_files_of_one_time_refuse_several(run, tmp_path):
         *("predict", tmp_path / "fit.json", tmp_path / "there.csv", "--time", "0,1")
     )
     assert status == 2
-    assert "--time takes a list for maps only" in err
+    assert "--time takes a list for maps of the plane only" in err
+    for name, text in (("maps.tif", "can hold one time only"), ("x.nc", "must increase")):
+        known = ("predict", tmp_path / "fit.json", "--grid", 4, "--output", tmp_path / name)
+        status, _, err = run(*known, "--time", "0,0" if name == "x.nc" else "0,1")
+        assert status == 2
+        assert text in err
+    status, _, err = run("predict", tmp_path / "fit.json", "--grid", 4, "--time", ",")
+    assert (status, "--time needs a number or a date" in err) == (2, True)

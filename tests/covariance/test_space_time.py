@@ -317,6 +317,21 @@ def test_neighbours_are_those_of_the_fitted_model(truth):
     assert np.isfinite(draws).all()
 
 
+@pytest.mark.parametrize("evaluations", [24, 32, 40])
+def test_the_limit_on_evaluations_ends_a_fit_whose_neighbours_move(evaluations):
+    stations = np.random.default_rng(3).random((60, 2))
+    locations, when = np.tile(stations, (6, 1)), np.repeat(np.arange(6.0), 60)
+    truth = gx.Separable(1.0, 0.2, 1.5, 0.5, 0.5, 0.05)
+    values = gx.simulate(truth, locations, time=when, seed=2)[0]
+    data = gx.Observations(locations, values, time=when)
+    start = gx.Separable(1.0, 0.2, 1.0, 0.5, 0.5)
+    about = {"evaluations": evaluations, "raise_on_failure": False, "progress": False}
+    fit = gx.fit(data, start, gx.Vecchia(8), **about)
+    assert fit.outcome.ending is gx.Ending.EVALUATION_LIMIT
+    again = gx.log_likelihood(data, fit.model, gx.Vecchia(8), trend="constant").log_likelihood
+    assert fit.log_likelihood == pytest.approx(again, abs=1e-9)
+
+
 def test_neighbours_stay_during_a_fit_of_repeated_observations():
     truth = gx.Separable(1.0, 0.2, 3.0, 0.5, 0.5, 0.1)
     data = field(truth, 40, 8)
