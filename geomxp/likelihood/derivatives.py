@@ -191,7 +191,8 @@ def _expected(lower, model, places, metric, names, white):
             gram[scale, name] = gram[name, scale] = (traces[name] - beside) / variance
         own = size * (traces[noise] + variance * gram[scale, noise]) if size else 0.0
         gram[scale, scale] = (rank - own) / variance**2
-    return 0.5 * np.array([[gram[a, b] for b in names] for a in names])
+    rows = [[gram[a, b] for b in names] for a in names]
+    return 0.5 * np.reshape(rows, (len(names), len(names)))
 
 
 def _whitened(lower, model, places, metric, name):

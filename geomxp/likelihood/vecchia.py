@@ -450,6 +450,8 @@ class VecchiaEvaluator(Evaluator):
             return evaluator.score_variance(model, names, seed)
         names, random = tuple(names), np.random.default_rng(seed)
         rows, ours = _of_covariance(model, names)
+        if not names:
+            return np.zeros((0, 0))
         if ours != names:
             # the variance of the transformation's scores is their information
             variance = self.expected_information(model, names)

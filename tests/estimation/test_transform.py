@@ -313,3 +313,22 @@ def test_wrong_draws_of_block_averages_are_refused(wrong):
     fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)
     with pytest.raises(gx.InvalidInput, match="must be a whole number"):
         gx.predict(fit, [[0.5, 0.5]], block=0.1, **wrong)
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(10)], ids=["exact", "vecchia"])
+def test_a_transformation_alone_may_be_estimated(method):
+    seen, model = observations("boxcox", 100), gx.Matern(1.0, 0.1, 0.5, 0.1)
+    held = tuple(model.parameters())
+    fit = gx.fit(seen, model, method, fixed=held, transform="boxcox", progress=False)
+    assert fit.free == ("boxcox_power",)
+    errors = fit.standard_errors
+    power, step = fit.model.parameters()["boxcox_power"], 0.2 * errors["boxcox_power"]
+    values = [
+        gx.log_likelihood(
+            *(seen, fit.model.replace(boxcox_power=power + k * step), method),
+            trend=fit.trend.text or "constant",
+        ).log_likelihood
+        for k in (-1, 0, 1)
+    ]
+    bend = (values[0] - 2 * values[1] + values[2]) / step**2
+    assert errors["boxcox_power"] == pytest.approx((-bend) ** -0.5, rel=0.02)
