@@ -52,9 +52,9 @@ CAPTIONS = {
     "h200/i_batches.csv": "Batched factorizations on an H200, beside cuBLAS.",
     "h200/j_exact.csv": "Exact likelihoods and fits on an H200, beside PyTorch, JAX and GPyTorch.",
     "h200/k_vecchia.csv": "Vecchia's likelihood on an H200 and on 16 cores.",
-    "h200/leaves.csv": "Seconds of recursive factorizations on an H200, by leaf.",
+    "h200/leaves.csv": "Seconds of recursive factorizations on an H200, by leaf size.",
     "h200/routines.csv": "Seconds of cuSOLVER's and cuBLAS's routines for small orders on an H200.",
-    "h200/profiles.csv": "Launches and seconds of operations on an H200, idle ones included.",
+    "h200/profiles.csv": "Launches, seconds and busy seconds of operations on an H200.",
     "h200/counts.csv": "Launches, synchronizations and bytes of the GPU code, counted on a CUDA "
     "emulator.",
     "h200/counts_before.csv": "The same counts before the optimization of the GPU code.",

@@ -67,7 +67,7 @@ class Machine:
     data : Path or None
         Folder of data sets that are not part of the repository.
     least : int
-        Smaller sizes are left out, but for the largest one of each stage.
+        Smallest size to run. Where all sizes are smaller, the largest one is run.
     """
 
     on: str = "cpu"

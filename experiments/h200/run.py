@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--seconds", type=float, help="for all stages together")
     parser.add_argument("--data", type=Path, help="folder of heaton_satellite.csv.gz")
-    parser.add_argument("--least", type=int, default=0, help="leave out smaller sizes")
+    parser.add_argument("--least", type=int, default=0, help="smallest size to run")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.stages if name not in STAGES]

@@ -1,4 +1,4 @@
-"""Space-time models on 90,000 observations: fits, predictions and scores.
+"""Accuracy and speed of space-time models.
 
     python experiments/space_time/run.py [neighbours] [time] [fit] [generation]
     python experiments/space_time/run.py kaust subsets --data FOLDER [--sets 1 2 ...]

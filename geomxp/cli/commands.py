@@ -513,7 +513,7 @@ def predict(given):
         if not each:
             raise InvalidInput("--time needs a number or a date, or a list of them.")
         if len(each) > 1 and (places is not None or fitted.observations.dimensions != 2):
-            raise InvalidInput("--time takes a list for maps of the plane only: give one time.")
+            raise InvalidInput("a list of --time is for maps of the plane only: give one time.")
         if len(each) > 1 and given.output:
             check_holds_series(given.output)
         about["time"] = each if len(each) > 1 else each[0]
@@ -628,8 +628,9 @@ def _show(frame, about, records, picture, title, given):
     time={
         "panel": opt.LOCATIONS,
         "value": "TIME|COLUMN",
-        "about": "Times, for a space-time model: a column of --at, one number or date for all "
-        "locations, or with --n a list as 0,1,2: all locations at each of them.",
+        "about": "Times for a space-time model. With --at: a column of the table, or one number or "
+        "date for all locations. With --n: a number, or a list (0,1,2) at each of which all "
+        "locations are drawn.",
         "known": None,
     },
     of={
@@ -672,7 +673,8 @@ def simulate(given):
     locations, names, times, fields = draw(given, about)
     columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
     if set(times) & set(names):
-        raise InvalidInput(f"{next(iter(times))!r} is the name of a coordinate and of the times.")
+        name = next(iter(times))
+        raise InvalidInput(f"{name!r} names a coordinate and the times: rename one of them.")
     taken = [name for name in columns if name in (*names, *times)]
     if taken:
         raise InvalidInput(
@@ -701,7 +703,9 @@ def _draws_of_model(given, about):
     timed = "time" in model.uses
     if timed != (given.time is not None):
         need = f"a {model.family} model needs times: give --time."
-        raise InvalidInput(need if timed else f"a {model.family} model has no times: omit --time.")
+        raise InvalidInput(
+            need if timed else f"the {model.family} family does not use times: omit --time."
+        )
     time, name = None, "time"
     if given.at is None:
         locations = lay_out(given.count, given.layout, about["seed"])
@@ -727,7 +731,7 @@ def _draws_of_model(given, about):
     metric = given.metric or ("chordal" if spatial.names_say_degrees(names) else "euclidean")
     numbers, unit, origin = (None, "", "") if time is None else as_numbers(time)
     if origin:
-        notice(f"times are in {unit}s since {origin}, and so is --parameter time_range.")
+        notice(f"times are in {unit}s since {origin}; --parameter time_range is in {unit}s.")
     fields = draw_fields(model, locations, metric=metric, time=numbers, **about)
     return locations, names, {} if time is None else {name: time}, fields
 

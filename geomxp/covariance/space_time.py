@@ -40,7 +40,7 @@ def distance_at(correlation: float, smoothness: float) -> float:
 
 
 HIGHEST, LOWEST = 0.99, 1e-6
-"""Correlations between which `SpaceTime.time_scale` compares distances and lags."""
+"""Bounds on the correlation at which `SpaceTime.time_scale` matches distances and lags."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class SpaceTime(Covariance):
     # what all families inherit
 
     def time_scale(self, shortest: float = 0.0) -> float:
-        """Return the distance that has the correlation of a lag, divided by the lag.
+        """Return the factor that converts times to distances: h/u for equal correlations.
 
-        Of the lag with correlation ½, or of `shortest` if that is longer: of shorter lags the data
-        say nothing.
+        The lag u is the one with correlation ½, but at least `shortest`, because the data have no
+        information on shorter lags; h is the distance with the same correlation.
         """
         if self.clock(2) is None:
             return self.range / self.time_range

@@ -408,9 +408,9 @@ class ParameterTable:
         ]
 
     def within(self, model):
-        """Return a model within the bounds, or None.
+        """Return a model with shapes and ranges in time clipped to their bounds.
 
-        Shapes and lengths of time are moved to their bounds; a model outside others has none.
+        None if another parameter is outside its bounds.
         """
         times = [name for name in self.free if self.parameters[name].unit == "time"]
         for name in (*self.shapes, *times):

@@ -73,7 +73,7 @@ MOVES = 5
 """Limit on searches from the end of the last one with its neighbours, where these follow it."""
 
 AGAIN_MOVES = 3
-"""The same limit after the maximum has been found."""
+"""Limit on further searches with new neighbours after the maximum has been found."""
 
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
@@ -307,14 +307,14 @@ class Problem:
         """
         solution = self._solved(ends)
         if self.evaluator.would_move(solution.model):
-            # the limit on evaluations came first, or no neighbours lead to an estimate that has
-            # them: at least ℓ is the estimate's
+            # the limit on evaluations was reached, or no set of neighbours reproduces itself:
+            # compute ℓ with the neighbours of the estimate
             self._keep_neighbours(solution.model)
             return replace(solution, evaluation=self.evaluation_of(solution.model))
         return solution
 
     def _solved(self, ends):
-        """As `solve`, perhaps with the neighbours of another model."""
+        """Search and diagnose as `solve`; the neighbours may be those of an earlier model."""
         ends = list(ends)
         limited, table = any(stopped for *_, stopped in ends), self.table
         ends = [(value, model) for value, model, _ in ends if model is not None]
@@ -357,7 +357,7 @@ class Problem:
         return solution
 
     def _keep_neighbours(self, model):
-        """Keep the neighbours of a model for all that follows, and forget other likelihoods."""
+        """Fix the neighbours at those of a model, and reset the best log-likelihood."""
         self.follows = False
         self.evaluator.freeze(model)
         self.monitor.forget()

@@ -219,7 +219,7 @@ LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
 
 SMALL = 0.02
-"""Value below which such a parameter may fall to 0 in one step; see `_least`."""
+"""Value below which a parameter without a logarithm may step to its limit; see `_least`."""
 
 NUDGE = 1e-6
 """Step that tells whether a coordinate is on a bound."""
@@ -302,8 +302,8 @@ def ascend(
 def _step_within(within, coordinates, point, step, free):
     """Return a step shortened, and changed where it meets bounds.
 
-    A coordinate that meets a bound stays there, and the others move to the maximum, given that, of
-    the parabola at the point. `free` says which coordinates move.
+    A coordinate that reaches a bound is held there, and the others move to the maximum of the
+    quadratic model conditional on it. `free` is a mask of the coordinates that move.
     """
     shortened = _shortened(step, coordinates.names)
     origin, table = coordinates.point(point.model), coordinates.table
@@ -331,7 +331,8 @@ def _step_within(within, coordinates, point, step, free):
 def _least(parameter, value):
     """Return the coordinate to which a step may decrease a parameter.
 
-    One whose lowest value is allowed, without logarithm, falls to a third until it is small.
+    A parameter without a logarithm, whose lower limit is allowed, falls at most to a third in one
+    step, until it is below `SMALL`.
     """
     held = parameter.transform == "identity" and parameter.closed and value > SMALL
     return value / 3 if held else -np.inf

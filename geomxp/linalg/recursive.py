@@ -36,7 +36,8 @@ SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """Leaves where products are much faster than they are: on matrix units, and in FP32 above FP64."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
-"""Smaller products do not fill a GPU. Of potrf the leaf is that of solves: see `at_once`."""
+"""Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
+blocks that are factored by one call see `at_once`."""
 
 AT_ONCE_ON_GPU = 4096
 """Diagonal blocks up to this order are factored by one call of cuSOLVER. In FP32 it takes 0.41 ms
@@ -53,9 +54,9 @@ def leaf_size(name, n, forms, on="cpu"):
 
 
 def at_once(a, forms):
-    """Return up to which order one call factors diagonal blocks of a matrix larger than a leaf.
+    """Return the largest order of a diagonal block that one call of cuSOLVER factors.
 
-    On a CPU 0, that is, leaves only. On a GPU an FP64 matrix is factored at once if cuSOLVER can
+    0 on a CPU, where only leaves are factored by one call. A whole FP64 matrix is, if cuSOLVER can
     index it.
     """
     if not backend_of(a).on_gpu:
@@ -773,8 +774,7 @@ LARGE = 8192
 crashes the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
 
 GPU_LEAF = 2048
-"""Triangles up to this order go to cuBLAS and cuSOLVER whole, larger ones by halves. Not measured
-yet."""
+"""Triangles up to this order go to cuBLAS and cuSOLVER whole, larger ones by halves."""
 
 
 def fast_underflow(a):

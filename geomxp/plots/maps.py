@@ -26,7 +26,7 @@ SLIM = 12.0
 
 
 PANELS = 24
-"""Most maps of one figure."""
+"""Maximum number of maps in a figure."""
 
 FAINT = 0.12
 """Opacity of a map of predictions far from all observations."""
@@ -148,7 +148,7 @@ def prediction_maps(
     Raises
     ------
     InvalidInput
-        If there are more times than panels.
+        If there are more than 24 times.
     """
     if len(checked("series", series, RasterSeries)) > PANELS:
         raise InvalidInput(
@@ -170,7 +170,7 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
     series : RasterSeries
         Result of `geomxp.predict_raster` with several times.
     seconds : float
-        For which each map is shown.
+        Duration of each map.
 
     Returns
     -------

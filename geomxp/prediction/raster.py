@@ -297,7 +297,7 @@ class RasterSeries:
     times : (t,) ndarray
         In the unit and from the origin of the observations' times.
     name : str
-        Of the times.
+        Name of the time coordinate.
     unit, origin : str
         Unit of the times, and the day on which they begin; "" where they are unknown.
     """
@@ -336,7 +336,7 @@ class RasterSeries:
 
         frames = [raster.to_frame(level, of) for raster in self.rasters]
         if self.name in frames[0].columns:
-            raise InvalidInput(f"the times have the name of another column, {self.name!r}.")
+            raise InvalidInput(f"{self.name!r} names the times and another column: rename one.")
         for frame, when in zip(frames, self.dates, strict=True):
             frame.insert(2, self.name, when)
         return pd.concat(frames, ignore_index=True)
@@ -553,7 +553,9 @@ def _checked_times(time, observations):
     if observations.time is None:
         raise InvalidInput("the observations have no times: leave `time` out.")
     if np.ndim(time) != 1 or not len(time):
-        raise InvalidInput(f"`time` must be one time or a sequence of them. Got {np.shape(time)}.")
+        raise InvalidInput(
+            f"`time` must be one time or a sequence of them. Got shape {np.shape(time)}."
+        )
     numbers = since(np.asarray(time), observations.time_unit, observations.time_origin)
     try:
         numbers = np.asarray(numbers, dtype=np.float64)

@@ -127,7 +127,7 @@ class CholeskyFactor(Factor):
     def into_dense(self, index=None):
         """Return L as one FP64 array on its device; the factor cannot be used afterwards.
 
-        Of a factor in tiles on the GPU `index`, or in RAM.
+        A factor in tiles is assembled on the GPU `index`, or in RAM if it is None.
         """
         return self.lower
 

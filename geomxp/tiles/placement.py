@@ -53,11 +53,8 @@ if TYPE_CHECKING:
 GPU_STREAMS = 4
 """Tiles computed at the same time on a GPU."""
 
-GPU_TILES = ((2048, 16_000), (1024, 4_000))
-"""(tile, least n): a GPU needs larger tiles than a CPU. Not measured yet."""
-
-GPU_TILES_OUT_OF_CORE = ((4096, 60_000), *GPU_TILES)
-"""The same for tiles that travel: the larger they are, the fewer bytes move."""
+GPU_TILES = ((4096, 30_000), (2048, 16_000), (1024, 4_000))
+"""(tile, least n): a GPU needs larger tiles than a CPU. From experiments/h200, stage f."""
 
 CLUSTER_TILES = ((1024, 4_000),)
 """The same for a cluster, where each task costs some milliseconds."""
@@ -213,7 +210,7 @@ class OutOfCore(Placement):
     @property
     def tile_sizes(self):
         """See `Placement`."""
-        return GPU_TILES_OUT_OF_CORE if self.on_gpu else ()
+        return GPU_TILES if self.on_gpu else ()
 
     def check_room(self, needed):
         """See `Placement.check_room`."""

@@ -211,12 +211,12 @@ def test_the_unit_of_dates_is_said_where_a_model_is_drawn(run, tmp_path):
         ([*SEPARABLE, "--n", "5", "--time", ","], "--time needs numbers: 0,1,2"),
         (
             [*SEPARABLE, "--n", "5", "--time", "1", "--locations", "time,y"],
-            "'time' is the name of a coordinate and of the times",
+            "'time' names a coordinate and the times",
         ),
         ([*SEPARABLE, "--n", "5"], "a separable model needs times: give --time"),
         (
             ["--variance", "1", "--range", "1", "--smoothness", "1", "--n", "5", "--time", "1"],
-            "a matern model has no times",
+            "the matern family does not use times",
         ),
         ([*SEPARABLE, "--at", "meuse", "--time", "dits"], "no column 'dits'. Did you mean 'dist'"),
         (["--range", "3", "--n", "5"], "--variance and --smoothness must be given, or --fit"),

@@ -125,7 +125,7 @@ def test_a_list_of_times_is_for_the_plane(run, tmp_path):
     line = gx.Observations(np.arange(20.0)[:, None], np.arange(20.0), time=np.arange(20.0) % 4)
     gx.fit(line, MODEL, fixed=tuple(MODEL.parameters())).save(tmp_path / "line.json")
     status, _, err = run("predict", tmp_path / "line.json", "--grid", 3, "--time", "0,1,2")
-    assert (status, "a list for maps of the plane only" in err) == (2, True)
+    assert (status, "a list of --time is for maps of the plane only" in err) == (2, True)
     spatial = gx.fit(gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06), fixed=("range",))
     with pytest.raises(gx.InvalidInput, match="the observations have no times"):
         gx.predict_raster(spatial, cells=4, time=[0, 1])
@@ -165,7 +165,7 @@ def test_files_of_one_time_refuse_several(run, tmp_path):
         *("predict", tmp_path / "fit.json", tmp_path / "there.csv", "--time", "0,1")
     )
     assert status == 2
-    assert "--time takes a list for maps of the plane only" in err
+    assert "a list of --time is for maps of the plane only" in err
     for name, text in (("maps.tif", "can hold one time only"), ("x.nc", "must increase")):
         known = ("predict", tmp_path / "fit.json", "--grid", 4, "--output", tmp_path / name)
         status, _, err = run(*known, "--time", "0,0" if name == "x.nc" else "0,1")

@@ -22,7 +22,7 @@ from geomxp.tiles.plan import POLICIES
 
 def test_a_gpus_tiles_are_larger_than_a_cpus_in_one_memory_too():
     there, here = InMemory((Device("gpu:0", 0),)), InMemory()
-    for n, tile in ((60_000, 2048), (16_000, 2048), (4_000, 1024)):
+    for n, tile in ((60_000, 4096), (16_000, 2048), (4_000, 1024)):
         assert there.in_core
         assert there.layout(n).tile == tile > here.layout(n).tile
     assert there.layout(300).tile == here.layout(300).tile
