@@ -1,7 +1,7 @@
 """Numbers in the READMEs of studies and in the documentation are those of the results."""
 
 import csv
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import ceil, floor, log10, sqrt
 from statistics import median
 
@@ -697,6 +697,23 @@ def space_time():
     yield f"ends {float(true['log_likelihood']) - truth:.1f} above the log-likelihood of the truth"
     yield f"ends {truth - float(other['log_likelihood']):,.0f} below it"
     yield f"{max(column((true, other), 'peak_gb')):.1f} GB of memory"
+    ratios = {"stations": [], "random": []}
+    kinds = (
+        results("space_time", "neighbours", nearest_by=one)
+        for one in ("scaled distance", "correlation")
+    )
+    fewer = []
+    for ours, theirs in zip(*kinds, strict=True):
+        assert ours["model"] == theirs["model"]
+        if "MaternSpaceTime" not in ours["model"]:
+            ratios[ours["design"]].append(float(ours["kl"]) / float(theirs["kl"]))
+    for row, more in pairwise(results("space_time", "neighbours", nearest_by="scaled distance")):
+        if row["model"] == more["model"] and row["design"] == more["design"]:
+            fewer.append(float(row["kl"]) / float(more["kl"]))
+    (low, high), (least, most) = (ends(ratios[one]) for one in ("stations", "random"))
+    yield f"scaled distance has {low:.2f} to {high:.2f} times the divergence"
+    yield f"{least:.2f} to {most:.2f} times at random locations"
+    assert min(fewer) > 1.6
     gains, errors, speeds = [], {}, []
     for ours, theirs in zip(
         *(results("space_time", "subsets", package=one) for one in PACKAGES), strict=True
