@@ -131,7 +131,7 @@ def run(store, tiles, threads=None):
     """
     tiles = list(tiles)
     with blas_threads(0), store.workers(tiles, threads or usable_cores()) as workers:
-        if len(workers) == 1:
+        if len(workers) == 1 and not workers[0][0].locks:
             _finish_all(*workers[0])
             return
         failures = []

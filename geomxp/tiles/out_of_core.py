@@ -41,6 +41,10 @@ class Absent:
 class StreamWorker:
     """Worker that executes one stream of a device's plan; presents the plan as a store."""
 
+    # loader and writer need the same lock, which an interrupted thread might leave locked: Ctrl-C
+    # interrupts the main thread, so tiles are computed on another one
+    locks = True
+
     def __init__(self, device, stream):
         self.device, self.store, self.stream = device, device.store, stream
         self.formats, self.layout = self.store.formats, self.store.layout

@@ -246,6 +246,8 @@ class _Worker:
     """A store in RAM as threads see it: reads wait until the tile is final."""
 
     on_gpu = False
+    # one worker alone waits for nobody, and may run in the main thread
+    locks = False
     formats = property(lambda self: self.store.formats)
     layout = property(lambda self: self.store.layout)
 

@@ -8,9 +8,9 @@ all values before it, in the order of the data.
 """
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
-import gpboost
 import numpy as np
 
 N = 80
@@ -25,6 +25,8 @@ SCALES = {"variance": 1.3, "range": 0.3, "time_range": 0.8, "nugget": 0.1}
 
 def log_likelihood(points, values, model, **approximation):
     """Return the log-likelihood of zero-mean values at points (time, x, y)."""
+    import gpboost
+
     process = gpboost.GPModel(
         gp_coords=points, cov_function="space_time_gneiting", likelihood="gaussian", **approximation
     )
@@ -47,7 +49,7 @@ def main():
             exact, vecchia = (log_likelihood(points, values, model, **a) for a in ({}, given))
             cases.append({"model": model, "exact": exact, "vecchia": vecchia})
     data = {"locations": locations.tolist(), "time": time.tolist(), "values": values.tolist()}
-    document = {"gpboost": gpboost.__version__, **data, "cases": cases}
+    document = {"gpboost": version("gpboost"), **data, "cases": cases}
     Path(__file__).with_name("space_time.json").write_text(json.dumps(document, indent=1) + "\n")
 
 

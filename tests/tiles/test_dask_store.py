@@ -274,7 +274,8 @@ def test_a_lost_scheduler_is_one_line_and_the_fit_goes_on_from_its_checkpoint(
         client.close()
         local.close()
     assert fit.evaluations > known["evaluations"]
-    assert fit.log_likelihood >= known["log_likelihood"]
+    # to rounding: the same model may be evaluated in another order
+    assert fit.log_likelihood >= known["log_likelihood"] - 1e-9
 
 
 # who is refused

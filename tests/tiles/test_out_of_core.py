@@ -484,3 +484,20 @@ def test_nothing_is_left_open_after_many_runs(known, tmp_path):
     assert open_files() == before
     assert not workers()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_ctrl_c_finds_the_main_thread_without_the_lock_of_the_others(monkeypatch, streams):
+    # an interrupted acquisition would leave it locked, and loader and writer would wait for ever
+    users, wait_for = set(), OutOfCoreStore.wait_for
+
+    def watched(self, condition):
+        users.add(threading.current_thread())
+        return wait_for(self, condition)
+
+    monkeypatch.setattr(OutOfCoreStore, "wait_for", watched)
+    matrix = originals_of()
+    formats = gx.uniform("fp64")(matrix.norms())
+    cholesky.run(store_of(matrix, formats, streams=streams), ORDER)
+    assert len(users) >= 2
+    assert threading.main_thread() not in users
