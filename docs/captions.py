@@ -123,6 +123,8 @@ CAPTIONS = {
     "space_time/fit.csv": "Whole fits of 10⁶ simulated space-time values.",
     "space_time/subsets.csv": "Gneiting's model by geomxp and GPBoost, 5,000 values of each set.",
     "space_time/neighbours.csv": "KL divergence by kind and number of space-time neighbours.",
+    "space_time/estimates.csv": "Estimates and intervals for 400 fields of Gneiting's model.",
+    "space_time/separability.csv": "Tests of no interaction for 1,000 separable fields.",
     "space_time/kaust.csv": "Fits and predictions of 90,000 space-time values, six data sets.",
     "space_time/time.csv": "Seconds of Vecchia's likelihood, gradient and information, by family.",
     "space_time/generation.csv": "Seconds of a covariance matrix, by family and type of numbers.",

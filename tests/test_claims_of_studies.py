@@ -697,6 +697,25 @@ def space_time():
     yield f"ends {float(true['log_likelihood']) - truth:.1f} above the log-likelihood of the truth"
     yield f"ends {truth - float(other['log_likelihood']):,.0f} below it"
     yield f"{max(column((true, other), 'peak_gb')):.1f} GB of memory"
+    fields = results("space_time", "estimates")
+    truth = {"variance": 1.0, "range": 0.2, "time_range": 2.0, "smoothness": 0.5}
+    truth |= {"time_power": 0.6, "interaction": 0.5, "nugget": 0.1}
+    for name, value in truth.items():
+        inside = [
+            float(row[f"{name}_lower"]) <= value <= float(row[f"{name}_upper"])
+            for row in fields
+            if row[f"{name}_lower"]
+        ]
+        yield cells(
+            name.replace("_", " "),
+            f"{value:g}",
+            f"{median(column(fields, name)):.2f}",
+            f"{100 * sum(inside) / len(inside):.1f} %",
+            str(len(inside)),
+        )
+    values = column(results("space_time", "separability"), "p_value")
+    five, ten = (100 * sum(p <= level for p in values) / len(values) for level in (0.05, 0.1))
+    yield f"rejects {five:.1f} % of them at the level of 5 %, and {ten:.1f} % at 10 %"
     ratios = {"stations": [], "random": []}
     kinds = (
         results("space_time", "neighbours", nearest_by=one)
