@@ -301,14 +301,16 @@ class ExactEvaluator(Evaluator):
         fits = kept is not None and (kept.expected is not None or not curvature)
         if known == model and fits and wanted <= set(kept.names):
             return kept
-        for matrices, device in self._matrices(len(wanted) if curvature else 0):
+        curvatures = len(wanted) if curvature else 0
+        # before the tiles take their part of the memory
+        index = self._assembled_on(curvatures)
+        for matrices, device in self._matrices(curvatures):
             check_memory(len(self.observations), matrices, device, self._held(device))
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
-            index = self._assembled_on(len(wanted) if curvature else 0)
             about = least_squares, model, names, curvature
             derivatives = differentiate(self, factor, *about, index=index)
         self._last = (model, evaluation, derivatives)

@@ -488,7 +488,7 @@ def test_nothing_is_left_open_after_many_runs(known, tmp_path):
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_ctrl_c_finds_the_main_thread_without_the_lock_of_the_others(monkeypatch, streams):
-    # an interrupted acquisition would leave it locked, and loader and writer would wait for ever
+    # Ctrl-C during its acquisition would leave it locked, and loader and writer would hang
     users, wait_for = set(), OutOfCoreStore.wait_for
 
     def watched(self, condition):
