@@ -309,7 +309,7 @@ class Problem:
         if self.evaluator.would_move(solution.model):
             # the limit on evaluations was reached, or no set of neighbours reproduces itself:
             # compute ℓ with the neighbours of the estimate
-            self._keep_neighbours(solution.model)
+            self.freeze(solution.model)
             return replace(solution, evaluation=self.evaluation_of(solution.model))
         return solution
 
@@ -325,7 +325,7 @@ class Problem:
         value, model = max(ends, key=lambda end: end[0])
         if self.moves:
             # all that follows compares log-likelihoods
-            self._keep_neighbours(model)
+            self.freeze(model)
             ends = [(self._value(model), model) for _, model in ends]
             value, model = max(ends, key=lambda end: end[0])
         if not limited:
@@ -346,7 +346,7 @@ class Problem:
         for _ in range(AGAIN_MOVES):
             if not self.evaluator.would_move(solution.model):
                 return solution
-            self._keep_neighbours(solution.model)
+            self.freeze(solution.model)
             table = self._without_zeros(solution.model)
             value, model, limited = self.search(table, solution.model, step=NEAR)
             if limited or self.monitor.left == 0:
@@ -356,8 +356,8 @@ class Problem:
             solution = self._checked(self._diagnosed(table, model, value, noise))
         return solution
 
-    def _keep_neighbours(self, model):
-        """Fix the neighbours at those of a model, and reset the best log-likelihood."""
+    def freeze(self, model):
+        """Fix the formats or neighbours at those of a model; reset the best log-likelihood."""
         self.follows = False
         self.evaluator.freeze(model)
         self.monitor.forget()

@@ -126,8 +126,7 @@ class Path(Coordinates):
         self.tolerance = COARSE if self.problem.noisy else SETTLED
         if self.problem.noisy or self.problem.moves:
             # formats or neighbours chosen anew at each model would change the function
-            self.problem.evaluator.freeze(model)
-            self.problem.follows = False
+            self.problem.freeze(model)
         self.scoring = self.problem.evaluator.scoring
         offset = self._offset(model, fit) if set(NOISE) & set(names) else 0.0
         super().__init__(names, model, wrap=False, offset=offset)

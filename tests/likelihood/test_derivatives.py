@@ -207,7 +207,7 @@ def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
 
 @pytest.mark.gpu
 def test_tiles_on_a_gpu_are_assembled_there_if_they_fit(monkeypatch):
-    places, used = [], []
+    scores, used = [], []
     for free in (2**40, 2**24 + 10**6):
         monkeypatch.setattr(Device, "free_memory", lambda self, free=free: free)
         model, evaluator = evaluator_of("plane", False, gx.Exact(tile=100, on="gpu"), n=300)
@@ -216,9 +216,17 @@ def test_tiles_on_a_gpu_are_assembled_there_if_they_fit(monkeypatch):
         monkeypatch.setattr(
             derivatives, way, lambda lower, *a, real=real: used.append(lower) or real(lower, *a)
         )
-        places.append(evaluator.derivatives(model, tuple(model.parameters())).score)
+        scores.append(evaluator.derivatives(model, tuple(model.parameters())).score)
     assert [isinstance(lower, np.ndarray) for lower in used] == [False, True]
-    np.testing.assert_allclose(*places, rtol=1e-8, atol=1e-8)
+    # the place is chosen once, before the tiles take their memory
+    monkeypatch.setattr(Device, "free_memory", lambda self: 2**40)
+    model, evaluator = evaluator_of("plane", False, gx.Exact(tile=100, on="gpu"), n=300)
+    places = [evaluator._assembled_on(0)]
+    monkeypatch.setattr(evaluator, "_assembled_on", lambda count: places.pop())
+    monkeypatch.setattr(evaluator, "_matrices", lambda count: ())
+    evaluator.derivatives(model, tuple(model.parameters()))
+    assert not isinstance(used[-1], np.ndarray)
+    np.testing.assert_allclose(*scores, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.slow
