@@ -82,6 +82,25 @@ def as_numbers(values, unit="", origin=""):
     return seconds / SECONDS[unit], unit, str(start)
 
 
+def dates_of(values, unit, origin):
+    """Return times in a unit from an origin on as dates, datetime64 in seconds."""
+    seconds = np.round(np.asarray(values) * SECONDS[unit]).astype("timedelta64[s]")
+    return np.datetime64(origin, "s") + seconds
+
+
+def in_words(values, unit="", origin=""):
+    """Return times as text: dates from an origin on, or numbers.
+
+    >>> in_words(np.array([0.0, 3.5]), "day", "2026-01-05"), in_words(np.array([0.0, 3.5]), "day")
+    (['2026-01-05 00:00', '2026-01-08 12:00'], ['0', '3.5'])
+    """
+    if not origin:
+        return [f"{when:g}" for when in values]
+    dates = dates_of(values, unit, origin).astype("datetime64[m]")
+    days = dates.astype("datetime64[D]")
+    return [str(one).replace("T", " ") for one in (days if (days == dates).all() else dates)]
+
+
 def since(values, unit, origin):
     """Return times in the unit and from the origin of other ones, as numbers.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data.observations import Observations
+from ..data.times import in_words
 from ..errors import InvalidInput
 from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster
@@ -196,11 +197,10 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
 
 def _titles(series):
     """Return the times as titles: dates, or numbers with name and unit."""
+    texts = in_words(series.times, series.unit, series.origin)
     if series.origin:
-        dates = series.dates.astype("datetime64[m]")
-        days = dates.astype("datetime64[D]")
-        return [str(one).replace("T", " ") for one in (days if (days == dates).all() else dates)]
-    return [label(f"{series.name} {when:g}", series.unit) for when in series.times]
+        return texts
+    return [label(f"{series.name} {text}", series.unit) for text in texts]
 
 
 def prediction_error_map(

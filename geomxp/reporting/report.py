@@ -192,7 +192,8 @@ def _page_of_exploration(found, command):
         known = found.variogram
         draw["variogram"] = partial(plots.variogram, known)
         columns = (known.distance, known.pairs, known.semivariance, known.robust)
-        bins = [*zip(*(column.tolist() for column in columns), strict=True)]
+        lags = [None] * len(known) if known.lag is None else known.lag.tolist()
+        bins = [*zip(lags, *(column.tolist() for column in columns), strict=True)]
     if found.directional is not None:
         draw["directional"] = partial(plots.variogram, found.directional)
     return _frame() | {
