@@ -256,6 +256,11 @@ class Covariance:
         own = self.declared if self.microscale is None else (*self.declared, MICROSCALE)
         return own if self.transform is None else own + self.transform.declared
 
+    @classmethod
+    def declared_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
+        """Return the parameters of a model of so many variables, with values to start from."""
+        return cls.declared
+
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
         return self._own_parameters() | self._of_transform()

@@ -15,7 +15,7 @@ from ..errors import GeomxpWarning, InvalidInput, MissingPackage
 from ..linalg.device import copy_on_gpu
 from ..runtime.devices import in_threads
 from .distance import EARTH_RADIUS, metric_of, power_of_two_near
-from .table import LOWEST, table_of
+from .table import LOWEST, SPLIT, SPLIT_FP32, table_of
 
 WIDTH = 512
 """Columns that one thread takes at a time."""
@@ -553,6 +553,171 @@ class TimePairs(TablePairs):
         """Return h/a of a block, (n, m)."""
         h = self.metric.between(self.x.T[rows], self.y.T[columns])
         return h * np.sqrt(self.inverse)
+
+
+class VariablePairs(DensePairs):
+    """Covariances and derivatives of several variables; see `multivariate.Multivariate`.
+
+    The tables of all pairs of variables have the same octaves and stand below each other.
+    """
+
+    def __init__(self, model, a, b=None, box=None):
+        super().__init__(model, a, b)
+        self.metric, self.components = metric_of(a.metric), model.components()
+        of_rows = a.points
+        of_columns = of_rows if b is None else b.points
+        if box is None:
+            box = a.box if self.symmetric else box_of(of_rows, of_columns)
+        largest = (np.unravel_index(c.smoothness.argmax(), c.range.shape) for c in self.components)
+        self.tabulated = all(
+            model.correlation_of(one, *where).tabulated
+            for one, where in zip(self.components, largest, strict=True)
+        )
+        # 1/a² of each pair of variables, of each component
+        self.inverses, unit = [], 1.0
+        for one in self.components:
+            inverse = np.empty(one.range.shape)
+            for i, j in np.ndindex(*inverse.shape):
+                matern = model.correlation_of(one, i, j)
+                _, unit, inverse[i, j] = scale_of(matern, self.metric, box)
+            self.inverses.append(inverse)
+        points = (of_rows, of_columns)
+        self.x, self.y = (np.ascontiguousarray((part / unit).T) for part in points)
+        extent = np.ptp(np.hstack((self.x, self.y)), axis=1).max()
+        few = max(len(self.a), len(self.b))
+        about = extent, len(self.x), few, self.metric
+        self.octaves = [
+            (octaves_of(*about, inverse.min())[0], octaves_of(*about, inverse.max())[1])
+            for inverse in self.inverses
+        ]
+        variables = (one.variable for one in (self.a, self.b))
+        self.kinds = tuple(np.ascontiguousarray(one, dtype=np.int64) for one in variables)
+
+    def write(self, what, rows, columns, out, *, triangle=False):
+        """Write a block; see `DensePairs.write`."""
+        terms = [(k, "correlation", one.amplitude) for k, one in enumerate(self.components)]
+        self._write(terms, rows, columns, out, triangle)
+
+    def _write(self, terms, rows, columns, out, triangle=False):
+        """Write the sum of terms: component, function, and amplitudes (p, p)."""
+        if not self.tabulated:
+            values = sum(self._by_formula(*term, rows, columns) for term in terms)
+            below = np.arange(rows.start, rows.stop)[:, None] >= np.arange(
+                columns.start, columns.stop
+            )
+            np.copyto(out, values, where=below if triangle else True)
+            return
+        stride = out.strides[1] // out.itemsize
+        count = (out.shape[1] - 1) * stride + out.shape[0]
+        flat = np.lib.stride_tricks.as_strided(out, (count,), (out.itemsize,))
+        offset = -rows.start - columns.start * stride
+        single = out.dtype == np.float32
+        first = 0 if triangle else -self.y.shape[1]
+        fill = loops().fill_by_variable
+        for number, (k, what, amplitude) in enumerate(terms):
+            further = 0
+            while True:
+                table, starts, base, lowest = self.tables(k, what, single, further)
+                kinds = *self.kinds, self.inverses[k], starts, amplitude.astype(out.dtype)
+                missed = fill(
+                    *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
+                    *(table, base, first, flat, offset, stride, kinds, number > 0),
+                )
+                if not missed or lowest:
+                    break
+                if number > 0:
+                    # what was added so far is not the sum: begin again with longer tables
+                    low, high = self.octaves[k]
+                    self.octaves[k] = low - further - FURTHER, high
+                    self._write(terms, rows, columns, out, triangle)
+                    return
+                further += FURTHER
+            if further:
+                low, high = self.octaves[k]
+                self.octaves[k] = low - further, high
+
+    def tables(self, k, what, single, further=0):
+        """Return the polynomials of a component's pairs, where each pair's begin, and the end.
+
+        These are (rows, 8) or (rows, 3), (p, p), the first interval, and whether there is no lower
+        octave.
+        """
+        low, high = self.octaves[k]
+        one, known = self.components[k], {}
+        starts = np.empty(one.smoothness.shape, dtype=np.uint64)
+        lowest, split = True, SPLIT_FP32 if single else SPLIT
+        low, blocks, base = max(low - further, LOWEST), [], 0
+        for i, j in np.ndindex(*starts.shape):
+            nu = one.smoothness[i, j]
+            if nu not in known:
+                matern = self.model.correlation_of(one, i, j)
+                table = table_of(matern, low, high)
+                lowest &= table.low <= LOWEST
+                rows, base = table.polynomials(what, single)
+                # other models may have made a longer table
+                skipped = (low - table.low) << split
+                base += skipped
+                known[nu] = sum(map(len, blocks))
+                blocks.append(np.vstack((rows[:1], rows[1 + skipped :])))
+            starts[i, j] = known[nu]
+        least = min(map(len, blocks))
+        rows = np.vstack([block[:least] for block in blocks])
+        order = {start: k * least for k, start in enumerate(known.values())}
+        starts = np.vectorize(order.get)(starts.astype(np.int64)).astype(np.uint64)
+        return rows, (starts, least), base, lowest
+
+    def extend(self):
+        """Extend the range of later tables towards closer pairs; False if that is not possible."""
+        low = min(low for low, _ in self.octaves)
+        self.octaves = [(each - FURTHER, high) for each, high in self.octaves]
+        return low > LOWEST
+
+    def _values(self, what, rows, columns):
+        """Evaluate a block of covariances."""
+        return self.block(what, rows, columns)
+
+    def block(self, what, rows, columns, index=None):
+        """Return a block of covariances; see `DensePairs.block`."""
+        if index is not None:
+            return super().block(what, rows, columns, index)
+        out = np.empty((rows.stop - rows.start, columns.stop - columns.start), order="F")
+        self.write(what, rows, columns, out)
+        return out
+
+    def _by_formula(self, k, what, amplitude, rows, columns):
+        """Evaluate a term by the formula, (n, m)."""
+        h = self.metric.between(self.x.T[rows], self.y.T[columns])
+        of_rows, of_columns = self.kinds[0][rows], self.kinds[1][columns]
+        out = np.empty(h.shape)
+        for i, j in np.ndindex(*amplitude.shape):
+            where = np.ix_(of_rows == i, of_columns == j)
+            matern = self.model.correlation_of(self.components[k], i, j)
+            r = h[where] * np.sqrt(self.inverses[k][i, j])
+            out[where] = amplitude[i, j] * matern.evaluate(what, r)
+        return out
+
+    def derivatives(self, rows, columns, names, index=None):
+        """Return the derivatives for a block of pairs; see `DensePairs.derivatives`."""
+        shape, result = (rows.stop - rows.start, columns.stop - columns.start), {}
+        for name in names:
+            terms = []
+            for k, one in enumerate(self.components):
+                amplitude, length, smoothness = one.slopes.get(name, (None, None, None))
+                if amplitude is not None:
+                    terms.append((k, "correlation", amplitude))
+                if length is not None:
+                    # ∂M(h/a)/∂ log a = -r M'(r)
+                    terms.append((k, "slope", -one.amplitude * length))
+                if smoothness is not None:
+                    terms.append((k, "smoothness", one.amplitude * smoothness))
+            if terms:
+                result[name] = np.empty(shape, order="F")
+                self._write(terms, rows, columns, result[name])
+        if index is None:
+            return result
+        import cupy
+
+        return {name: cupy.asarray(block) for name, block in result.items()}
 
 
 def _lags_between(a, b):

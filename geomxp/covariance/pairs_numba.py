@@ -402,6 +402,116 @@ def _fill_in_time_fp32(
     return missed
 
 
+# The same for several variables: a scale of s, a table and an amplitude for each pair of variables.
+
+
+@njit(nogil=True, cache=True)
+def _begin_at(starts, numbers, count, row):
+    """Add to each row where the table of its pair of variables begins."""
+    for p in range(count):
+        row[p] += starts[numbers[p]]
+
+
+@njit(nogil=True, cache=True)
+def _put(x, count, add, y):
+    """Write x into y, or add it."""
+    if add:
+        for p in range(count):
+            y[p] += x[p]
+    else:
+        for p in range(count):
+            y[p] = x[p]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _fill_by_variable(
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    rows,
+    base,
+    first,
+    out,
+    offset,
+    stride,
+    of_rows,
+    of_columns,
+    inverses,
+    starts,
+    length,
+    amplitudes,
+    add,
+    strips,
+):
+    (s, bits, row, t), f, g = strips
+    missed = 0
+    for j in range(j0, j1):
+        i, kind = max(j + first, i0), of_columns[j]
+        while i < i1:
+            k = min(i1, i + STRIP)
+            n, numbers = k - i, of_rows[i:k]
+            squared_distances(x, i, k, y, j, 1.0, None, s)
+            _take(inverses[kind], numbers, n, g)
+            _multiply(g, n, s)
+            missed += _intervals(bits, base, length - 1, n, row, t)
+            _begin_at(starts[kind], numbers, n, row)
+            _polynomial(rows, row, t, n, 1.0, f)
+            _take(amplitudes[kind], numbers, n, g)
+            _multiply(g, n, f)
+            place = offset + i + j * stride
+            _put(f, n, add, out[place : place + n])
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _fill_by_variable_fp32(
+    x,
+    i0,
+    i1,
+    y,
+    j0,
+    j1,
+    rows,
+    base,
+    first,
+    out,
+    offset,
+    stride,
+    of_rows,
+    of_columns,
+    inverses,
+    starts,
+    length,
+    amplitudes,
+    add,
+    strips,
+):
+    s, of_pair, single, bits, row, t, f, g = strips
+    missed, one = 0, np.float32(1.0)
+    for j in range(j0, j1):
+        i, kind = max(j + first, i0), of_columns[j]
+        while i < i1:
+            k = min(i1, i + STRIP)
+            n, numbers = k - i, of_rows[i:k]
+            squared_distances(x, i, k, y, j, 1.0, None, s)
+            _take(inverses[kind], numbers, n, of_pair)
+            _multiply(of_pair, n, s)
+            _convert(s, n, single)
+            missed += _intervals_fp32(bits, base, length - 1, n, row, t)
+            _begin_at(starts[kind], numbers, n, row)
+            _polynomial_fp32(rows, row, t, n, one, f)
+            _take(amplitudes[kind], numbers, n, g)
+            _multiply(g, n, f)
+            place = offset + i + j * stride
+            _put(f, n, add, out[place : place + n])
+            i = k
+    return missed
+
+
 # Sums with the derivatives of the covariance, none of which is stored. They are a few fields of
 # pairs; every parameter's is one of them times a number (see `sums`).
 
@@ -639,6 +749,26 @@ def fill_fp32(
         return _fill_by_lag_fp32(*pairs, *where, *clock, strips)
     strips = s, v, single, single.view(np.int32), row, t, g
     return _fill_in_time_fp32(*pairs, *where, *clock, strips)
+
+
+def fill_by_variable(
+    x, i0, i1, y, j0, j1, rows, base, first, out, offset, stride, kinds, add=False
+):
+    """Write A[i, j]·p_ij(s) for pairs of variables i and j into FP64 or FP32, or add it.
+
+    Arguments as of `fill`. `kinds` are the variables of rows and columns, 1/a² of each pair of
+    variables (p, p), the row of `rows` where the table of each pair begins (p, p) with the number
+    of rows of a table, and A, (p, p), in the type of `out`; all three are symmetric.
+    """
+    of_rows, of_columns, inverses, (starts, length), amplitudes = kinds
+    pairs = tuple(x), i0, i1, tuple(y), j0, j1, rows, base, first, out, offset, stride
+    about = of_rows, of_columns, inverses, starts, length, amplitudes, add
+    if out.dtype == np.float64:
+        return _fill_by_variable(*pairs, *about, (_strip(), *np.empty((2, STRIP))))
+    (s, of_pair), (single, t, f, g) = np.empty((2, STRIP)), np.empty((4, STRIP), dtype=np.float32)
+    row = np.empty(STRIP, dtype=np.uint64)
+    strips = s, of_pair, single, single.view(np.int32), row, t, f, g
+    return _fill_by_variable_fp32(*pairs, *about, strips)
 
 
 def add_pairs(

@@ -57,6 +57,31 @@ def fill(
     return missed
 
 
+def fill_by_variable(
+    x, i0, i1, y, j0, j1, rows, base, first, out, offset, stride, kinds, add=False
+):
+    """Write A[i, j]·p_ij(s) for pairs of variables; see `pairs_numba.fill_by_variable`."""
+    of_rows, of_columns, inverses, (starts, length), amplitudes = kinds
+    missed, whole = 0, np.arange(i0, i1)
+    block = np.lib.stride_tricks.as_strided(
+        out[offset + i0 + j0 * stride :], (j1 - j0, i1 - i0), (stride * out.itemsize, out.itemsize)
+    )
+    for i, j in np.ndindex(*inverses.shape):
+        r, c = whole[of_rows[i0:i1] == i], np.arange(j0, j1)[of_columns[j0:j1] == j]
+        if not len(r) or not len(c):
+            continue
+        coefficients = rows[int(starts[i, j]) : int(starts[i, j]) + length].T
+        s = squared_distances(x[:, r], y[:, c], inverses[i, j], 0)
+        values, few = _polynomials(np.ascontiguousarray(coefficients), base, s)
+        below = r >= c[:, None] + first
+        missed += few
+        where = np.ix_(c - j0, r - i0)
+        old = block[where]
+        values = amplitudes[i, j] * values + (old if add else 0)
+        block[where] = np.where(below, values, old)
+    return missed
+
+
 fill_fp32, add_pairs, add_pairs_in_time = fill, None, None
 
 

@@ -1,0 +1,338 @@
+"""Families for several variables: what they share.
+
+The covariance of variables i and j at distance h is
+
+    C_ij(h) = Σ_c A_c[i, j] M(h / a_c[i, j]; ν_c[i, j]),
+
+where M is Matérn's correlation. A family gives the components c: matrices of amplitudes, ranges and
+smoothnesses, and their derivatives by its parameters. Every entry comes from the tables of
+`covariance.table`, one for each pair of variables.
+
+Parameters are one number, one for each variable (`variance_1`, `variance_2`, …), one for each pair
+(`correlation_12`, …) or one for each entry of a lower triangle (`loading_21`, …).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .base import NUGGET, VARIANCE, Covariance, Inputs
+from .distance import metric_of
+from .generate import VariablePairs
+from .matern import Matern
+from .parameter import Parameter, finite
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .._typing import Floats, Mapping
+    from .distance import Metric
+    from .observation import ObservationModel
+
+MOST = 8
+"""Largest number of variables."""
+
+ROUNDING = 1e-12
+"""Eigenvalue of a correlation matrix down to which it counts as positive semidefinite."""
+
+ONE, VARIABLE, PAIR, LOWER = "one", "variable", "pair", "lower"
+"""How many numbers a parameter has: one, or one per variable, pair, or entry of a triangle."""
+
+OWN_VARIANCE = replace(VARIANCE, linear=False)
+SMOOTHNESS = Matern.shapes[0]
+LOADING = Parameter("loading", 0.5, "identity", -np.inf, unit="value")
+CORRELATION = Parameter("correlation", 0.0, "identity", -1.0, 1.0, closed=True)
+
+
+def indices(kind: str, p: int) -> list[tuple[int, ...]]:
+    """Return the positions of the numbers of a parameter among p variables.
+
+    >>> indices("pair", 3), indices("lower", 2)
+    ([(0, 1), (0, 2), (1, 2)], [(0, 0), (1, 0), (1, 1)])
+    """
+    if kind == ONE:
+        return [()]
+    if kind == VARIABLE:
+        return [(i,) for i in range(p)]
+    if kind == PAIR:
+        return list(combinations(range(p), 2))
+    return [(i, j) for i in range(p) for j in range(i + 1)]
+
+
+def name_of(group: str, where: tuple[int, ...]) -> str:
+    """Return the name of one number of a parameter.
+
+    >>> name_of("correlation", (0, 1)), name_of("range", ())
+    ('correlation_12', 'range')
+    """
+    return f"{group}_{''.join(str(i + 1) for i in where)}" if where else group
+
+
+@dataclass(frozen=True)
+class Component:
+    """A term of the covariance: amplitudes, ranges and smoothnesses by pair of variables, (p, p).
+
+    `slopes` has for parameters, by name, the derivatives of A, log a and ν, each (p, p) or None.
+    """
+
+    amplitude: Floats
+    range: Floats
+    smoothness: Floats
+    slopes: dict[str, tuple[Floats | None, Floats | None, Floats | None]]
+
+
+class Multivariate(Covariance):
+    """Base of families for several variables, with Matérn covariances.
+
+    A subclass is a frozen dataclass. Its fields are numbers, or tuples with a number for each
+    variable, pair of variables or entry of a lower triangle, as `groups` says. It sets `family`
+    and `groups` and defines `components` and `variances`.
+
+    Attributes
+    ----------
+    groups : dict of str to (str, Parameter)
+        For each field how many numbers it has and what they are.
+    """
+
+    uses = ("variable",)
+    optional: ClassVar[tuple[str, ...]] = ()
+    groups: ClassVar[Mapping[str, tuple[str, Parameter]]] = {}
+
+    def __post_init__(self) -> None:
+        p = self._count()
+        for group, (kind, parameter) in self.groups.items():
+            numbers = _numbers(group, kind, getattr(self, group), p)
+            checked = [
+                _parameter(parameter, group, where).check(number)
+                for where, number in zip(indices(kind, p), numbers, strict=True)
+            ]
+            object.__setattr__(self, group, checked[0] if kind == ONE else tuple(checked))
+        if self.microscale is not None or self.transform is not None:
+            name = "microscale" if self.transform is None else "transform"
+            raise InvalidInput(f"a {self.family} model has no {name}: leave it out.")
+
+    def _count(self):
+        """Return the number of variables, from the fields that have one number for each."""
+        sizes = {}
+        for group, (kind, _) in self.groups.items():
+            value = getattr(self, group)
+            if np.ndim(value) == 0 or kind == ONE:
+                continue
+            size = len(value)
+            if kind == PAIR and np.ndim(value) == 1:
+                size = next((p for p in range(2, MOST + 1) if p * (p - 1) == 2 * size), -1)
+            elif kind == LOWER and np.ndim(value) == 1:
+                size = next((p for p in range(1, MOST + 1) if p * (p + 1) == 2 * size), -1)
+            sizes[group] = size
+        found = set(sizes.values()) or {2}
+        if len(found) > 1 or not 2 <= min(found) <= MOST:
+            said = ", ".join(f"{group} {size}" for group, size in sizes.items())
+            raise InvalidInput(
+                f"a {self.family} model is of 2 to {MOST} variables, the same number in each of "
+                f"{', '.join(sizes)}. Got numbers of variables: {said}."
+            )
+        return found.pop()
+
+    @property
+    def variables(self) -> int:
+        """Number of variables, p."""
+        kind, values = next(
+            (kind, getattr(self, group)) for group, (kind, _) in self.groups.items() if kind != ONE
+        )
+        return next(p for p in range(2, MOST + 1) if len(indices(kind, p)) == len(values))
+
+    @property
+    def declared(self) -> tuple[Parameter, ...]:
+        """The parameters in a fixed order, with values to start from."""
+        return self.declared_for(self.variables)
+
+    @classmethod
+    def declared_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
+        """Return the parameters for so many variables; see `Covariance.declared_for`."""
+        return tuple(
+            _parameter(parameter, group, where)
+            for group, (kind, parameter) in cls.groups.items()
+            for where in indices(kind, variables)
+        )
+
+    def _own_parameters(self):
+        p, values = self.variables, {}
+        for group, (kind, _) in self.groups.items():
+            numbers = getattr(self, group)
+            numbers = (numbers,) if kind == ONE else numbers
+            places = indices(kind, p)
+            values |= {name_of(group, w): x for w, x in zip(places, numbers, strict=True)}
+        return values
+
+    @classmethod
+    def from_parameters(
+        cls, values: Mapping[str, float], transform: ObservationModel | None = None
+    ) -> Self:
+        """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`."""
+        p = max((int(k[-1]) for k in values if re.fullmatch(r".*_\d+", k)), default=2)
+        fields_ = {
+            group: [values[name_of(group, where)] for where in indices(kind, p)]
+            for group, (kind, _) in cls.groups.items()
+        }
+        one = {
+            group: x[0] if cls.groups[group][0] == ONE else tuple(x) for group, x in fields_.items()
+        }
+        return cls(**one) if transform is None else cls(**one, transform=transform)
+
+    def scaled(self, factor: float) -> Self:
+        """Return the model with covariance matrix factor·Σ."""
+        powers = {"value²": factor, "value": factor**0.5}
+        return self.replace(**{p.name: powers.get(p.unit, 1.0) * p.value for p in self.table})
+
+    # what a family defines
+
+    def components(self) -> list[Component]:
+        """Return the terms of the covariance."""
+        raise NotImplementedError
+
+    @property
+    def variances(self) -> Floats:
+        """Variance of each variable, without the nugget, (p,)."""
+        return np.diag(sum(one.amplitude for one in self.components()))
+
+    # what all families inherit
+
+    def correlation_of(self, component: Component, i: int = 0, j: int = 0) -> Matern:
+        """Return Matérn's correlation of two variables in a component, as a model."""
+        return Matern(1.0, component.range[i, j], component.smoothness[i, j])
+
+    @property
+    def correlations(self) -> Floats:
+        """Correlations of the fields of the variables at one location, (p, p)."""
+        whole = sum(one.amplitude for one in self.components())
+        deviations = np.sqrt(np.diag(whole))
+        return whole / np.outer(deviations, deviations)
+
+    def marginal(self, variable: int) -> Matern:
+        """Return the model of one variable alone, by its number; it must be a Matérn model."""
+        (one,) = [c for c in self.components() if c.amplitude[variable, variable] > 0]
+        values = (one.amplitude, one.range, one.smoothness)
+        return Matern(*(x[variable, variable] for x in values), self.nugget[variable])
+
+    @property
+    def noise_names(self) -> tuple[str, ...]:
+        """Parameters of the noise: only the diagonal of Σ depends on them."""
+        return tuple(name_of(NUGGET.name, where) for where in indices(VARIABLE, self.variables))
+
+    @property
+    def largest_variance(self) -> float:
+        """The largest of the variances."""
+        return float(self.variances.max())
+
+    def practical_range(self) -> float:
+        """Return the largest practical range a√(8ν) of a variable; see `Matern.practical_range`."""
+        ranges = [np.diag(c.range * np.sqrt(8 * c.smoothness)) for c in self.components()]
+        return float(max(one.max() for one in ranges))
+
+    def diagonal(self, a: Inputs) -> Floats:
+        """Evaluate the variance of the field, without the nugget, at each input, (n,)."""
+        return self.variances[a.variable]
+
+    def unshared_noise(self, inputs: Inputs) -> Floats:
+        """Return the variance of the noise, (n,); see `Covariance.unshared_noise`."""
+        own = np.asarray(self.nugget)[inputs.variable]
+        own = own if inputs.replicates is None else own / inputs.replicates
+        return own if inputs.error_variance is None else own + inputs.error_variance
+
+    def noise_derivative(self, name: str, inputs: Inputs) -> Floats:
+        """Return the derivative of `noise` by one of the nuggets, (n,)."""
+        own = (inputs.variable == int(name[-1]) - 1).astype(float)
+        return own if inputs.replicates is None else own / inputs.replicates
+
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
+        super().check_inputs(inputs)
+        numbers = inputs.variable
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.variables:
+            wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+            raise InvalidInput(
+                f"this {self.family} model has {self.variables} variables, numbered from 0. Got "
+                f"variable {wrong}."
+            )
+
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        if metric_of(metric).arc:
+            raise InvalidInput(
+                f"a {self.family} model is not known to be a covariance with great-circle "
+                "distances: use the chordal metric."
+            )
+
+    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> VariablePairs:
+        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
+        return VariablePairs(self, a, b, box)
+
+    def matrix(self, a: Inputs, b: Inputs) -> Floats:
+        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
+        return self.pairs(a, b).covariance()
+
+    def derivatives(self, a, b, metric="euclidean", names=None):
+        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
+        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
+        wanted = self.parameters() if names is None else names
+        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
+
+
+def _numbers(group, kind, value, p):
+    """Return the numbers of a field, a list, from what a user may give."""
+    count, array = len(indices(kind, p)), value
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        array = np.array(np.nan)
+    if array.ndim == 0 and kind in (ONE, VARIABLE, PAIR):
+        return [finite(group, value)] * count
+    if array.ndim == 2 and kind == PAIR and array.shape == (p, p):
+        if not (np.array_equal(array, array.T) and (np.diag(array) == 1).all()):
+            raise InvalidInput(
+                f"`{group}` must be a symmetric matrix with ones on its diagonal. "
+                f"Got {value!r:.80}."
+            )
+        return array[np.triu_indices(p, 1)].tolist()
+    if array.ndim == 2 and kind == LOWER and array.shape == (p, p):
+        if np.triu(array, 1).any():
+            raise InvalidInput(f"`{group}` must be a lower triangle. Got {value!r:.80}.")
+        return array[np.tril_indices(p)].tolist()
+    if array.ndim != 1 or len(array) != count or kind == ONE:
+        wanted = {
+            ONE: "one number",
+            VARIABLE: f"{count} numbers, one for each variable",
+            PAIR: f"{count} numbers, one for each pair of variables, or a {p} × {p} matrix",
+            LOWER: f"a {p} × {p} lower triangle",
+        }[kind]
+        raise InvalidInput(f"`{group}` must be {wanted}. Got {value!r:.80}.")
+    return array.tolist()
+
+
+def _parameter(parameter, group, where):
+    """Return one number of a parameter; loadings on the diagonal are positive."""
+    one = replace(parameter, name=name_of(group, where))
+    if parameter is LOADING and where[0] == where[1]:
+        return replace(one, value=1.0, transform="log", lower=0.0)
+    return one
+
+
+def symmetric(numbers: tuple[float, ...], p: int) -> Floats:
+    """Return a matrix with ones on its diagonal from its numbers above it."""
+    matrix = np.eye(p)
+    for (i, j), x in zip(indices(PAIR, p), numbers, strict=True):
+        matrix[i, j] = matrix[j, i] = x
+    return matrix
+
+
+def at(p: int, i: int, j: int) -> Floats:
+    """Return the symmetric (p, p) matrix with ones at (i, j) and (j, i) and zeros elsewhere."""
+    matrix = np.zeros((p, p))
+    matrix[i, j] = matrix[j, i] = 1.0
+    return matrix

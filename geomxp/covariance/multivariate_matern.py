@@ -1,0 +1,303 @@
+"""Multivariate Matérn families: independent, parsimonious and flexible.
+
+C_ij(h) = ρ_ij σ_i σ_j M(h/a_ij; ν_ij) with ν_ij = (ν_i + ν_j)/2. The correlations of the fields at
+one location are ρ_ij = β_ij κ_ij: a model is valid where β is a correlation matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from scipy.special import gammaln
+
+from ..errors import InvalidInput
+from .base import NUGGET, RANGE
+from .distance import metric_of
+from .multivariate import (
+    CORRELATION,
+    ONE,
+    OWN_VARIANCE,
+    PAIR,
+    ROUNDING,
+    SMOOTHNESS,
+    VARIABLE,
+    Component,
+    Multivariate,
+    at,
+    indices,
+    name_of,
+    symmetric,
+)
+
+if TYPE_CHECKING:
+    from .._typing import Floats
+    from .distance import Metric
+
+
+class _Matern(Multivariate):
+    """Base of multivariate Matérn families: one component.
+
+    ν_ij = (ν_i + ν_j)/2 and 1/a_ij² = (1/a_i² + 1/a_j²)/2. The correlations ρ_ij of the fields at
+    one location are β_ij κ_ij, and the model is valid where β is a correlation matrix.
+    """
+
+    variance: tuple[float, ...]
+    range: float | tuple[float, ...]
+    smoothness: tuple[float, ...]
+
+    def factors(self, dimensions: int) -> Floats:
+        """Return κ, the largest correlations of two variables alone, (p, p)."""
+        raise NotImplementedError
+
+    @property
+    def _rho(self):
+        return symmetric(self.correlation, self.variables)
+
+    def components(self) -> list[Component]:
+        """Return the only term."""
+        p, rho = self.variables, self._rho
+        deviation = np.sqrt(self.variance)
+        amplitude = rho * np.outer(deviation, deviation)
+        nu = np.asarray(self.smoothness)
+        nu = (nu[:, None] + nu) / 2
+        slopes = {}
+        for k in range(p):
+            # 1 where the variable is one of the pair, 2 where it is both
+            own = np.zeros((p, p))
+            own[k] += 1
+            own[:, k] += 1
+            slopes[f"variance_{k + 1}"] = (amplitude * own / (2 * self.variance[k]), None, None)
+            slopes[f"smoothness_{k + 1}"] = (None, None, own / 2)
+        if np.ndim(self.range) == 0:
+            lengths = np.full((p, p), self.range)
+            slopes["range"] = (None, 1 / lengths, None)
+        else:
+            inverse = np.asarray(self.range) ** -2.0
+            lengths = ((inverse[:, None] + inverse) / 2) ** -0.5
+            for k in range(p):
+                own = np.zeros((p, p))
+                own[k] += 1
+                own[:, k] += 1
+                slopes[f"range_{k + 1}"] = (None, own * lengths**2 / 2 / self.range[k] ** 3, None)
+        if "correlation" in self.groups:
+            for i, j in indices(PAIR, p):
+                change = at(p, i, j) * deviation[i] * deviation[j]
+                slopes[name_of("correlation", (i, j))] = (change, None, None)
+        return [Component(amplitude, lengths, nu, slopes)]
+
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        super().check_valid_on(metric, dimensions)
+        d = metric_of(metric).dimensions(dimensions)
+        kappa = self.factors(d)
+        if np.linalg.eigvalsh(self._rho / kappa).min() < -ROUNDING:
+            most = ", ".join(f"{kappa[i, j]:.4g}" for i, j in indices(PAIR, self.variables))
+            raise InvalidInput(
+                f"in {d} dimensions these correlations are too large for the smoothnesses (and "
+                f"ranges): divided by {most} they must be a correlation matrix. Got "
+                f"{', '.join(f'{x:.4g}' for x in self.correlation)}."
+            )
+
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter; see `Covariance.limits`.
+
+        Those of a correlation are the ends at which β becomes singular.
+        """
+        found = super().limits(metric, dimensions)
+        kappa = self.factors(metric_of(metric).dimensions(dimensions))
+        beta = self._rho / kappa
+        for i, j in indices(PAIR, self.variables):
+            middle, half = _interval(beta, i, j)
+            ends = (middle - half) * kappa[i, j], (middle + half) * kappa[i, j]
+            found[name_of("correlation", (i, j))] = max(ends[0], -1.0), min(ends[1], 1.0)
+        return found
+
+
+def _interval(beta, i, j):
+    """Return middle and half-width of the values of an entry that keep a matrix semidefinite."""
+    others = [k for k in range(len(beta)) if k not in (i, j)]
+    if not others:
+        return 0.0, 1.0
+    inner = np.linalg.pinv(beta[np.ix_(others, others)], hermitian=True)
+    a, b = beta[i, others], beta[j, others]
+    left = max(1 - a @ inner @ a, 0.0) * max(1 - b @ inner @ b, 0.0)
+    return float(a @ inner @ b), float(np.sqrt(left))
+
+
+@dataclass(frozen=True)
+class Independent(_Matern):
+    """Independent variables, each with a Matérn model of its own: C_ij = 0 for i ≠ j.
+
+    Parameters
+    ----------
+    variance, range, smoothness : tuple of float
+        σ_i² > 0, a_i > 0 and ν_i > 0 of each variable; one number stands for all.
+    nugget : tuple of float
+        τ_i² ≥ 0.
+
+    Examples
+    --------
+    >>> import numpy as np, geomxp as gx
+    >>> model = Independent((1.0, 4.0), (0.5, 0.2), 0.5)
+    >>> inputs = gx.Inputs(np.zeros((2, 1)), variable=np.array([0, 1]))
+    >>> model(inputs, inputs).tolist()
+    [[1.0, 0.0], [0.0, 4.0]]
+    """
+
+    family = "independent"
+    groups: ClassVar = {
+        "variance": (VARIABLE, OWN_VARIANCE),
+        "range": (VARIABLE, RANGE),
+        "smoothness": (VARIABLE, SMOOTHNESS),
+        "nugget": (VARIABLE, NUGGET),
+    }
+
+    variance: tuple[float, ...]
+    range: tuple[float, ...]
+    smoothness: tuple[float, ...]
+    nugget: tuple[float, ...] = 0.0
+
+    @property
+    def _rho(self):
+        return np.eye(self.variables)
+
+    def check_valid_on(self, metric, dimensions):
+        """Raise `InvalidInput` with great-circle distances."""
+        Multivariate.check_valid_on(self, metric, dimensions)
+
+    def limits(self, metric, dimensions):
+        """Return the bounds of each parameter; see `Covariance.limits`."""
+        return Multivariate.limits(self, metric, dimensions)
+
+
+@dataclass(frozen=True)
+class ParsimoniousMatern(_Matern):
+    """Matérn models with a common range: C_ij = ρ_ij σ_i σ_j M(h/a; (ν_i + ν_j)/2).
+
+    Valid in d dimensions where ρ_ij/κ_ij is a correlation matrix, with κ_ij =
+    [Γ(ν_i + d/2) Γ(ν_j + d/2) / (Γ(ν_i) Γ(ν_j))]^½ Γ(ν_ij) / Γ(ν_ij + d/2)
+    (Gneiting, Kleiber and Schlather 2010, JASA 105:1167, theorem 1).
+
+    Parameters
+    ----------
+    variance : tuple of float
+        σ_i² > 0 of each variable, in its squared units.
+    range : float
+        a > 0, in the units of the locations (km for longitude and latitude).
+    smoothness : tuple of float
+        ν_i > 0.
+    correlation : tuple of float
+        ρ_ij of the fields at one location, for each pair 12, 13, …, 23, …; or a matrix.
+    nugget : tuple of float
+        τ_i² ≥ 0.
+
+    Examples
+    --------
+    >>> import numpy as np, geomxp as gx
+    >>> model = ParsimoniousMatern((1.0, 4.0), 0.5, (0.5, 1.5), correlation=0.4)
+    >>> inputs = gx.Inputs(np.zeros((2, 1)), variable=np.array([0, 1]))
+    >>> model(inputs, inputs).tolist()
+    [[1.0, 0.8], [0.8, 4.0]]
+    """
+
+    family = "parsimonious-matern"
+    groups: ClassVar = {
+        "variance": (VARIABLE, OWN_VARIANCE),
+        "range": (ONE, RANGE),
+        "smoothness": (VARIABLE, SMOOTHNESS),
+        "correlation": (PAIR, CORRELATION),
+        "nugget": (VARIABLE, NUGGET),
+    }
+
+    variance: tuple[float, ...]
+    range: float
+    smoothness: tuple[float, ...]
+    correlation: tuple[float, ...]
+    nugget: tuple[float, ...] = 0.0
+
+    def factors(self, dimensions: int) -> Floats:
+        """Return κ, the largest correlations of two variables alone, (p, p)."""
+        nu, half = np.asarray(self.smoothness), dimensions / 2
+        between = (nu[:, None] + nu) / 2
+        own = (gammaln(nu + half) - gammaln(nu)) / 2
+        return np.exp(own[:, None] + own + gammaln(between) - gammaln(between + half))
+
+
+@dataclass(frozen=True)
+class FlexibleMatern(_Matern):
+    """Matérn models with ranges of their own: C_ij = ρ_ij σ_i σ_j M(h/a_ij; (ν_i + ν_j)/2).
+
+    1/a_ij² = (1/a_i² + 1/a_j²)/2. Valid in all dimensions where ρ_ij/κ_ij is a correlation matrix,
+    with κ_ij = Γ(ν_ij) / [Γ(ν_i) Γ(ν_j)]^½ · a_ij^(2ν_ij) / (a_i^ν_i a_j^ν_j), a case of
+    Apanasovich, Genton and Sun (2012, JASA 107:180, theorem 1). Two variables have the largest
+    correlation that is valid.
+
+    Parameters
+    ----------
+    variance : tuple of float
+        σ_i² > 0 of each variable, in its squared units.
+    range : tuple of float
+        a_i > 0, in the units of the locations (km for longitude and latitude).
+    smoothness : tuple of float
+        ν_i > 0.
+    correlation : tuple of float
+        ρ_ij of the fields at one location, for each pair 12, 13, …, 23, …; or a matrix.
+    nugget : tuple of float
+        τ_i² ≥ 0.
+
+    Examples
+    --------
+    >>> import numpy as np, geomxp as gx
+    >>> model = FlexibleMatern((1.0, 4.0), (0.5, 0.3), (0.5, 1.5), correlation=0.4)
+    >>> inputs = gx.Inputs(np.zeros((2, 1)), variable=np.array([0, 1]))
+    >>> model(inputs, inputs).tolist()
+    [[1.0, 0.8], [0.8, 4.0]]
+    """
+
+    family = "flexible-matern"
+    groups: ClassVar = {
+        "variance": (VARIABLE, OWN_VARIANCE),
+        "range": (VARIABLE, RANGE),
+        "smoothness": (VARIABLE, SMOOTHNESS),
+        "correlation": (PAIR, CORRELATION),
+        "nugget": (VARIABLE, NUGGET),
+    }
+
+    variance: tuple[float, ...]
+    range: tuple[float, ...]
+    smoothness: tuple[float, ...]
+    correlation: tuple[float, ...]
+    nugget: tuple[float, ...] = 0.0
+
+    def factors(self, dimensions: int) -> Floats:
+        """Return κ, the largest correlations of two variables alone, (p, p)."""
+        nu, alpha = np.asarray(self.smoothness), 1 / np.asarray(self.range)
+        between, mean = (nu[:, None] + nu) / 2, (alpha[:, None] ** 2 + alpha**2) / 2
+        own = nu * np.log(alpha) - gammaln(nu) / 2
+        kappa = own[:, None] + own + gammaln(between) - between * np.log(mean)
+        if self.variables == 2:
+            # the least √(f₁₁f₂₂)/f₁₂ of the spectral densities of correlations, f_ij(ω) =
+            # Γ(ν_ij + d/2)/Γ(ν_ij) α_ij^2ν_ij (α_ij² + ω²)^-(ν_ij + d/2), but for a constant
+            half = dimensions / 2
+            weights = (nu + half) / 2
+            kappa[0, 1] += gammaln(nu + half).sum() / 2 - gammaln(between[0, 1] + half)
+            kappa[0, 1] = kappa[1, 0] = kappa[0, 1] + _least(weights, alpha**2)
+        return np.exp(kappa)
+
+
+def _least(weights, squares):
+    """Return the minimum of (A + B) log(m + t) - A log(x + t) - B log(y + t) over t ≥ 0.
+
+    A and B are the weights, x and y the squares, m their mean.
+    """
+    (a, b), (x, y), m = weights, squares, squares.mean()
+
+    def value(t):
+        return (a + b) * np.log(m + t) - a * np.log(x + t) - b * np.log(y + t)
+
+    found = [0.0, value(0.0)]
+    # the only stationary point
+    t = (x - y) / 2 * (a + b) / (a - b) - m if a != b else -1.0
+    return min([*found, value(t)] if t > 0 else found)
