@@ -331,6 +331,11 @@ class Covariance:
         linear = {p.name: factor * p.value for p in self.table if p.linear}
         return self.replace(**linear)
 
+    def without_noise(self) -> Self:
+        """Return the model with all of `noise_names` at 0."""
+        known = self.parameters()
+        return self.replace(**{name: 0.0 for name in self.noise_names if name in known})
+
     @property
     def largest_variance(self) -> float:
         """The largest variance that the field has anywhere."""

@@ -32,6 +32,9 @@ FURTHER = 20
 MOST_TIMES = 1024
 """Different times up to which functions of time are evaluated once for each pair of times."""
 
+FUNCTIONS = "correlation", "slope", "smoothness"
+"""Functions of Matérn's tables: M(r), r M'(r) and ∂M/∂ν."""
+
 FARTHEST, FAINTEST = 1e150, 2.0**-60
 """Limit on extents in units of the range; correlations below the second there are neglected."""
 
@@ -666,6 +669,25 @@ class VariablePairs(DensePairs):
         starts = np.vectorize(order.get)(starts.astype(np.int64)).astype(np.uint64)
         return rows, (starts, least), base, lowest
 
+    @property
+    def summable(self):
+        """Whether loops can sum over pairs of locations with the derivatives."""
+        return self.tabulated and loops().add_pairs is not None
+
+    def stacked(self, k, functions, further=0):
+        """Return the polynomials of some functions for each two variables; see `tables`.
+
+        These are (p, p, F, K + 2, 8), the first interval, and whether there is no lower octave.
+        """
+        tables = [self.tables(k, what, False, further) for what in functions]
+        _, (starts, length), base, lowest = tables[0]
+        count = len(starts)
+        rows = np.empty((count, count, len(functions), length, tables[0][0].shape[1]))
+        for i, j in np.ndindex(count, count):
+            first = int(starts[i, j])
+            rows[i, j] = [table[0][first : first + length] for table in tables]
+        return rows, base, lowest
+
     def extend(self):
         """Extend the range of later tables towards closer pairs; False if that is not possible."""
         low = min(low for low, _ in self.octaves)
@@ -700,16 +722,12 @@ class VariablePairs(DensePairs):
         """Return the derivatives for a block of pairs; see `DensePairs.derivatives`."""
         shape, result = (rows.stop - rows.start, columns.stop - columns.start), {}
         for name in names:
-            terms = []
-            for k, one in enumerate(self.components):
-                amplitude, length, smoothness = one.slopes.get(name, (None, None, None))
-                if amplitude is not None:
-                    terms.append((k, "correlation", amplitude))
-                if length is not None:
-                    # ∂M(h/a)/∂ log a = -r M'(r)
-                    terms.append((k, "slope", -one.amplitude * length))
-                if smoothness is not None:
-                    terms.append((k, "smoothness", one.amplitude * smoothness))
+            terms = [
+                (k, what, factors)
+                for k, one in enumerate(self.components)
+                for what, factors in zip(FUNCTIONS, one.factors(name), strict=True)
+                if factors is not None
+            ]
             if terms:
                 result[name] = np.empty(shape, order="F")
                 self._write(terms, rows, columns, result[name])

@@ -86,6 +86,16 @@ class Component:
     smoothness: Floats
     slopes: dict[str, tuple[Floats | None, Floats | None, Floats | None]]
 
+    def factors(self, name: str) -> tuple[Floats | None, Floats | None, Floats | None]:
+        """Return the factors, (p, p) or None, of M, r M'(r) and ∂M/∂ν in a derivative of C."""
+        amplitude, length, smoothness = self.slopes.get(name, (None, None, None))
+        return (
+            amplitude,
+            # ∂M(h/a)/∂ log a = -r M'(r)
+            None if length is None else -self.amplitude * length,
+            None if smoothness is None else self.amplitude * smoothness,
+        )
+
 
 class Multivariate(Covariance):
     """Base of families for several variables, with Matérn covariances.

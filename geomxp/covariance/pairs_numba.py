@@ -571,6 +571,55 @@ def _add_pairs(
     return missed
 
 
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _add_pairs_of_two(
+    x,
+    of_rows,
+    y,
+    of_columns,
+    j0,
+    j1,
+    inverse,
+    tables,
+    base,
+    weights,
+    alpha_x,
+    alpha_y,
+    beside_x,
+    beside_y,
+    sums,
+    q_x,
+    q_y,
+    strip,
+):
+    s, bits, row, t, w, f = strip
+    top, missed, last = tables.shape[1] - 1, 0, len(of_rows)
+    products = q_x.shape[1] > 0
+    for j in range(j0, j1):
+        here, alpha = of_columns[j], alpha_y[j]
+        column = weights.T[here]
+        i = np.searchsorted(of_rows, here, side="right")
+        while i < last:
+            k = min(last, i + STRIP)
+            count = k - i
+            ours = alpha_x[i:k]
+            squared_distances(x, i, k, y, j, inverse, None, s)
+            missed += _intervals(bits, base, top, count, row, t)
+            _take(column, of_rows[i:k], count, w)
+            for p in range(count):
+                w[p] = ours[p] * alpha - w[p]
+            for c in range(beside_x.shape[0]):
+                _add(beside_x[c][i:k], beside_y[c, j], w[:count])
+            for field in range(len(tables)):
+                _polynomial(tables[field], row, t, count, 1.0, f)
+                sums[field] += _inner(w, f, count)
+                if products:
+                    q_y[field, j] += _inner(f, ours, count)
+                    _add(f, alpha, q_x[field][i:k])
+            i = k
+    return missed
+
+
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def _turned(x, i, j, count, inverse, change, slope, f):
     """Write (r dρ/dr)/h² · u'Mu with u the difference of two locations of the plane; 0 at h = 0."""
@@ -790,6 +839,37 @@ def add_pairs(
         *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, polynomials),
         *(change if len(change) else None, weights, alpha, beside, sums, q),
         (*_strip(), *np.empty((3, STRIP))),
+    )
+
+
+def add_pairs_of_two(
+    x,
+    of_rows,
+    y,
+    of_columns,
+    j0,
+    j1,
+    inverse,
+    tables,
+    base,
+    weights,
+    alpha_x,
+    alpha_y,
+    beside_x,
+    beside_y,
+    sums,
+    q_x,
+    q_y,
+):
+    """As `add_pairs`, for rows of one variable at x and columns j0 ≤ j < j1 of another one at y.
+
+    `of_rows` and `of_columns` are their numbers among all locations, in ascending order; pairs are
+    those whose row comes after the column. `weights` is S of all locations; the other arrays are
+    those of x or of y. q_x has the products of the rows, q_y those of the columns.
+    """
+    return _add_pairs_of_two(
+        *(tuple(x), of_rows, tuple(y), of_columns, j0, j1, inverse, tables, base, weights),
+        *(alpha_x, alpha_y, beside_x, beside_y, sums, q_x, q_y, (*_strip(), *np.empty((2, STRIP)))),
     )
 
 

@@ -54,6 +54,8 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     if of_field:
         pairs = model.pairs(inputs)
         method = by_table if model.tabulated and generate.loops().add_pairs else by_blocks
+        if isinstance(pairs, generate.VariablePairs) and pairs.summable:
+            method = by_variable
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
     diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
     for name in set(names).difference(of_field):
@@ -157,6 +159,72 @@ def _fields_in_time(pairs, names):
         name: factor * pairs.model.variance for name, (factor, _) in pairs.terms(names).items()
     }
     return {name: factors[name] for name in names}, work
+
+
+def by_variable(pairs, names, weights, alpha, beside, products):
+    """As `by_table`, for several variables: three fields for each two variables and component.
+
+    The derivative by a parameter has a number for each two variables and field: its sums are sums
+    of the fields' sums with these numbers. Locations are sorted by variable, so that all pairs of a
+    call have one range and one table.
+    """
+    functions, count = generate.FUNCTIONS, len(pairs.components)
+    own = [np.flatnonzero(pairs.kinds[0] == i) for i in range(pairs.model.variables)]
+    p, n = len(own), len(alpha)
+    points = [np.ascontiguousarray(pairs.x[:, rows]) for rows in own]
+    alphas, besides = [alpha[rows] for rows in own], [beside[:, rows] for rows in own]
+    tasks = [
+        (k, i, j, slice(first, min(first + WIDTH, len(own[j]))))
+        for k, i, j in np.ndindex(count, p, p)
+        if len(own[i])
+        for first in range(0, len(own[j]), WIDTH)
+    ]
+    further = 0
+    while True:
+        tables = [pairs.stacked(k, functions, further) for k in range(count)]
+
+        def part(task, tables=tables):
+            k, i, j, columns = task
+            rows, base, _ = tables[k]
+            sums = np.zeros(3)
+            of_rows = np.zeros((3, len(own[i]) if products else 0))
+            of_columns = np.zeros((3, len(own[j]) if products else 0))
+            missed = generate.loops().add_pairs_of_two(
+                *(points[i], own[i], points[j], own[j], columns.start, columns.stop),
+                *(pairs.inverses[k][i, j], rows[i, j], base, weights),
+                *(alphas[i], alphas[j], besides[i], besides[j], sums, of_rows, of_columns),
+            )
+            return sums, of_rows, of_columns, missed
+
+        parts = in_threads(part, tasks, n * n)
+        if all(lowest for *_, lowest in tables) or not sum(one[3] for one in parts):
+            break
+        further += generate.FURTHER
+    sums = np.zeros((count, 3, p, p))
+    # the sum over columns of one variable, for each row
+    q = np.zeros((count, 3, p, n if products else 0))
+    for (k, i, j, _), (some, of_rows, of_columns, _) in zip(tasks, parts, strict=True):
+        sums[k, :, i, j] += some
+        if products:
+            q[k, :, j, own[i]] += of_rows.T
+            q[k, :, i, own[j]] += of_columns.T
+    diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
+    at_zero = np.array([diagonal[rows].sum() for rows in own])
+    totals, columns, kinds = {}, {}, pairs.kinds[0]
+    for name in names:
+        total, column = 0.0, np.zeros(n if products else 0)
+        for k, one in enumerate(pairs.components):
+            for f, factors in enumerate(one.factors(name)):
+                if factors is None:
+                    continue
+                total += 2 * (factors * sums[k, f]).sum()
+                if f == 0:
+                    total += np.diag(factors) @ at_zero
+                if products:
+                    column += np.einsum("ij,ji->i", factors[kinds], q[k, f])
+                    column += np.diag(factors)[kinds] * alpha if f == 0 else 0.0
+        totals[name], columns[name] = total, column
+    return totals, columns
 
 
 def by_blocks(pairs, names, weights, alpha, beside, products):

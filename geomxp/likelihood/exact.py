@@ -278,8 +278,7 @@ class ExactEvaluator(Evaluator):
 
     def _sharing_field(self, model, workspace):
         """Return `dense_factor`; only if the field differs from the last one, compute it again."""
-        noise = {"nugget": 0.0} | ({} if model.microscale is None else {"microscale": 0.0})
-        inputs, field = self.observations.inputs, model.replace(**noise)
+        inputs, field = self.observations.inputs, model.without_noise()
         known, matrix = self._field
         if known != field:
             matrix = assemble.field_matrix(field, inputs)

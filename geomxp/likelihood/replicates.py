@@ -368,8 +368,9 @@ class ReplicatesEvaluator(Evaluator):
         several = self.groups.counts > 1
         inputs = self.groups.inputs[self.groups.first][several]
         slopes = np.zeros((len(names), int(several.sum())))
-        if "nugget" in names:
-            slopes[names.index("nugget")] = model.noise_derivative("nugget", inputs)
+        for k, name in enumerate(names):
+            if name in model.noise_names and name != "microscale":
+                slopes[k] = model.noise_derivative(name, inputs)
         return slopes
 
     def expected_information(self, model, names=None):

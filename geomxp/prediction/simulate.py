@@ -157,7 +157,7 @@ def _unconditional(model, inputs, draws, seed, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
     _check_any(inputs)
     if of == "field":
-        model = replace(model, nugget=0.0, microscale=None)
+        model = replace(model.without_noise(), microscale=None)
         inputs = replace(inputs, error_variance=None)
     if model.microscale:
         return _with_replicates(model, inputs, draws, seed, method)
