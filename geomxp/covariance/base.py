@@ -442,6 +442,15 @@ class Covariance:
         """
         return {p.name: (p.lower, p.upper) for p in self._kinds()}
 
+    def widest_limits(
+        self, metric: Metric | str, dimensions: int
+    ) -> dict[str, tuple[float, float]] | None:
+        """Return the bounds of each parameter for any values of the others; see `limits`.
+
+        None if they are those of `limits` at the ends of the shapes.
+        """
+        return None
+
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
         for name in ("time", "variable"):

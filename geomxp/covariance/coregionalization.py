@@ -10,6 +10,10 @@ import numpy as np
 from .base import NUGGET, RANGE
 from .multivariate import LOADING, LOWER, SMOOTHNESS, VARIABLE, Component, Multivariate, name_of
 
+LEAST, SHRINKING = 0.1, 0.95
+"""Least eigenvalue of the correlations of a model made of marginal ones, and the factor that brings
+them nearer to I."""
+
 
 @dataclass(frozen=True)
 class Coregionalization(Multivariate):
@@ -49,6 +53,14 @@ class Coregionalization(Multivariate):
     range: tuple[float, ...]
     smoothness: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
+
+    @classmethod
+    def _near(cls, values, correlations, dimensions):
+        deviations, beta = np.sqrt(values.pop("variance")), correlations
+        while np.linalg.eigvalsh(beta).min() < LEAST:
+            beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(len(beta))
+        loading = deviations[:, None] * np.linalg.cholesky(beta)
+        return cls(loading=loading[np.tril_indices(len(beta))].tolist(), **values)
 
     def components(self) -> list[Component]:
         """Return one term for each of the fields W_k."""

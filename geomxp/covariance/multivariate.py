@@ -31,7 +31,7 @@ from .parameter import Parameter, finite
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._typing import Floats, Mapping
+    from .._typing import Floats, Mapping, Sequence
     from .distance import Metric
     from .observation import ObservationModel
 
@@ -41,13 +41,18 @@ MOST = 8
 ROUNDING = 1e-12
 """Eigenvalue of a correlation matrix down to which it counts as positive semidefinite."""
 
+MARGINAL = ("variance", "range", "smoothness", "nugget")
+"""Parameters of the model of one variable."""
+
 ONE, VARIABLE, PAIR, LOWER = "one", "variable", "pair", "lower"
 """How many numbers a parameter has: one, or one per variable, pair, or entry of a triangle."""
 
 OWN_VARIANCE = replace(VARIANCE, linear=False)
 SMOOTHNESS = Matern.shapes[0]
 LOADING = Parameter("loading", 0.5, "identity", -np.inf, unit="value")
-CORRELATION = Parameter("correlation", 0.0, "identity", -1.0, 1.0, closed=True)
+CORRELATION = Parameter(
+    "correlation", 0.0, "identity", -1.0, 1.0, closed=True, search=(-1.0, 1.0), starts=(0.0,)
+)
 
 
 def indices(kind: str, p: int) -> list[tuple[int, ...]]:
@@ -278,6 +283,34 @@ class Multivariate(Covariance):
                 f"a {self.family} model is not known to be a covariance with great-circle "
                 "distances: use the chordal metric."
             )
+
+    def widest_limits(
+        self, metric: Metric | str, dimensions: int
+    ) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter for any values of the others."""
+        return {p.name: (p.lower, p.upper) for p in self.table}
+
+    @classmethod
+    def from_marginals(
+        cls, marginals: Sequence[Matern], correlations: Floats, dimensions: int = 2
+    ) -> Self:
+        """Return a model near Matérn models of the variables and their correlations.
+
+        Parameters
+        ----------
+        marginals : sequence of Matern
+            Model of each variable alone.
+        correlations : (p, p) ndarray
+            Of the fields at one location; brought nearer to 0 as far as the family needs it.
+        dimensions : int
+            Of the space in which the model must be valid.
+        """
+        values = {name: tuple(getattr(one, name) for one in marginals) for name in MARGINAL}
+        return cls._near(values, np.asarray(correlations, dtype=np.float64), dimensions)
+
+    @classmethod
+    def _near(cls, values, correlations, dimensions):
+        raise NotImplementedError
 
     def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> VariablePairs:
         """Return the generator of covariances and derivatives; see `Covariance.pairs`."""

@@ -6,7 +6,7 @@ one location are ρ_ij = β_ij κ_ij: a model is valid where β is a correlation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -34,6 +34,10 @@ from .multivariate import (
 if TYPE_CHECKING:
     from .._typing import Floats
     from .distance import Metric
+
+
+NEAREST, SHRINKING = 0.9, 0.95
+"""Largest entry of β of a model made of marginal ones, and factor that brings β nearer to I."""
 
 
 class _Matern(Multivariate):
@@ -86,6 +90,20 @@ class _Matern(Multivariate):
                 change = at(p, i, j) * deviation[i] * deviation[j]
                 slopes[name_of("correlation", (i, j))] = (change, None, None)
         return [Component(amplitude, lengths, nu, slopes)]
+
+    @classmethod
+    def _near(cls, values, correlations, dimensions):
+        if cls.groups["range"][0] == ONE:
+            values["range"] = float(np.exp(np.mean(np.log(values["range"]))))
+        p = len(values["variance"])
+        model = cls(**values, correlation=(0.0,) * len(indices(PAIR, p)))
+        kappa = model.factors(dimensions)
+        beta = np.clip(correlations / kappa, -NEAREST, NEAREST)
+        np.fill_diagonal(beta, 1.0)
+        while np.linalg.eigvalsh(beta).min() < 1 - NEAREST:
+            beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(p)
+        rho = beta * kappa
+        return replace(model, correlation=tuple(rho[i, j] for i, j in indices(PAIR, p)))
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
@@ -162,6 +180,10 @@ class Independent(_Matern):
     @property
     def _rho(self):
         return np.eye(self.variables)
+
+    @classmethod
+    def _near(cls, values, correlations, dimensions):
+        return cls(**values)
 
     def check_valid_on(self, metric, dimensions):
         """Raise `InvalidInput` with great-circle distances."""

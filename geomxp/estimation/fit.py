@@ -191,7 +191,7 @@ def fit(
     named = [*held, *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
     microscale = _microscale(microscale, model, named, held, reduced, observations, design)
-    start_model = _start_model(model, family, anisotropy, microscale)
+    start_model = _start_model(observations, model, family, anisotropy, microscale)
     start_model = _with_transform(start_model, model, transform, observations, design)
     request = _request(
         observations, start_model, model, chosen, mean, design, reml, fixed, start, bounds
@@ -314,7 +314,7 @@ def _microscale(requested, model, named, held, reduced, observations, design):
     return True
 
 
-def _start_model(model, family, anisotropy, microscale=False):
+def _start_model(observations, model, family, anisotropy, microscale=False):
     """Return a model of the requested family at its declared values."""
     if model is not None and family is not None and family_of(family) is not type(model):
         raise InvalidInput(
@@ -322,7 +322,16 @@ def _start_model(model, family, anisotropy, microscale=False):
         )
     kind = family_of("matern" if family is None else family) if model is None else type(model)
     anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
-    return template(kind, anisotropy or anisotropic, microscale=microscale)
+    about = {"microscale": microscale and MICROSCALE in kind.optional}
+    if model is not None and "variable" in kind.uses:
+        return model
+    if observations.variable is not None:
+        about["variables"] = int(observations.variable.max()) + 1
+    elif "variable" in kind.uses:
+        raise InvalidInput(
+            f"a {kind.family} model needs the variable of each value: give `variable` (--variable)."
+        )
+    return template(kind, anisotropy or anisotropic, **about)
 
 
 def _with_transform(base, model, transform, observations, design):

@@ -39,6 +39,10 @@ NUGGET_RATIO = (1e-10, 1e4)
 VARIANCES = (1e-8, 1e8)
 """Bounds of variances in a search, in units of the variance about the trend."""
 
+LOADINGS = (1e-4, 1e4)
+"""Bounds of loadings in a search, in units of the standard deviation about the trend; of those that
+may be negative, the negative upper bound is the lower one."""
+
 LENGTHS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
@@ -157,7 +161,8 @@ class Units:
 
     def of_parameter(self, parameter):
         """Return the unit of a `Parameter`."""
-        units = {"value²": self.value**2, "length": self.length, "time": self.time}
+        units = {"value²": self.value**2, "value": self.value}
+        units |= {"length": self.length, "time": self.time}
         unit = units.get(parameter.unit, 1.0)
         return unit * self.replicates if parameter.name == NUGGET else unit
 
@@ -230,9 +235,9 @@ class Extent:
         return cls(float(distances.min()), longest, lags)
 
 
-def template(family, anisotropic, transform=None, microscale=False):
+def template(family, anisotropic, transform=None, microscale=False, variables=1):
     """Return a model of a family at its declared values, with further parameters if requested."""
-    values = {p.name: p.value for p in family.declared}
+    values = {p.name: p.value for p in family.declared_for(variables)}
     values |= {MICROSCALE: 0.0} if microscale else {}
     values |= {ANISOTROPY[1]: 0.5} if anisotropic else {}
     model = family.from_parameters(values, transform)
@@ -301,6 +306,9 @@ class ParameterTable:
 
     def _widest_limits(self):
         """Return the limits of each parameter for any values of the shapes."""
+        widest = self.model.widest_limits(self.metric, self.dimensions)
+        if widest is not None:
+            return widest
         shapes = [self.parameters[name] for name in self.shapes]
         ends = [
             [min(max(end, p.lower + 1e-12), p.upper) for end in p.search or (1e-3, 1e3)]
@@ -337,6 +345,9 @@ class ParameterTable:
         if parameter.unit == "value²":
             ends = NUGGET_RATIO if parameter.closed else VARIANCES
             return tuple(end * self.variance for end in ends)
+        if parameter.unit == "value":
+            size, (least, most) = self.variance**0.5, LOADINGS
+            return (least if parameter.lower == 0 else -most) * size, most * size
         if parameter.unit == "length":
             return self.lengths()
         if parameter.unit == "time" and self.extent.lags:

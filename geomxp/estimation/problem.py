@@ -332,6 +332,7 @@ class Problem:
             value, model, table = self._off_bounds(*self._best_of(ends))
             if is_compact(model) and LENGTH in table.free:
                 value, model, table = self._scan_range(value, model, table)
+            value, model, table = self._at_zero_noise(value, model, table)
             if self.table is not self.whole:
                 value, model, table = self._with_microscale(value, model, table)
         self.table = self.whole
@@ -365,7 +366,8 @@ class Problem:
     def _without_zeros(self, model):
         """Return the table that holds the variances of noise that are 0 in a model."""
         values = model.parameters()
-        zeros = [name for name in NOISE if name in self.table.free and values[name] == 0]
+        noise = [name for name in model.noise_names if name in self.table.free]
+        zeros = [name for name in noise if values[name] == 0]
         return self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
 
     def _checked(self, solution):
@@ -917,6 +919,23 @@ class Problem:
                     value, model = again, moved
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
+        return value, model, table
+
+    def _at_zero_noise(self, value, model, table):
+        """Return the better of this maximum and those without the nugget of a variable, in turn.
+
+        Of several variables; see `_at_zero_nugget` for one.
+        """
+        for name in model.noise_names:
+            if name in NOISE or name not in table.free or name in table.bounds:
+                continue
+            own = model.parameters()[name]
+            if own > SMALL_NUGGET * model.variances[int(name[-1]) - 1]:
+                continue
+            without = table.holding(**{name: 0.0})
+            again, moved, _ = self.search(without, model.replace(**{name: 0.0}), step=NEAR)
+            if moved is not None and again >= value - self.tolerance:
+                value, model, table = again, moved, without
         return value, model, table
 
     def _search_bare(self, without, model):

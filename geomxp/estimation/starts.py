@@ -7,18 +7,22 @@ search starts at the distinct ends near the best one.
 """
 
 import warnings
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 import scipy
 
 from ..covariance.base import Isotropic
+from ..covariance.distance import metric_of
+from ..covariance.matern import Matern
+from ..covariance.multivariate import Multivariate
 from ..covariance.ordering import order_points
 from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
-from .parameters import LENGTH, NUGGET, SCALE, is_compact
+from .parameters import LENGTH, NUGGET, SCALE, ParameterTable, is_compact
 from .problem import FEW, NEAR, Monitor, Problem, of_unit_variance
 from .search import INITIAL_STEP
 
@@ -66,6 +70,9 @@ in all coordinates are equal; limit on the number of distinct ones."""
 ALIKE, RISE = 0.3, 0.5
 """Ends of climbs without a nugget this close to another in all coordinates are the same; those this
 far below the best one are dropped."""
+
+COMMON = 10
+"""Least number of common locations of two variables that give a correlation to start from."""
 
 BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
@@ -140,6 +147,8 @@ def starting_models(problem, start, count, seed):
 
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
+    if isinstance(problem.table.model, Multivariate):
+        return [(_of_variables(problem, start, seed), True)]
     sizes, grid = problem.table.grid(start)
     grid = _rescaled_for_trend(problem, grid, start)
     if len(grid) == 1 and not problem.evaluator.expensive:
@@ -164,6 +173,68 @@ def starting_models(problem, start, count, seed):
         more = [(grid[k], False) for k in order if grid[k] is not None]
         starts += more[: count - len(starts)]
     return starts
+
+
+def _of_variables(problem, start, seed):
+    """Return a start for several variables: each of them alone, then their correlations.
+
+    Correlations are those of the residuals at common locations, for the fields without nuggets.
+    """
+    table, observations = problem.table, problem.observations
+    given, count = table.fixed | start, table.model.variables
+    marginals, residuals = [], np.zeros(len(observations))
+    for i in range(count):
+        rows = np.flatnonzero(observations.variable == i)
+        one = _alone_variable(problem, rows, given, i)
+        design = problem.design[rows]
+        fitted = np.linalg.lstsq(design, observations.values[rows], rcond=None)[0]
+        residuals[rows] = observations.values[rows] - design @ fitted
+        marginals.append(one)
+    rho = _common_correlations(observations, residuals, marginals)
+    dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
+    model = type(table.model).from_marginals(marginals, rho, dimensions).replace(**given)
+    return model if table.valid(model) else table.model.replace(**given)
+
+
+def _alone_variable(problem, rows, given, i):
+    """Return the Matérn model that fits one variable best."""
+    observations = replace(problem.observations.subset(rows), variable=None)
+    design = problem.design[rows]
+    design = design[:, np.abs(design).max(axis=0, initial=0.0) > 0]
+    held = {
+        name: given[key]
+        for name in ("variance", "range", "smoothness", "nugget")
+        for key in (f"{name}_{i + 1}", name)
+        if key in given
+    }
+    values = observations.values
+    if design.shape[1]:
+        values = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    table = ParameterTable(
+        Matern(1.0, 1.0, 0.5, 0.0), held, {}, observations, float(np.mean(values**2))
+    )
+    method = Exact() if len(observations) <= FEW else Vecchia(NEIGHBOURS)
+    about = observations, design, problem.reml, method, table
+    alone = Problem(*about, Monitor(10**9), TOLERANCE)
+    ends = [end for end in searched(alone, {}, 1, 0, 10**6, None) if end[1] is not None]
+    return max(ends, key=lambda end: end[0])[1]
+
+
+def _common_correlations(observations, residuals, marginals):
+    """Return the correlations of the variables at common locations, (p, p); 0 where few."""
+    inputs = replace(observations.inputs, variable=None, error_variance=None, replicates=None)
+    first, p = inputs.first_rows(), len(marginals)
+    rho = np.eye(p)
+    by_place = np.full((len(observations), p), np.nan)
+    by_place[first, observations.variable] = residuals
+    for i in range(p):
+        for j in range(i):
+            products = by_place[:, i] * by_place[:, j]
+            products = products[np.isfinite(products)]
+            if len(products) >= COMMON:
+                size = np.sqrt(marginals[i].variance * marginals[j].variance)
+                rho[i, j] = rho[j, i] = np.clip(products.mean() / size, -1.0, 1.0)
+    return rho
 
 
 def _rescaled_for_trend(problem, grid, start):
