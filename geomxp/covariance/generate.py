@@ -674,6 +674,43 @@ class VariablePairs(DensePairs):
         """Whether loops can sum over pairs of locations with the derivatives."""
         return self.tabulated and loops().add_pairs is not None
 
+    def numbers_for(self, names, further=0):
+        """Return what kernels of Vecchia's approximation need for derivatives by some parameters.
+
+        These are the tables of the functions, (F, rows, 8), with the three of `FUNCTIONS` if there
+        are names, else the correlation; the rows of one table and their first interval; for each
+        pair of variables and each component 1/a², the amplitude, the row where its tables begin and
+        the factors of the derivatives, (p, p, C, R, 8); which parameter and which function each
+        factor is of, (E, 2); and whether there is no lower octave.
+        """
+        # all components have the same octaves
+        low, high = min(low for low, _ in self.octaves), max(high for _, high in self.octaves)
+        self.octaves = [(low, high)] * len(self.octaves)
+        functions = FUNCTIONS if names else FUNCTIONS[:1]
+        used = [
+            (k, f)
+            for k, name in enumerate(names)
+            for f in range(len(FUNCTIONS))
+            if any(one.factors(name)[f] is not None for one in self.components)
+        ]
+        count, p = len(self.components), self.model.variables
+        rows = -(-(3 + len(used)) // 8)
+        numbers, stacks, lowest, before = np.zeros((p, p, count, rows * 8)), [], True, 0
+        for c, one in enumerate(self.components):
+            tables = [self.tables(c, what, False, further) for what in functions]
+            _, (starts, length), base, end = tables[0]
+            lowest &= end
+            stacks.append([table[0] for table in tables])
+            numbers[:, :, c, 0], numbers[:, :, c, 1] = self.inverses[c], one.amplitude
+            numbers[:, :, c, 2] = starts + np.uint64(before)
+            before += len(tables[0][0])
+            for e, (k, f) in enumerate(used):
+                factors = one.factors(names[k])[f]
+                numbers[:, :, c, 3 + e] = 0.0 if factors is None else factors
+        whole = np.array([np.vstack(stack) for stack in zip(*stacks, strict=True)])
+        entries = np.array(used, dtype=np.int64).reshape(-1, 2)
+        return whole, (length, base), numbers.reshape(p, p, count, rows, 8), entries, lowest
+
     def stacked(self, k, functions, further=0):
         """Return the polynomials of some functions for each two variables; see `tables`.
 
@@ -687,6 +724,10 @@ class VariablePairs(DensePairs):
             first = int(starts[i, j])
             rows[i, j] = [table[0][first : first + length] for table in tables]
         return rows, base, lowest
+
+    def reach(self, further):
+        """Let all later tables reach so many octaves further, to closer pairs."""
+        self.octaves = [(low - further, high) for low, high in self.octaves]
 
     def extend(self):
         """Extend the range of later tables towards closer pairs; False if that is not possible."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .base import NUGGET, VARIANCE, Covariance, Inputs
+from .bessel import LARGE_ORDER
 from .distance import metric_of
 from .generate import VariablePairs
 from .matern import Matern
@@ -234,6 +235,24 @@ class Multivariate(Covariance):
         (one,) = [c for c in self.components() if c.amplitude[variable, variable] > 0]
         values = (one.amplitude, one.range, one.smoothness)
         return Matern(*(x[variable, variable] for x in values), self.nugget[variable])
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The parameters that are not of the noise."""
+        return tuple(name for name in self.parameters() if name not in self.noise_names)
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether there are tables of polynomials; see `Matern.tabulated`."""
+        return max(float(one.smoothness.max()) for one in self.components()) <= LARGE_ORDER
+
+    def check_tabulated(self, remedy: str) -> None:
+        """Raise `InvalidInput`, with a remedy, if a smoothness is above 50."""
+        if not self.tabulated:
+            largest = max(float(one.smoothness.max()) for one in self.components())
+            raise InvalidInput(
+                f"smoothnesses must be at most {LARGE_ORDER:g} here. Got {largest:g}. {remedy}"
+            )
 
     @property
     def noise_names(self) -> tuple[str, ...]:

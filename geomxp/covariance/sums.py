@@ -54,8 +54,8 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     if of_field:
         pairs = model.pairs(inputs)
         method = by_table if model.tabulated and generate.loops().add_pairs else by_blocks
-        if isinstance(pairs, generate.VariablePairs) and pairs.summable:
-            method = by_variable
+        if isinstance(pairs, generate.VariablePairs):
+            method = by_variable if pairs.summable else by_blocks
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
     diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
     for name in set(names).difference(of_field):

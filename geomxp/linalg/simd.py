@@ -363,6 +363,35 @@ def polynomial(builder, table, start, row, t):
     return value
 
 
+@by_llvm(INDICES)
+def pairs_of(builder, numbers, i, j, count):
+    """Return count·numbers[i + k] + numbers[j + k] for each lane k."""
+    first = builder.mul(numbers.load(i, EIGHT), _spread(builder, count, _INT64))
+    return builder.add(first, numbers.load(j, EIGHT))
+
+
+@by_llvm(INDICES)
+def moved(builder, row, x):
+    """Return row + x for numbers x that are whole."""
+    return builder.add(row, builder.fptosi(x, _INT64))
+
+
+@by_llvm(types.void)
+def fetch(builder, table, row, first, count, out):
+    """Write the eight numbers of row `first + count·row` of a table for each lane to out.
+
+    Number k of lane l goes to out[8 k + l].
+    """
+    rows = []
+    for lane in range(EIGHT):
+        k = builder.extract_element(row, _INT32(lane))
+        at = builder.add(first, builder.mul(k, count))
+        at = builder.shl(at, at.type(EIGHT.bit_length() - 1))
+        rows.append(table.load(at, EIGHT))
+    for k, column in enumerate(_transposed(builder, rows)):
+        out.store(first.type(EIGHT * k), column)
+
+
 # Packing. Canonical: (batch, n, n), each matrix contiguous. Interleaved: (n, n, lanes), entry
 # (i, j) of all matrices of a chunk side by side. As many matrices as a register has lanes move
 # together, in square blocks that are transposed in registers. Arrays are flat and contiguous.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..covariance.generate import FURTHER
+from ..covariance.multivariate import Multivariate
 from ..covariance.space_time import SpaceTime
 from ..covariance.table import LOWEST, table_of
 from ..runtime.devices import in_threads
@@ -53,8 +54,13 @@ class Noise:
 
     @classmethod
     def of(cls, inputs):
-        """Return the noise of inputs."""
+        """Return the noise of inputs; of several variables the first diagonals are theirs."""
         ones, alone = np.ones(len(inputs)), inputs.replicates is None
+        if inputs.variable is not None:
+            counts = ones if alone else inputs.replicates
+            rows = [(inputs.variable == k) / counts for k in range(inputs.variable.max() + 1)]
+            rows += [] if inputs.error_variance is None else [inputs.error_variance]
+            return cls(np.array(rows))
         rows = [ones] if alone else [1.0 / inputs.replicates, ones]
         rows += [] if inputs.error_variance is None else [inputs.error_variance]
         return cls(np.array(rows), None if alone else 1)
@@ -67,6 +73,9 @@ class Noise:
 
     def coefficients(self, model):
         """Return c, (q,)."""
+        if isinstance(model, Multivariate):
+            known = [*model.nugget[: len(self)], 1.0]
+            return np.array(known[: len(self)])
         microscale = model.microscale or 0.0
         own = [model.nugget + microscale] if self.shared is None else [model.nugget, microscale]
         return np.array([*own, 1.0][: len(self)])
@@ -95,6 +104,9 @@ def basis_of(model, noise=ALONE):
     """
     check_tabulated(model)
     shape = 1 + len(noise)
+    if isinstance(model, Multivariate):
+        found = {name: 1 + k for k, name in enumerate(model.noise_names)}
+        return found | {name: shape + k for k, name in enumerate(model.field_names)}
     found = {"variance": 1, "nugget": 1, "microscale": 1 + (noise.shared or 0)}
     if isinstance(model, SpaceTime):
         return found | {name: shape + k for k, name in enumerate(model.field_names)}
@@ -109,7 +121,7 @@ def basis_of(model, noise=ALONE):
 
 def count_of(model, noise=ALONE):
     """Return the number of bases, D."""
-    if isinstance(model, SpaceTime):
+    if isinstance(model, SpaceTime | Multivariate):
         return 1 + len(noise) + len(model.field_names)
     return basis_of(model, noise)["range"] + 3
 
@@ -117,10 +129,12 @@ def count_of(model, noise=ALONE):
 def wanted_for(model, names, noise=ALONE):
     """Return which bases the derivatives by some parameters need, (D,) of bool."""
     basis = basis_of(model, noise)
-    distance = basis["range"]
     wanted = np.zeros(count_of(model, noise), dtype=bool)
     for name in names:
         wanted[[0, basis[name]]] = True
+    if isinstance(model, Multivariate):
+        return wanted
+    distance = basis["range"]
     if "variance" in names:
         wanted[1 : 1 + len(noise)] = True
     if wanted[distance + 1 :].any() and not isinstance(model, SpaceTime):
@@ -176,6 +190,8 @@ class Sums:
         """Return the coefficients of the bases in ∂S by a parameter, (D,)."""
         row, model = np.zeros(self._bases), self._model
         row[self._basis[name]] = 1.0
+        if isinstance(model, Multivariate):
+            return row
         if name == "variance":
             # S = σ²R + Σ_k c_k diag(d_k)
             row[0] = 1.0 / model.variance
@@ -231,6 +247,10 @@ class Blocks:
         if isinstance(model, SpaceTime):
             self.points = tuple(map(np.vstack, zip(self.points, self.pairs.times, strict=True)))
         self.noise = Noise.of(inputs) if noise is None else noise
+        # what kernels add to the noise of points and targets: the variances of several variables
+        self._own = 0.0, 0.0
+        if isinstance(model, Multivariate):
+            self._own = tuple(model.variances[kinds] for kinds in self.pairs.kinds)
 
     def reduce(self, neighbours, columns, wanted):
         """Return the `Sums` over all locations, and the first one without a factor, or None."""
@@ -247,7 +267,7 @@ class Blocks:
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        noise = self.noise.under(self.model)
+        noise = self.noise.under(self.model) + self._own[0]
 
         def one_slice(first, last, *field):
             out = np.zeros(length)
@@ -257,7 +277,11 @@ class Blocks:
             )
             return out, failed if failed < last else k, missed
 
-        if isinstance(self.model, SpaceTime):
+        if isinstance(self.model, Multivariate):
+            maps, fields = np.zeros((2, 3)), np.zeros((0, 4), dtype=np.int64)
+            known = self.model.field_names if wanted.any() else ()
+            results = self._over_slices_by_variable(neighbours, known, one_slice)
+        elif isinstance(self.model, SpaceTime):
             maps, known = np.zeros((2, 3)), self.model.field_names if wanted.any() else ()
             *names, fields = self.pairs.fields(known)
             results = self._over_slices_in_time(neighbours, names, one_slice)
@@ -279,6 +303,7 @@ class Blocks:
 
         noise = self.noise.under(self.model) if noise is None else noise
         at_target = noise if at_target is None else at_target
+        noise, at_target = noise + self._own[0], at_target + self._own[1]
         weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
         self._for_targets(weights_slice, neighbours, noise, at_target, weights, variances)
         return weights, variances
@@ -295,6 +320,7 @@ class Blocks:
         k, m = neighbours.shape
         grams = np.empty((k, len(columns) + 1, len(columns) + 1))
         given = np.empty((0, m)) if given is None else given
+        noise = noise + self._own[0]
         self._for_targets(gram_slice, neighbours, noise, columns, given, grams)
         return grams
 
@@ -304,7 +330,9 @@ class Blocks:
         def one_slice(first, last, *field):
             return (kernel(*self.points, neighbours, first, last, noise, *field, *arrays),)
 
-        if isinstance(self.model, SpaceTime):
+        if isinstance(self.model, Multivariate):
+            self._over_slices_by_variable(neighbours, (), one_slice)
+        elif isinstance(self.model, SpaceTime):
             *names, _ = self.pairs.fields(())
             self._over_slices_in_time(neighbours, names, one_slice)
         else:
@@ -338,14 +366,36 @@ class Blocks:
             self.pairs.reach(further)
         return results
 
+    def _over_slices_by_variable(self, neighbours, names, call):
+        """As `_over_slices` for several variables, with the derivatives by some parameters."""
+        further = 0
+        while True:
+            tables, (length, base), numbers, entries, end = self.pairs.numbers_for(names, further)
+            p, _, components, rows, _ = numbers.shape
+            kinds = *self.pairs.kinds, p, numbers.reshape(-1), rows, components
+            mixed = *kinds, tables[0].size, entries
+            flat = tables.reshape(-1), 8 * length, base
+            field = 1.0, None, None, 0.0, *flat
+            results = self._threaded(neighbours, call, field, mixed, None)
+            if end or not any(missed for *_, missed in results):
+                break
+            further += FURTHER
+        if further:
+            self.pairs.reach(further)
+        return results
+
     def _each(self, neighbours, call, table, clock):
-        """Return [call(first, last, field, clock)] of all slices, from threads."""
-        k, m = neighbours.shape
+        """Return [call(first, last, field, None, clock)] of all slices, from threads."""
         arc, folded = (bool(self.pairs.mapping & bit) or None for bit in (1, 2))
         flat, *numbers = table
         field = self.pairs.inverse, arc, folded, self.model.variance, flat.reshape(-1), *numbers
+        return self._threaded(neighbours, call, field, None, clock)
+
+    def _threaded(self, neighbours, call, *about):
+        """Return [call(first, last, *about)] of all slices, from threads."""
+        k, m = neighbours.shape
         return in_threads(
-            lambda first: call(first, min(first + SLICE, k), field, clock),
+            lambda first: call(first, min(first + SLICE, k), *about),
             *(range(0, k, SLICE), k * (m + 1) ** 2),
         )
 

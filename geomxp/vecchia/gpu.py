@@ -6,12 +6,14 @@ from functools import partial
 import numpy as np
 
 from ..covariance.generate import FURTHER, box_of, mapping_of, octaves_of, scale_of
+from ..covariance.multivariate import Multivariate
 from ..covariance.space_time import SpaceTime
 from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
-from .blocks import Noise, check_tabulated, tables_for, turning_forms, with_table
+from .blocks import Noise, tables_for, turning_forms, with_table
+from .blocks import check_tabulated as check_any
 from .factor import Graph
 
 MOST = 128
@@ -30,6 +32,15 @@ WINDOW_BYTES = 48 * 1024
 
 PARTS, NUMBERS = 2**15, 2**24
 """Most parts whose sums are kept apart, and most numbers in them."""
+
+
+def check_tabulated(model):
+    """Raise `InvalidInput` if there is no kernel for the model."""
+    check_any(model)
+    if isinstance(model, Multivariate):
+        raise InvalidInput(
+            'Vecchia\'s approximation of several variables runs on a CPU: use on="cpu".'
+        )
 
 
 @dataclass(frozen=True)

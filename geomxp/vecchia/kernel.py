@@ -21,6 +21,12 @@ vectors is at 8 i. All loops over blocks take
         σ²; tables, a 1-D ndarray, of the correlation and of the derivatives wanted by shape
         parameters and by distance; numbers in one table, int; their first interval, int
     columns : (c, n) ndarray; vectors to be whitened
+    mixed : None, or for several variables those of points and targets, (n,) and (k,) ndarray of
+        int64; their number p; a table of eight numbers in a row, R rows for each component of
+        each two variables, from row R (C (p i + j) + c) on: 1/a², the amplitude, the first row of
+        their tables, then factors of derivatives; R; C; numbers in the tables of one function; and
+        which derivative and which function (correlation, slope, smoothness) each factor is of,
+        (E, 2) ndarray. The variance of the field is then a part of noise
     clock : None, or for space-time models, whose points have the time as their last coordinate,
         1/b²; tables of functions of time, a 1-D ndarray, or None if time is a coordinate; numbers
         in one of them; their first interval; the numbers of decay and stretch, or -1, among them
@@ -35,7 +41,19 @@ import numpy as np
 from ..covariance.distance import EARTH_RADIUS
 from ..covariance.table import BEYOND, FOLD, SPLIT
 from ..linalg.batched import backward_packed, factor_packed, forward_packed
-from ..linalg.simd import fraction, interval, missed, polynomial, spread, store, total, where_less
+from ..linalg.simd import (
+    fetch,
+    fraction,
+    interval,
+    missed,
+    moved,
+    pairs_of,
+    polynomial,
+    spread,
+    store,
+    total,
+    where_less,
+)
 from ..linalg.simd import load8 as load
 from ..runtime.devices import njit
 
@@ -112,7 +130,8 @@ def _memory(d, m):
     """Return memory for eight blocks: points, which rows are in use, S, 1/l_ii, and a vector."""
     size = (m + 4) // 4 * 4 * 8
     a = np.zeros(size * (size + 8) // 16)
-    return np.empty(d * size), np.empty(size), a, np.empty(size), np.empty(8)
+    kinds = np.empty(size, dtype=np.int64)
+    return np.empty(d * size), np.empty(size), a, np.empty(size), np.empty(8), kinds
 
 
 @njit(nogil=True, cache=True)
@@ -161,12 +180,61 @@ def _generate(points, keep, m, dimensions, field, clock, a, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _factor(x, targets, neighbours, first, last, noise, at_target, field, clock, memory):
+def _gather_variables(neighbours, first, last, mixed, kinds):
+    """Fetch the variables of the rows of eight blocks."""
+    m, order = neighbours.shape[1], kinds.size // 8
+    for lane in range(8):
+        i = min(first + lane, last - 1)
+        for q in range(order):
+            j = neighbours[i, q] if q < m else -1
+            kinds[q * 8 + lane] = mixed[0][j] if j >= 0 else mixed[1][i]
+
+
+@njit(nogil=True, cache=True)
+def _generate_mixed(points, keep, m, dimensions, field, mixed, kinds, a):
+    """As `_generate`, for several variables."""
+    _, _, _, _, tables, size, base = field
+    _, _, p, numbers, rows, components, _, _ = mixed
+    order, top, misses = keep.size // 8, size // 8 - 1, 0
+    about = np.empty(64)
+    for i in range(1, order):
+        at = 4 * i * (i + 1)
+        known = min(i, m) if i < m or i == order - 1 else 0
+        own = load(keep, i * 8)
+        for j in range(known):
+            squared = _squared(points, order, dimensions, i, j)
+            pair, value = pairs_of(kinds, i * 8, j * 8, p), spread(0.0)
+            for c in range(components):
+                fetch(numbers, pair, c * rows, components * rows, about)
+                s = squared * load(about, 0)
+                row = interval(s, SPLIT, base, top)
+                misses |= missed(s, row)
+                row = moved(row, load(about, 16))
+                value = value + polynomial(tables, 0, row, fraction(s, SPLIT)) * load(about, 8)
+            store(a, at + j * 8, value * (own * load(keep, j * 8)))
+        for j in range(known, i):
+            store(a, at + j * 8, spread(0.0))
+    return misses
+
+
+@njit(nogil=True, cache=True)
+def _entries(neighbours, first, last, field, mixed, clock, dimensions, memory):
+    """Write the entries below the diagonals of eight blocks."""
+    points, keep, a, _, scratch, kinds = memory
+    m = neighbours.shape[1]
+    if mixed is None:
+        return _generate(points, keep, m, dimensions, field, clock, a, scratch)
+    _gather_variables(neighbours, first, last, mixed, kinds)
+    return _generate_mixed(points, keep, m, dimensions, field, mixed, kinds, a)
+
+
+@njit(nogil=True, cache=True)
+def _factor(x, targets, neighbours, first, last, noise, at_target, field, mixed, clock, memory):
     """Generate and factor the matrices of eight blocks."""
-    points, keep, a, inverse, scratch = memory
+    points, keep, a, inverse = memory[0], memory[1], memory[2], memory[3]
     _gather(x, targets, neighbours, first, last, noise, at_target, field[3], points, keep, a)
     dimensions = len(x) if clock is None else len(x) - 1
-    misses = _generate(points, keep, neighbours.shape[1], dimensions, field, clock, a, scratch)
+    misses = _entries(neighbours, first, last, field, mixed, clock, dimensions, memory)
     factor_packed(a, inverse, keep.size // 8)
     return misses
 
@@ -269,6 +337,51 @@ def _changes_in_time(
 
 
 @njit(nogil=True, cache=True)
+def _changes_mixed(points, keep, m, dimensions, field, mixed, kinds, shape, wanted, b, g):
+    """G <- D b for the derivatives of a model of several variables, from number `shape` on."""
+    _, _, _, _, tables, size, base = field
+    _, _, p, numbers, rows, components, whole, entries = mixed
+    order, top, misses = keep.size // 8, size // 8 - 1, 0
+    step = order * 8
+    g[shape * step :] = 0.0
+    about, e = np.empty(64 * rows), np.empty(24)
+    for i in range(order):
+        # the diagonal, where the correlation is 1 and its derivatives are 0
+        pair = pairs_of(kinds, i * 8, i * 8, p)
+        end = load(b, i * 8) * load(keep, i * 8)
+        for c in range(components):
+            for r in range(rows):
+                fetch(numbers, pair, c * rows + r, components * rows, about[64 * r :])
+            for k in range(len(entries)):
+                if entries[k, 1] == 0:
+                    at = (shape + entries[k, 0]) * step + i * 8
+                    store(g, at, load(g, at) + end * load(about, (3 + k) * 8))
+    for i in range(1, order):
+        known = min(i, m) if i < m or i == order - 1 else 0
+        own, b_i = load(keep, i * 8), load(b, i * 8)
+        for j in range(known):
+            squared = _squared(points, order, dimensions, i, j)
+            pair = pairs_of(kinds, i * 8, j * 8, p)
+            both, b_j = own * load(keep, j * 8), load(b, j * 8)
+            for c in range(components):
+                for r in range(rows):
+                    fetch(numbers, pair, c * rows + r, components * rows, about[64 * r :])
+                s = squared * load(about, 0)
+                row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
+                misses |= missed(s, row)
+                row = moved(row, load(about, 16))
+                for function in range(3):
+                    value = polynomial(tables, function * whole, row, t)
+                    store(e, function * 8, value * both)
+                for k in range(len(entries)):
+                    basis = shape + entries[k, 0]
+                    if wanted[basis]:
+                        value = load(e, entries[k, 1] * 8) * load(about, (3 + k) * 8)
+                        _add_products(g, basis * step, i, j, value, b_i, b_j)
+    return misses
+
+
+@njit(nogil=True, cache=True)
 def _add_products(g, at, i, j, value, b_i, b_j):
     """G <- g + D b for the entries (i, j) and (j, i) of D."""
     store(g, at + i * 8, load(g, at + i * 8) + value * b_j)
@@ -305,7 +418,20 @@ def _derivatives(a, inverse, g, u, white, wanted, order, live, sums):
 
 @njit(nogil=True, cache=True)
 def likelihood_slice(
-    x, neighbours, first, last, noise, field, clock, columns, diagonals, maps, fields, wanted, out
+    x,
+    neighbours,
+    first,
+    last,
+    noise,
+    field,
+    mixed,
+    clock,
+    columns,
+    diagonals,
+    maps,
+    fields,
+    wanted,
+    out,
 ):
     """Reduce blocks to the sums that the likelihood and its derivatives need.
 
@@ -318,7 +444,7 @@ def likelihood_slice(
     is not positive definite, or `last`.
     """
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
-    memory = points, keep, a, inverse, scratch = _memory(d, m)
+    memory = points, keep, a, inverse, scratch, kinds = _memory(d, m)
     order = keep.size // 8
     b, u = np.empty(order * 8), np.empty(count * order * 8)
     g = np.empty(bases * order * 8 if wanted[0] else 0)
@@ -328,7 +454,7 @@ def likelihood_slice(
     logs, failed, misses = 0.0, last, 0
     for place in range(first, last, 8):
         live[last - place :] = 0.0
-        misses |= _factor(x, x, neighbours, place, last, noise, noise, field, clock, memory)
+        misses |= _factor(x, x, neighbours, place, last, noise, noise, field, mixed, clock, memory)
         b[:-8], b[-8:] = 0.0, 1.0
         backward_packed(a, inverse, b, 0, order)
         for lane in range(min(8, last - place)):
@@ -353,7 +479,11 @@ def likelihood_slice(
                 _fetch(diagonals, k, neighbours, place, last, True, order, g, at)
                 g[at : at + order * 8] *= b
             shape = 1 + len(diagonals)
-            if clock is not None:
+            if mixed is not None:
+                misses |= _changes_mixed(
+                    points, keep, m, d, field, mixed, kinds, shape, wanted, b, g
+                )
+            elif clock is not None:
                 misses |= _changes_in_time(
                     points, keep, m, d - 1, field, clock, fields, shape, wanted, b, g, scratch
                 )
@@ -371,7 +501,7 @@ def likelihood_slice(
 
 @njit(nogil=True, cache=True)
 def weights_slice(
-    x, targets, neighbours, first, last, noise, field, clock, at_target, weights, variances
+    x, targets, neighbours, first, last, noise, field, mixed, clock, at_target, weights, variances
 ):
     """Write the weights λ, (k, m), and the variances d, (k,), of the conditional means of targets.
 
@@ -379,11 +509,11 @@ def weights_slice(
     is NaN where Σ_NN is not positive definite.
     """
     m, misses = neighbours.shape[1], 0
-    memory = _, keep, a, inverse, scratch = _memory(len(x), m)
+    memory = _, keep, a, inverse, scratch, _ = _memory(len(x), m)
     order, end, b = keep.size // 8, keep.size - 8, np.empty(keep.size)
     for place in range(first, last, 8):
         misses |= _factor(
-            x, targets, neighbours, place, last, noise, at_target, field, clock, memory
+            x, targets, neighbours, place, last, noise, at_target, field, mixed, clock, memory
         )
         # L'λ = L_i with 0 and 1 for the target itself: its own pivot may be 0
         b[:end], b[end:], inverse[end:] = a[a.size - keep.size : -8], 0.0, 1.0
@@ -398,19 +528,21 @@ def weights_slice(
 
 
 @njit(nogil=True, cache=True)
-def gram_slice(x, targets, neighbours, first, last, noise, field, clock, columns, given, grams):
+def gram_slice(
+    x, targets, neighbours, first, last, noise, field, mixed, clock, columns, given, grams
+):
     """Write W'W, (k, c + 1, c + 1), for targets, W = L_NN^-1 [k, columns at N].
 
     `given` are the covariances with the neighbours of targets that are not points, (k, m), or
     (0, m) for points. W'W is NaN where Σ_NN is not positive definite.
     """
     m, count, misses = neighbours.shape[1], len(columns) + 1, 0
-    memory = _, keep, a, inverse, scratch = _memory(len(x), m)
+    memory = _, keep, a, inverse, scratch, _ = _memory(len(x), m)
     step, end, order = keep.size, keep.size - 8, keep.size // 8
     u, no_noise = np.empty(count * step), np.zeros(targets.shape[1])
     for place in range(first, last, 8):
         misses |= _factor(
-            x, targets, neighbours, place, last, noise, no_noise, field, clock, memory
+            x, targets, neighbours, place, last, noise, no_noise, field, mixed, clock, memory
         )
         if len(given):
             for lane in range(8):
