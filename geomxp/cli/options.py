@@ -59,7 +59,9 @@ FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
 BENCHMARKS = ("ceilings", "matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
-DECLARED = tuple({f"{one.name}=": None for kind in FAMILIES.values() for one in kind.declared})
+DECLARED = tuple(
+    {f"{one.name}=": None for kind in FAMILIES.values() for one in kind.declared_for(2)}
+)
 OF_TRANSFORMS = tuple(f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared)
 PARAMETERS = (*DECLARED, "anisotropy_angle=", "anisotropy_ratio=", *OF_TRANSFORMS)
 
@@ -760,9 +762,11 @@ def family_of(given):
 def model_of(given, otherwise=""):
     """Return the model whose parameters the options give; `otherwise` ends the message if not."""
     family, own = family_of(given), GIVEN_MODEL[1:-1]
-    names = [parameter.name for parameter in family.declared]
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
     values |= pairs("--parameter", given.parameter)
+    # names of parameters of several variables end with their numbers
+    count = max((int(name[-1]) for name in values if name[-1].isdecimal()), default=2)
+    names = [parameter.name for parameter in family.declared_for(count)]
     for name in values:
         if name not in names:
             raise InvalidInput(
@@ -840,7 +844,7 @@ def _of_exact(given):
 def has_table(given):
     """Whether the models of the options for `fit` have a table of the correlation."""
     values = pairs("--fix", given.fix) | pairs("--start", given.start)
-    model = template(family_of(given), False)
+    model = template(family_of(given), False, variables=2)
     try:
         return model.replace(**values).tabulated
     except InvalidInput:

@@ -128,6 +128,11 @@ class Inputs:
         """Number of coordinates, d."""
         return self.locations.shape[-1]
 
+    @property
+    def variables(self) -> int:
+        """Number of variables: 1, or one more than the largest number in `variable`."""
+        return 1 if self.variable is None else int(self.variable.max(initial=0)) + 1
+
     def first_rows(self) -> Whole:
         """Return the first row with the same inputs as each row, (n,)."""
         locations = self.locations + 0.0
@@ -201,6 +206,8 @@ class Covariance:
         Parameters of the noise: only the diagonal of Σ depends on them.
     optional : tuple of str
         Parameters that a model may have or not.
+    variables : int
+        Number of variables that the model describes.
     """
 
     family: ClassVar[str]
@@ -209,6 +216,7 @@ class Covariance:
     tabulated: ClassVar[bool] = False
     noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name, MICROSCALE.name)
     optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name,)
+    variables: ClassVar[int] = 1
     microscale: float | None = field(default=None, kw_only=True)
     transform: ObservationModel | None = field(default=None, kw_only=True)
 

@@ -326,7 +326,7 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
     if model is not None and "variable" in kind.uses:
         return model
     if observations.variable is not None:
-        about["variables"] = int(observations.variable.max()) + 1
+        about["variables"] = observations.inputs.variables
     elif "variable" in kind.uses:
         raise InvalidInput(
             f"a {kind.family} model needs the variable of each value: give `variable` (--variable)."

@@ -76,7 +76,8 @@ def problem_of(fit):
     scaled = units.scaled(fit.observations)
     table = ParameterTable(
         template(
-            type(fit.model), ANISOTROPY[1] in values, fit.model.transform, MICROSCALE in values
+            *(type(fit.model), ANISOTROPY[1] in values, fit.model.transform, MICROSCALE in values),
+            fit.model.variables,
         ),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),

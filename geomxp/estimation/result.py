@@ -881,7 +881,9 @@ def _from_document(document, path, observations, family, method=None, transform=
     # files of earlier versions name no family
     family = family_of(family or document.get("family", Matern.family))
     values = {name: value for name, value in document["model"].items() if name != "metric"}
-    _check(values, {p.name: NUMBER for p in family.declared}, str(path), "model.")
+    variables = observations.inputs.variables
+    declared = family.declared_for(variables)
+    _check(values, {p.name: NUMBER for p in declared}, str(path), "model.")
     transform = _transform_of(document, transform, path)
     model = family.from_parameters(values, transform)
     return Fit(
@@ -903,7 +905,7 @@ def _from_document(document, path, observations, family, method=None, transform=
         document["method"].get("promotions", 0),
         _information(document, path, "information"),
         tuple(document.get("boundary", ())),
-        _bounds(document, family, transform, path),
+        _bounds(document, family, transform, path, variables),
         _information(document, path, "score_variance"),
     )
 
@@ -933,14 +935,15 @@ def _information(document, path, name):
         raise InvalidInput(f"{path}: `{name}` must be a {k}×{k} matrix.") from None
 
 
-def _bounds(document, family, transform, path):
+def _bounds(document, family, transform, path, variables=1):
     """Return the bounds in a document; none in files of earlier versions."""
     bounds = document.get("bounds", {})
     if not isinstance(bounds, dict):
         raise InvalidInput(f"{path}: `bounds` must be an object.")
     try:
         anisotropic = bool(set(ANISOTROPY) & set(bounds))
-        return check_bounds(bounds, {}, (), template(family, anisotropic, transform))
+        model = template(family, anisotropic, transform, variables=variables)
+        return check_bounds(bounds, {}, (), model)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 
