@@ -269,6 +269,10 @@ class Multivariate(Covariance):
         ranges = [np.diag(c.range * np.sqrt(8 * c.smoothness)) for c in self.components()]
         return float(max(one.max() for one in ranges))
 
+    def variance_of(self, nugget: str) -> float:
+        """Return the variance of the variable that a nugget, by name, belongs to."""
+        return float(self.variances[int(nugget[-1]) - 1])
+
     def diagonal(self, a: Inputs) -> Floats:
         """Evaluate the variance of the field, without the nugget, at each input, (n,)."""
         return self.variances[a.variable]
