@@ -356,7 +356,7 @@ def _numbers(group, kind, value, p):
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        array = np.array(np.nan)
+        array = np.empty((0, 0, 0))
     if array.ndim == 0 and kind in (ONE, VARIABLE, PAIR):
         return [finite(group, value)] * count
     if array.ndim == 2 and kind == PAIR and array.shape == (p, p):
