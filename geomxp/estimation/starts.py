@@ -72,7 +72,8 @@ ALIKE, RISE = 0.3, 0.5
 far below the best one are dropped."""
 
 COMMON = 10
-"""Least number of common locations of two variables that give a correlation to start from."""
+"""Least number of common locations of two variables that give a correlation to start from, and of
+values of one that give its model."""
 
 BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
@@ -148,7 +149,7 @@ def starting_models(problem, start, count, seed):
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
     if isinstance(problem.table.model, Multivariate):
-        return [(_of_variables(problem, start, seed), True)]
+        return [(_of_variables(problem, start), True)]
     sizes, grid = problem.table.grid(start)
     grid = _rescaled_for_trend(problem, grid, start)
     if len(grid) == 1 and not problem.evaluator.expensive:
@@ -175,13 +176,15 @@ def starting_models(problem, start, count, seed):
     return starts
 
 
-def _of_variables(problem, start, seed):
+def _of_variables(problem, start):
     """Return a start for several variables: each of them alone, then their correlations.
 
     Correlations are those of the residuals at common locations, for the fields without nuggets.
     """
     table, observations = problem.table, problem.observations
     given, count = table.fixed | start, table.model.variables
+    if set(table.parameters) <= set(given):
+        return table.model.replace(**given)
     marginals, residuals = [], np.zeros(len(observations))
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)
@@ -197,7 +200,9 @@ def _of_variables(problem, start, seed):
 
 
 def _alone_variable(problem, rows, given, i):
-    """Return the Matérn model that fits one variable best."""
+    """Return the Matérn model that fits one variable best; a guess for few values."""
+    if len(rows) < COMMON:
+        return Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
     observations = replace(problem.observations.subset(rows), variable=None)
     design = problem.design[rows]
     design = design[:, np.abs(design).max(axis=0, initial=0.0) > 0]
