@@ -141,7 +141,8 @@ def _interval(beta, i, j):
     inner = np.linalg.pinv(beta[np.ix_(others, others)], hermitian=True)
     a, b = beta[i, others], beta[j, others]
     left = max(1 - a @ inner @ a, 0.0) * max(1 - b @ inner @ b, 0.0)
-    return float(a @ inner @ b), float(np.sqrt(left))
+    # the others may be no correlation matrix
+    return float(np.clip(a @ inner @ b, -1.0, 1.0)), float(np.sqrt(left))
 
 
 @dataclass(frozen=True)
