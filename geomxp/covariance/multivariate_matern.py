@@ -91,6 +91,11 @@ class _Matern(Multivariate):
                 slopes[name_of("correlation", (i, j))] = (change, None, None)
         return [Component(amplitude, lengths, nu, slopes)]
 
+    def _beta(self, kappa):
+        """Return β = ρ/κ, of which no entry is much larger than 1: smooth fields have κ = 0."""
+        rho = self._rho
+        return np.clip(rho / np.maximum(kappa, 1e-300), -2.0, 2.0)
+
     @classmethod
     def _near(cls, values, correlations, dimensions):
         if cls.groups["range"][0] == ONE:
@@ -98,7 +103,7 @@ class _Matern(Multivariate):
         p = len(values["variance"])
         model = cls(**values, correlation=(0.0,) * len(indices(PAIR, p)))
         kappa = model.factors(dimensions)
-        beta = np.clip(correlations / kappa, -NEAREST, NEAREST)
+        beta = np.clip(correlations / np.maximum(kappa, 1e-300), -NEAREST, NEAREST)
         np.fill_diagonal(beta, 1.0)
         while np.linalg.eigvalsh(beta).min() < 1 - NEAREST:
             beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(p)
@@ -110,7 +115,8 @@ class _Matern(Multivariate):
         super().check_valid_on(metric, dimensions)
         d = metric_of(metric).dimensions(dimensions)
         kappa = self.factors(d)
-        if np.linalg.eigvalsh(self._rho / kappa).min() < -ROUNDING:
+        beta = self._beta(kappa)
+        if np.abs(beta).max() > 1 + ROUNDING or np.linalg.eigvalsh(beta).min() < -ROUNDING:
             most = ", ".join(f"{kappa[i, j]:.4g}" for i, j in indices(PAIR, self.variables))
             raise InvalidInput(
                 f"in {d} dimensions these correlations are too large for the smoothnesses (and "
@@ -125,7 +131,7 @@ class _Matern(Multivariate):
         """
         found = super().limits(metric, dimensions)
         kappa = self.factors(metric_of(metric).dimensions(dimensions))
-        beta = self._rho / kappa
+        beta = self._beta(kappa)
         for i, j in indices(PAIR, self.variables):
             middle, half = _interval(beta, i, j)
             ends = (middle - half) * kappa[i, j], (middle + half) * kappa[i, j]

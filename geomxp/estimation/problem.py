@@ -644,36 +644,52 @@ class Problem:
         return [name for name in names if name in table.free and name not in table.bounds]
 
     def _scored_by_variable(self, table, start, evaluations):
-        """Run Fisher scoring as `score`, with small nuggets of several variables at 0.
+        """Run Fisher scoring as `score`, with vanishing nuggets of several variables at 0.
 
-        Those that vanish at the start, or fall to a small part of the variance in the first steps,
-        are held at 0 until ℓ rises with them.
+        A nugget that vanishes at the start, or is small and falls after some steps, is held at 0
+        until ℓ rises with it: one at a time, since another one may grow then.
         """
         last, names = self.monitor.count + evaluations, self._nuggets_of_variables(table)
-        model, least, best = start, VANISHING, Point(start, -inf)
-        for most in (PATIENCE, evaluations, evaluations):
-            values = model.parameters()
-            small = [name for name in names if values[name] < least * model.variance_of(name)]
-            held = dict.fromkeys(small, 0.0)
-            left = min(most, last - self.monitor.count)
+        model, best, converged = start, Point(start, -inf), False
+
+        def share(name):
+            return model.parameters()[name] / model.variance_of(name)
+
+        held, released, latest = [name for name in names if share(name) < VANISHING], set(), None
+        for _ in range(3 + 2 * len(names)):
+            left = last - self.monitor.count
             if left < 2:
                 break
-            about = table.holding(**held), model.replace(**held)
-            end, converged = self._ascended(*about, left)
-            if np.isfinite(best.value) and end.value < best.value - self.tolerance:
+            zeros = dict.fromkeys(held, 0.0)
+            rest = table.holding(**zeros)
+            pauses = set(names) - set(held) - released
+            most = min(left, 2 * PATIENCE) if pauses else left
+            end, converged = self._ascended(rest, model.replace(**zeros), most)
+            if latest and end.value < best.value - self.tolerance:
+                # the nugget is needed
+                held.remove(latest)
+                released.add(latest)
+                model, latest, converged = best.model, None, False
+                continue
+            if not np.isfinite(end.value):
                 break
-            best, model, least = end, end.model, SMALL_NUGGET
-            if not np.isfinite(best.value):
-                break
+            best, model, latest = end, end.model, None
             if converged:
-                found = {name: self.one_step_nugget(model, name) for name in small}
+                found = {name: self.one_step_nugget(model, name) for name in held}
                 rising = {name: nugget for name, nugget in found.items() if nugget}
                 if not rising:
                     return best, True
-                model = model.replace(**rising)
-                least = 0.0
+                held = [name for name in held if name not in rising]
+                released |= set(rising)
+                model, converged = model.replace(**rising), False
+                continue
+            slopes = dict(zip(rest.coordinates(model).names, end.score, strict=True))
+            small = [name for name in pauses if share(name) < SMALL_NUGGET and slopes[name] < 0]
+            if small:
+                latest = min(small, key=share)
+                held.append(latest)
         left = last - self.monitor.count
-        return self._ascended(table, best.model, left) if left > 1 else (best, False)
+        return self._ascended(table, best.model, left) if left > 1 else (best, converged)
 
     def _without_nugget(self, table, best):
         """Return the `Point` from which a search goes on, and whether that is its end.
