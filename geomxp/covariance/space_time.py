@@ -179,7 +179,15 @@ class SpaceTime(Covariance):
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k + 1): the last coordinate is time, by `time_scale`."""
         inputs = Inputs.of(inputs, metric)
-        return np.column_stack((inputs.points, inputs.time * self.time_scale()))
+        return inputs.with_time_axis(self.time_scale())
+
+    def neighbour_scale(self, known: Inputs) -> float:
+        """Return `time_scale` for lags of at least the median step between the times of data."""
+        return self.time_scale(known.median_step)
+
+    def neighbour_points(self, inputs: Inputs, known: Inputs) -> Floats:
+        """Map inputs to points (n, k + 1); the last coordinate is time, by `neighbour_scale`."""
+        return inputs.with_time_axis(self.neighbour_scale(known))
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""

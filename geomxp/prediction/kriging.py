@@ -483,7 +483,7 @@ def _product(k, b):
 class Neighbourhoods:
     """Data shared by all predictions from nearest observations.
 
-    The tree is in coordinates where the model is isotropic; inputs (n), columns (1 + p, n) and
+    The tree is of the model's `neighbour_points`; inputs (n), columns (1 + p, n) and
     noise (n,) are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is None
     if the coefficients are those of the `count` neighbours.
     """
@@ -510,7 +510,8 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     model.check_tabulated("Predict from all observations, without `neighbours`.")
     observations, own_design, _ = sufficient(observations, design_of(fit))
     count = min(count, len(observations))
-    tree = tree_of(model.isotropic(observations.inputs))
+    inputs = observations.inputs
+    tree = tree_of(model.neighbour_points(inputs, inputs))
     residuals = observations.values - own_design @ fit.coefficients
     trend = design @ fit.coefficients
     if local_trend and own_design.shape[1]:
@@ -518,9 +519,9 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     known = Neighbourhoods(
         model,
         tree,
-        observations.inputs[tree.order],
+        inputs[tree.order],
         np.vstack((residuals, own_design.T))[:, tree.order],
-        np.broadcast_to(model.noise(observations.inputs), len(residuals))[tree.order],
+        np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
         count,
         None if local_trend else fit.coefficient_covariance,
     )
@@ -545,7 +546,7 @@ def krige_part(known, piece):
     targets, design, first = piece
     model, metric, tree = known.model, known.inputs.metric, known.tree
     own = targets.inputs if isinstance(targets, Points) else Inputs(targets.locations, metric)
-    near = nearest(tree, model.isotropic(own), known.count)
+    near = nearest(tree, model.neighbour_points(own, known.inputs), known.count)
     blocks = Blocks(model, known.inputs, own)
     averages = targets.covariances_with(model, known.inputs.locations, metric, near)
     grams = blocks.grams(near, known.noise, known.columns, averages)
