@@ -394,7 +394,9 @@ class Observations:
         crs : str, optional
             Coordinate reference system of the columns `locations`: "EPSG:28992".
         time, variable : str, optional
-            Columns of the times, numbers or dates, and of the numbers of the variables from 0.
+            Columns of the times, numbers or dates, and of the numbers of the variables from 0. If
+            `time` is not given, a grid whose values have several times has the times of its
+            coordinate: see `from_xarray`.
         error_variance : str, optional
             Column of the known variances of the errors of measurement, or a function of at most two
             columns, such as "I(zinc_se ** 2)" for a column of standard errors.
@@ -440,6 +442,8 @@ class Observations:
         if function is not None:
             named, (values,) = function.text, function.variables
         needed = tables.covariates_of((), covariates, formula)[0]
+        if time is None and spatial.is_grid(frame):
+            time = spatial.time_of(frame, values, locations)
         optional = {"time": time, "variable": variable, "error_variance": error_variance}
         for what, column in optional.items():
             if column is not None and (not isinstance(column, str) or column == values):
@@ -455,7 +459,7 @@ class Observations:
         # the error variance may be a function of the values
         extra = tuple(dict.fromkeys(name for name in extra if name != values))
         swapped = longitude_first(locations, crs)
-        table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
+        table = spatial.tabulate(frame, (values, *needed, *extra), swapped, time)
         table = _with_system(table, swapped, crs, values)
         if values in table.locations:
             raise InvalidInput(
@@ -476,7 +480,7 @@ class Observations:
             table = _in_degrees(table)
         about_time = "", ""
         if time is not None and time in table.columns:
-            column, *about_time = times.as_numbers(table.columns[time])
+            column, *about_time = times.as_numbers(table.columns[time], table.time_unit)
             table = replace(table, columns=table.columns.assign(**{time: column}))
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
@@ -598,11 +602,18 @@ class Observations:
 
         Cells whose value is NaN are not observed: they are dropped, and a warning counts them.
 
+        Values may have a dimension of time, besides those of a grid (time, y, x) or of stations
+        (time, station). The times are dates, or numbers with CF units such as "days since
+        1987-06-03"; those of a calendar without leap years, say, are days since 1970-01-01 of this
+        calendar. A single time is ignored unless `time` names it.
+
         Parameters
         ----------
         grid : xarray.DataArray or Dataset
             With coordinates x and y, or longitude and latitude, identified by their names or by
-            the attributes `standard_name` and `units` of the CF conventions.
+            the attributes `standard_name` and `units` of the CF conventions. The coordinate of
+            several times is called "time", holds dates, or has the standard_name "time", the axis
+            "T" or units of dates.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
             error_variance, missing, duplicates, value_unit: as of `from_frame`.
@@ -617,6 +628,11 @@ class Observations:
         >>> grid = xarray.DataArray([[1.0, 2.0], [3.0, 4.0]], {"y": [1, 0], "x": [5, 6]})
         >>> Observations.from_xarray(grid).locations.tolist()
         [[5.0, 1.0], [6.0, 1.0], [5.0, 0.0], [6.0, 0.0]]
+        >>> both = xarray.concat([grid, grid + 1], "time").assign_coords(time=[0.0, 6.0])
+        >>> both.time.attrs["units"] = "hours since 2026-03-01"
+        >>> seen = Observations.from_xarray(both)
+        >>> seen.time[3:5], seen.time_unit, seen.time_origin
+        (array([0., 6.]), 'hour', '2026-03-01')
         """
         return cls.from_frame(grid, **columns)
 
@@ -744,7 +760,10 @@ def read_table(
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
-    for name in ("time", "variable", "error_variance", "duplicates", "value_unit"):
+    if observations.time is not None:
+        # also where the time of a grid was found
+        observations.source["time"] = observations.time_name
+    for name in ("variable", "error_variance", "duplicates", "value_unit"):
         if columns.get(name) is not None:
             observations.source[name] = columns[name]
     missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()

@@ -222,7 +222,7 @@ class VecchiaEvaluator(Evaluator):
         return self._held is not None and self._scale_of(model) != self._held
 
     def _scale_of(self, model):
-        """Return the scale of time for neighbours, as a half power of two: few graphs are needed."""
+        """Return the scale of time for neighbours, rounded to a half power of two."""
         scale = model.neighbour_scale(self.observations.inputs)
         return 2.0 ** (round(2 * np.log2(scale)) / 2)
 

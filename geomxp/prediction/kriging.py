@@ -20,6 +20,7 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
 from ..data.observations import summary, summary_html
+from ..data.times import as_dates
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.replicates import sufficient
@@ -639,11 +640,14 @@ def for_file(prediction, path, observations, level, of):
 
 
 def records(prediction, fit, level, of):
-    """Return predictions as a list of dicts: coordinates, covariates of the trend, results."""
+    """Return predictions as a list of dicts: coordinates, times, covariates, results."""
     import pandas as pd
 
     columns = dict(zip(fit.observations.location_names, prediction.locations.T, strict=True))
-    table = prediction.table.columns
+    table, time = prediction.table.columns, prediction.table.time or fit.observations.time_name
+    if fit.observations.time is not None and time in table:
+        dates = as_dates(table[time])
+        columns[time] = table[time] if dates is None else np.datetime_as_string(dates, "s")
     for name in fit.trend.needs:
         text = name in fit.trend.levels
         numbers = table[name] if text else tables.number_columns(table, (name,))[:, 0]
