@@ -159,6 +159,11 @@ class Inputs:
         """Number of distinct locations; those of different times or variables are different."""
         return len(np.unique(self.first_rows()))
 
+    @cached_property
+    def distinct_locations(self) -> int:
+        """Number of distinct locations, whatever their times and variables."""
+        return replace(self, time=None, variable=None).distinct_inputs
+
     @property
     def duplicate_inputs(self) -> bool:
         """Whether several rows have the same location, time and variable."""

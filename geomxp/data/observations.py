@@ -278,10 +278,11 @@ class Observations:
 
     def __repr__(self) -> str:
         names = () if self.covariates is None else self.covariate_names
+        where = self.location_names + (() if self.time is None else (self.time_name,))
         covariates = f", covariates {few(names)}" if names else ""
         return (
             f"<Observations of {self.value_name}, {self.count_in_words} "
-            f"({few(self.location_names)}), {self.metric} distances in {self.unit}"
+            f"({few(where)}), {self.metric} distances in {self.unit}"
             f"{self._times_in_words}{covariates}>"
         )
 
@@ -670,10 +671,16 @@ class Observations:
 
     @property
     def count_in_words(self) -> str:
-        """How many they are: "385 locations", "390 observations at 150 locations"."""
-        n, u = len(self), self.distinct_inputs
-        locations = "1 location" if u == 1 else f"{u:,} locations"
-        return f"{n:,} observations at {locations}" if self.duplicate_inputs else locations
+        """How many they are: "385 locations", "390 observations at 150 locations".
+
+        With times "400 observations at 40 locations and 10 times".
+        """
+        if self.time is not None:
+            places = counted(self.inputs.distinct_locations, "location")
+            moments = counted(len(np.unique(self.time)), "time")
+            return f"{len(self):,} observations at {places} and {moments}"
+        locations = counted(self.distinct_inputs, "location")
+        return f"{len(self):,} observations at {locations}" if self.duplicate_inputs else locations
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
@@ -1109,6 +1116,17 @@ def _looks_like_degrees(locations, names=()):
 
 
 # Summaries as text and HTML
+
+
+def counted(count, noun):
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "time"), counted(1200, "time")
+    ('1 time', '1,200 times')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def few(names, most=6):

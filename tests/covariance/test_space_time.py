@@ -1,6 +1,7 @@
 """Space-time families: formulas, derivatives, limits, validity, and every way to evaluate them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mpmath
@@ -499,3 +500,42 @@ def test_misspecification_is_from_the_same_neighbours():
     found = gx.mloe_mmom(ROUGH, ROUGH, fit.observations.inputs, new, neighbours=count)
     predicted = gx.predict(fit, new, neighbours=count)
     np.testing.assert_allclose(found.error_of_true, predicted.variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("correlation", [0.5, 0.05])
+@each_family
+def test_the_effective_lag_has_its_correlation(model, correlation, dimensions):
+    lag = model.effective_lag(correlation, dimensions)
+    assert model.correlation_in_time(lag, dimensions) == pytest.approx(correlation, rel=1e-8)
+    # a lag scales with the range in time
+    longer = model.replace(time_range=7.0 * model.time_range)
+    assert longer.effective_lag(correlation, dimensions) == pytest.approx(7.0 * lag, rel=1e-8)
+
+
+def test_a_correlation_that_does_not_fall_has_no_effective_lag():
+    assert gx.Gneiting(1.0, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0).effective_lag() == np.inf
+
+
+@pytest.mark.parametrize(("unit", "said"), [("day", ", in days"), ("", "")])
+def test_a_fit_says_how_far_it_reaches_in_space_and_time(unit, said):
+    model = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, 0.1)
+    data = replace(series(model, 12, 5).observations, time_unit=unit, length_unit="kilometre")
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()))
+    text = str(fit)
+    ranges = [f"{-scale * np.log(0.05):>14.6g}" for scale in (0.3, 2.0)]
+    assert f"effective range   {ranges[0]}   correlation 5 % at one time, in km\n" in text
+    assert f"effective lag     {ranges[1]}   correlation 5 % at one location{said}\n" in text
+    for shown in (text, repr(fit), fit._repr_html_()):
+        assert "60 observations at 12 locations and 5 times" in shown
+    assert gx.plots.unit_of("time_range", data) == (unit or None)
+
+
+def test_the_effective_lag_of_a_fit_is_that_of_the_metric():
+    """On the sphere distances are those of three dimensions, on which Gneiting's decay depends."""
+    model = gx.Gneiting(1.0, 300.0, 2.0, 0.5, 0.6, 0.9, 0.3, 0.1)
+    places, when = np.repeat(testing.places(9) * 5.0, 4, axis=0), np.tile(np.arange(4.0), 9)
+    data = gx.Observations(places, np.cos(np.arange(36.0)), metric="chordal", time=when)
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend="zero")
+    assert f"{model.effective_lag(dimensions=3):.6g}   correlation 5 % at one loc" in str(fit)
+    assert model.effective_lag(dimensions=3) != pytest.approx(model.effective_lag(), rel=0.01)
