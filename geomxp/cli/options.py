@@ -211,7 +211,8 @@ OPTIONS = {
     "time": Option(
         DATA,
         "COLUMN",
-        "Column of the times, numbers or dates, for space-time families.",
+        "Column of the times, numbers or dates, for space-time families. If not given, the "
+        "coordinate of the times of a NetCDF grid with several.",
         None,
         columns,
     ),
@@ -724,6 +725,8 @@ def _note_locations(given, observed):
     if not named:
         pair = ",".join(observed.location_names)
         notice(f"{given.table}: columns {pair} are the locations (others: --locations X,Y).")
+    if observed.time is not None and given.time is None:
+        notice(f"{given.table}: {observed.time_name} is the time (another: --time NAME).")
 
 
 def file_of(table):

@@ -118,6 +118,16 @@ class Inputs:
         between = np.diff(np.unique(self.time))
         return (float(between.min()), float(between.sum())) if len(between) else (1.0, 1.0)
 
+    @cached_property
+    def median_step(self) -> float:
+        """The median step between different times; 0 without."""
+        steps = np.diff(np.unique(self.time))
+        return float(np.median(steps)) if len(steps) else 0.0
+
+    def with_time_axis(self, scale: float) -> Floats:
+        """Return points (n, k + 1) whose last coordinate is the time, multiplied by a factor."""
+        return np.column_stack((self.points, self.time * scale))
+
     @property
     def inputs(self) -> Inputs:
         """The inputs themselves, as `Observations.inputs`."""
@@ -153,6 +163,11 @@ class Inputs:
     def distinct_inputs(self) -> int:
         """Number of distinct locations; those of different times or variables are different."""
         return len(np.unique(self.first_rows()))
+
+    @cached_property
+    def distinct_locations(self) -> int:
+        """Number of distinct locations, whatever their times and variables."""
+        return replace(self, time=None, variable=None).distinct_inputs
 
     @property
     def duplicate_inputs(self) -> bool:
@@ -515,6 +530,10 @@ class Covariance:
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
         return Inputs.of(inputs, metric).points
+
+    def neighbour_points(self, inputs: Inputs, known: Inputs) -> Floats:
+        """Map inputs to points (n, k) by whose distances neighbours among `known` are found."""
+        return self.isotropic(inputs)
 
 
 @dataclass(frozen=True)

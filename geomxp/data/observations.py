@@ -278,10 +278,11 @@ class Observations:
 
     def __repr__(self) -> str:
         names = () if self.covariates is None else self.covariate_names
+        where = self.location_names + (() if self.time is None else (self.time_name,))
         covariates = f", covariates {few(names)}" if names else ""
         return (
             f"<Observations of {self.value_name}, {self.count_in_words} "
-            f"({few(self.location_names)}), {self.metric} distances in {self.unit}"
+            f"({few(where)}), {self.metric} distances in {self.unit}"
             f"{self._times_in_words}{covariates}>"
         )
 
@@ -394,7 +395,9 @@ class Observations:
         crs : str, optional
             Coordinate reference system of the columns `locations`: "EPSG:28992".
         time, variable : str, optional
-            Columns of the times, numbers or dates, and of the numbers of the variables from 0.
+            Columns of the times, numbers or dates, and of the numbers of the variables from 0. If
+            `time` is not given, a grid whose values have several times has the times of its
+            coordinate: see `from_xarray`.
         error_variance : str, optional
             Column of the known variances of the errors of measurement, or a function of at most two
             columns, such as "I(zinc_se ** 2)" for a column of standard errors.
@@ -440,6 +443,8 @@ class Observations:
         if function is not None:
             named, (values,) = function.text, function.variables
         needed = tables.covariates_of((), covariates, formula)[0]
+        if time is None and spatial.is_grid(frame):
+            time = spatial.time_of(frame, values, locations)
         optional = {"time": time, "variable": variable, "error_variance": error_variance}
         for what, column in optional.items():
             if column is not None and (not isinstance(column, str) or column == values):
@@ -455,7 +460,7 @@ class Observations:
         # the error variance may be a function of the values
         extra = tuple(dict.fromkeys(name for name in extra if name != values))
         swapped = longitude_first(locations, crs)
-        table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
+        table = spatial.tabulate(frame, (values, *needed, *extra), swapped, time)
         table = _with_system(table, swapped, crs, values)
         if values in table.locations:
             raise InvalidInput(
@@ -476,7 +481,7 @@ class Observations:
             table = _in_degrees(table)
         about_time = "", ""
         if time is not None and time in table.columns:
-            column, *about_time = times.as_numbers(table.columns[time])
+            column, *about_time = times.as_numbers(table.columns[time], table.time_unit)
             table = replace(table, columns=table.columns.assign(**{time: column}))
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
@@ -598,11 +603,18 @@ class Observations:
 
         Cells whose value is NaN are not observed: they are dropped, and a warning counts them.
 
+        Values may have a dimension of time, besides those of a grid (time, y, x) or of stations
+        (time, station). The times are dates, or numbers with CF units such as "days since
+        1987-06-03"; those of a calendar without leap years, say, are days since 1970-01-01 of this
+        calendar. A single time is ignored unless `time` names it.
+
         Parameters
         ----------
         grid : xarray.DataArray or Dataset
             With coordinates x and y, or longitude and latitude, identified by their names or by
-            the attributes `standard_name` and `units` of the CF conventions.
+            the attributes `standard_name` and `units` of the CF conventions. The coordinate of
+            several times is called "time", holds dates, or has the standard_name "time", the axis
+            "T" or units of dates.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
             error_variance, missing, duplicates, value_unit: as of `from_frame`.
@@ -617,6 +629,11 @@ class Observations:
         >>> grid = xarray.DataArray([[1.0, 2.0], [3.0, 4.0]], {"y": [1, 0], "x": [5, 6]})
         >>> Observations.from_xarray(grid).locations.tolist()
         [[5.0, 1.0], [6.0, 1.0], [5.0, 0.0], [6.0, 0.0]]
+        >>> both = xarray.concat([grid, grid + 1], "time").assign_coords(time=[0.0, 6.0])
+        >>> both.time.attrs["units"] = "hours since 2026-03-01"
+        >>> seen = Observations.from_xarray(both)
+        >>> seen.time[3:5], seen.time_unit, seen.time_origin
+        (array([0., 6.]), 'hour', '2026-03-01')
         """
         return cls.from_frame(grid, **columns)
 
@@ -654,10 +671,16 @@ class Observations:
 
     @property
     def count_in_words(self) -> str:
-        """How many they are: "385 locations", "390 observations at 150 locations"."""
-        n, u = len(self), self.distinct_inputs
-        locations = "1 location" if u == 1 else f"{u:,} locations"
-        return f"{n:,} observations at {locations}" if self.duplicate_inputs else locations
+        """How many they are: "385 locations", "390 observations at 150 locations".
+
+        With times "400 observations at 40 locations and 10 times".
+        """
+        if self.time is not None:
+            places = counted(self.inputs.distinct_locations, "location")
+            moments = counted(len(np.unique(self.time)), "time")
+            return f"{len(self):,} observations at {places} and {moments}"
+        locations = counted(self.distinct_inputs, "location")
+        return f"{len(self):,} observations at {locations}" if self.duplicate_inputs else locations
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
@@ -744,7 +767,10 @@ def read_table(
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
-    for name in ("time", "variable", "error_variance", "duplicates", "value_unit"):
+    if observations.time is not None:
+        # also where the time of a grid was found
+        observations.source["time"] = observations.time_name
+    for name in ("variable", "error_variance", "duplicates", "value_unit"):
         if columns.get(name) is not None:
             observations.source[name] = columns[name]
     missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()
@@ -1090,6 +1116,17 @@ def _looks_like_degrees(locations, names=()):
 
 
 # Summaries as text and HTML
+
+
+def counted(count, noun):
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "time"), counted(1200, "time")
+    ('1 time', '1,200 times')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def few(names, most=6):

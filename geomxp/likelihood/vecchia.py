@@ -190,9 +190,6 @@ class VecchiaEvaluator(Evaluator):
                 )
         self._graphs, self._held = {}, None
         self.moves = observations.time is not None
-        if self.moves:
-            gaps = np.diff(np.unique(observations.time))
-            self._shortest = float(np.median(gaps)) if len(gaps) else 0.0
         self._make = partial(self._passes_over, ordering, method)
         self._passes = None if self.moves else self._make()
         self._twins = observations.duplicate()
@@ -218,33 +215,30 @@ class VecchiaEvaluator(Evaluator):
 
     def freeze(self, model):
         """Keep the neighbours of a space-time model for all models."""
-        self._held = self._step_of(model) if self.moves else None
+        self._held = self._scale_of(model) if self.moves else None
 
     def would_move(self, model):
         """Whether a space-time model has other neighbours than those that are kept."""
-        return self._held is not None and self._step_of(model) != self._held
+        return self._held is not None and self._scale_of(model) != self._held
 
-    def _step_of(self, model):
-        """Return the scale of time, in half powers of two, for which neighbours are found."""
-        return round(2 * np.log2(model.time_scale(self._shortest)))
+    def _scale_of(self, model):
+        """Return the scale of time for neighbours, rounded to a half power of two."""
+        scale = model.neighbour_scale(self.observations.inputs)
+        return 2.0 ** (round(2 * np.log2(scale)) / 2)
 
     def _meet(self, model):
         """Have the passes over the neighbours of a model."""
         if not self.moves:
             return
-        step = self._step_of(model) if self._held is None else self._held
-        if step not in self._graphs:
+        scale = self._scale_of(model) if self._held is None else self._held
+        if scale not in self._graphs:
             while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
                 self._graphs.pop(next(iter(self._graphs)))
-            self._graphs[step] = self._make(self._points(step))
-        if self._passes is not self._graphs[step]:
-            self._passes = self._graphs[step]
+            points = self.observations.inputs.with_time_axis(scale)
+            self._graphs[scale] = self._make(points)
+        if self._passes is not self._graphs[scale]:
+            self._passes = self._graphs[scale]
             self._transform, self._last = "unknown", (None, ())
-
-    def _points(self, step):
-        """Return the points whose neighbours are those of a step; see `_step_of`."""
-        inputs = self.observations.inputs
-        return np.column_stack((inputs.points, inputs.time * 2.0 ** (step / 2)))
 
     def _know(self, transform):
         """Keep the columns to whiten under a transformation, unless they are known.
@@ -460,7 +454,7 @@ class VecchiaEvaluator(Evaluator):
         root = np.linalg.cholesky(self.expected_information(model, names))
         about, points = (self.observations.inputs, self.method.ordering), None
         if self.moves:
-            points = self._points(self._step_of(model))
+            points = about[0].with_time_axis(self._scale_of(model))
         passes = LocalPasses(*about, self.method.neighbours, points)
         draws = self._richer(model, about, points), self.factorize(model).multiply
         scores = [], []
