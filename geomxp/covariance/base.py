@@ -27,7 +27,7 @@ from .table import Sampled
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._typing import ArrayLike, Callable, Floats, Mapping, Sequence, Whole
+    from .._typing import ArrayLike, Callable, Floats, Hashable, Mapping, Sequence, Whole
 
 
 VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
@@ -123,6 +123,10 @@ class Inputs:
         """The median step between different times; 0 without."""
         steps = np.diff(np.unique(self.time))
         return float(np.median(steps)) if len(steps) else 0.0
+
+    def with_variable_axes(self, axes: Floats) -> Floats:
+        """Return points (n, k + q) whose last coordinates are those of the variables, (p, q)."""
+        return np.column_stack((self.points, axes[self.variable]))
 
     def with_time_axis(self, scale: float) -> Floats:
         """Return points (n, k + 1) whose last coordinate is the time, multiplied by a factor."""
@@ -531,8 +535,15 @@ class Covariance:
         """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
         return Inputs.of(inputs, metric).points
 
-    def neighbour_points(self, inputs: Inputs, known: Inputs) -> Floats:
-        """Map inputs to points (n, k) by whose distances neighbours among `known` are found."""
+    def neighbour_key(self, known: Inputs) -> Hashable:
+        """Return what decides on neighbours among `known` besides distances, rounded; or None."""
+        return None
+
+    def neighbour_points(self, inputs: Inputs, known: Inputs, key: Hashable = None) -> Floats:
+        """Map inputs to points (n, k) by whose distances neighbours among `known` are found.
+
+        With a `key` those of all models that have it; see `neighbour_key`.
+        """
         return self.isotropic(inputs)
 
 

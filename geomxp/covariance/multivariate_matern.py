@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy.special import gammaln
 
 from ..errors import InvalidInput
 from .base import NUGGET, RANGE
@@ -248,6 +247,8 @@ class ParsimoniousMatern(_Matern):
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""
+        from scipy.special import gammaln
+
         nu, half = np.asarray(self.smoothness), dimensions / 2
         between = (nu[:, None] + nu) / 2
         own = (gammaln(nu + half) - gammaln(nu)) / 2
@@ -302,6 +303,8 @@ class FlexibleMatern(_Matern):
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""
+        from scipy.special import gammaln
+
         nu, alpha = np.asarray(self.smoothness), 1 / np.asarray(self.range)
         between, mean = (nu[:, None] + nu) / 2, (alpha[:, None] ** 2 + alpha**2) / 2
         own = nu * np.log(alpha) - gammaln(nu) / 2

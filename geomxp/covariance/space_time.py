@@ -191,9 +191,13 @@ class SpaceTime(Covariance):
         """Return `time_scale` for lags of at least the median step between the times of data."""
         return self.time_scale(known.median_step)
 
-    def neighbour_points(self, inputs: Inputs, known: Inputs) -> Floats:
+    def neighbour_key(self, known: Inputs) -> float:
+        """Return `neighbour_scale`, rounded to a half power of two."""
+        return 2.0 ** (round(2 * np.log2(self.neighbour_scale(known))) / 2)
+
+    def neighbour_points(self, inputs: Inputs, known: Inputs, key: float | None = None) -> Floats:
         """Map inputs to points (n, k + 1); the last coordinate is time, by `neighbour_scale`."""
-        return inputs.with_time_axis(self.neighbour_scale(known))
+        return inputs.with_time_axis(self.neighbour_scale(known) if key is None else key)
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
+from ..covariance.ordering import order_points
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.dask import address_of
 from ..runtime.devices import is_cluster, resolve
@@ -189,7 +190,11 @@ class VecchiaEvaluator(Evaluator):
                     f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
                 )
         self._graphs, self._held = {}, None
-        self.moves = observations.time is not None
+        self.moves = observations.time is not None or observations.variable is not None
+        if observations.variable is not None and isinstance(ordering, str):
+            # the axes of the variables are for neighbours only
+            ordering = order_points(observations.inputs.points, ordering)
+        self._ordering = ordering
         self._make = partial(self._passes_over, ordering, method)
         self._passes = None if self.moves else self._make()
         self._twins = observations.duplicate()
@@ -211,33 +216,35 @@ class VecchiaEvaluator(Evaluator):
             return LocalPasses(*about)
         return GpuPasses(*about, device=device)
 
-    # neighbours of space-time models: near each other in the correlation that a model gives them
+    # neighbours of models in time or of several variables: near each other in correlation
 
     def freeze(self, model):
-        """Keep the neighbours of a space-time model for all models."""
-        self._held = self._scale_of(model) if self.moves else None
+        """Keep the neighbours of a model in time, or of several variables, for all models."""
+        self._held = self._key_of(model) if self.moves else None
 
     def would_move(self, model):
-        """Whether a space-time model has other neighbours than those that are kept."""
-        return self._held is not None and self._scale_of(model) != self._held
+        """Whether a model has other neighbours than those that are kept."""
+        return self._held is not None and self._key_of(model) != self._held
 
-    def _scale_of(self, model):
-        """Return the scale of time for neighbours, rounded to a half power of two."""
-        scale = model.neighbour_scale(self.observations.inputs)
-        return 2.0 ** (round(2 * np.log2(scale)) / 2)
+    def _key_of(self, model):
+        """Return what decides on neighbours; see `Covariance.neighbour_key`."""
+        return model.neighbour_key(self.observations.inputs)
+
+    def _points(self, model, key):
+        """Return the points by which neighbours are found."""
+        return model.neighbour_points(*[self.observations.inputs] * 2, key)
 
     def _meet(self, model):
         """Have the passes over the neighbours of a model."""
         if not self.moves:
             return
-        scale = self._scale_of(model) if self._held is None else self._held
-        if scale not in self._graphs:
+        key = self._key_of(model) if self._held is None else self._held
+        if key not in self._graphs:
             while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
                 self._graphs.pop(next(iter(self._graphs)))
-            points = self.observations.inputs.with_time_axis(scale)
-            self._graphs[scale] = self._make(points)
-        if self._passes is not self._graphs[scale]:
-            self._passes = self._graphs[scale]
+            self._graphs[key] = self._make(self._points(model, key))
+        if self._passes is not self._graphs[key]:
+            self._passes = self._graphs[key]
             self._transform, self._last = "unknown", (None, ())
 
     def _know(self, transform):
@@ -452,9 +459,9 @@ class VecchiaEvaluator(Evaluator):
             variance[np.ix_(rows, rows)] = self.score_variance(model, ours, seed)
             return variance
         root = np.linalg.cholesky(self.expected_information(model, names))
-        about, points = (self.observations.inputs, self.method.ordering), None
+        about, points = (self.observations.inputs, self._ordering), None
         if self.moves:
-            points = about[0].with_time_axis(self._scale_of(model))
+            points = self._points(model, self._key_of(model))
         passes = LocalPasses(*about, self.method.neighbours, points)
         draws = self._richer(model, about, points), self.factorize(model).multiply
         scores = [], []
