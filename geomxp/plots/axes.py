@@ -107,6 +107,7 @@ def unit_of(parameter: str, observations: Observations) -> str:
         "variance": squared,
         "nugget": squared,
         "range": observations.unit,
+        "time_range": f"{observations.time_unit}s" if observations.time_unit else "units of time",
         "anisotropy_angle": "degrees",
     }.get(parameter)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data import times
 from ..data.observations import Observations
 from ..errors import InvalidInput
 from ..estimation.result import Fit
@@ -196,11 +197,8 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
 
 def _titles(series):
     """Return the times as titles: dates, or numbers with name and unit."""
-    if series.origin:
-        dates = series.dates.astype("datetime64[m]")
-        days = dates.astype("datetime64[D]")
-        return [str(one).replace("T", " ") for one in (days if (days == dates).all() else dates)]
-    return [label(f"{series.name} {when:g}", series.unit) for when in series.times]
+    about = axes.plain(series.name), axes.plain(series.unit), series.origin
+    return times.titles(series.times, *about)
 
 
 def prediction_error_map(

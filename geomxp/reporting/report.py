@@ -17,13 +17,16 @@ from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .. import plots
 from .._version import __version__
-from ..data import datasets, tables
+from ..data import datasets, tables, times
 from ..errors import GeomxpWarning, InvalidInput, check_one_of
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
+from ..prediction.raster import RasterSeries
 from ..prediction.screening import below_zero, transformed
 from .charts import chart
 from .exploration import SHOWN, Exploration, cost_rows
@@ -64,6 +67,9 @@ def report(
 ) -> None:
     """Write a report of a fit, or of an exploration, as one HTML file.
 
+    Maps of a space-time fit show one time at a time: all times if there are at most 12, otherwise
+    12 about equally spaced ones. A button plays them, and a slider chooses one.
+
     Parameters
     ----------
     fit : Fit or Exploration
@@ -78,6 +84,8 @@ def report(
     places : pandas.DataFrame, optional
         Locations of the maps of predictions, the cells of a regular grid in the plane, with the
         covariates of the trend. Cells may be missing. The report says if the table does not suit.
+        For a space-time fit, a table without times is used at the times of all maps; one with the
+        column of the times has a row for each cell and time.
     budget : float
         Seconds for what the report computes beside the fit: validation, maps, profiles, contours
         and the divergence of an approximation. Parts that would take longer are skipped, and the
@@ -238,6 +246,9 @@ def _page(fit, command, level, places, budget, progress):
     if observations.dimensions > 1:
         maps = Maps(fit, validation, findings.raster)
         findings.notes += maps.notes()
+    several, counted = observations.time is not None, observations.count_in_words
+    if several:
+        counted = _counted_in_time(observations)
     return _frame() | {
         "fit": fit,
         "model": fit.model,
@@ -245,6 +256,11 @@ def _page(fit, command, level, places, budget, progress):
         "findings": findings,
         "about": fit.method.describe(len(observations)),
         "value_name": plain_name(observations.value_name),
+        "in_time": several,
+        "counted": counted,
+        "at": f"in {counted}" if several else f"at {len(observations):,} locations",
+        "time_span": _time_span(observations) if several else "",
+        "away": maps.away if maps and several else "",
         "scale": plain_name(fit.gaussian.observations.value_name),
         "held": held(fit),
         "microergodic_told": _tells_ratio(findings),
@@ -265,6 +281,24 @@ def _page(fit, command, level, places, budget, progress):
     }
 
 
+def _counted_in_time(observations):
+    """Return the numbers of observations, locations and times in words."""
+    places = len(np.unique(observations.locations, axis=0))
+    return (
+        f"{len(observations):,} observations at {places:,} location{'s' if places > 1 else ''} and "
+        f"{len(np.unique(observations.time)):,} times"
+    )
+
+
+def _time_span(observations):
+    """Return the column of the times, the first and the last one, and their unit, in words."""
+    known, unit = np.unique(observations.time), observations.time_unit
+    about = plain_name(observations.time_name), plain_name(unit), observations.time_origin
+    first, last = times.titles(known[[0, -1]], *about)
+    span = f"{about[0]}, from {first} to {last}" if about[2] else f"from {first} to {last}"
+    return f"{span}; lags in {unit}s" if about[2] else span
+
+
 def cautions(findings):
     """Return warnings about the estimates as sentences."""
     fit, validation, result = findings.fit, findings.validation, []
@@ -281,7 +315,9 @@ def cautions(findings):
         if not any(name in sentence for sentence in result):
             result.append(f"the {name} is on a boundary")
     result += findings.warnings
-    for bounds in (validation, findings.raster, findings.transect):
+    rasters = findings.raster
+    rasters = rasters.rasters if isinstance(rasters, RasterSeries) else (rasters,)
+    for bounds in (validation, *rasters, findings.transect):
         sentence = bounds is not None and below_zero(fit, bounds.interval()[0])
         if sentence:
             result.append(sentence)

@@ -434,7 +434,7 @@ def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     kl = [known.kl for _, known in found.divergences]
     # more neighbours are nearer to the exact model
     assert kl[1] > kl[0] > kl[2] > 0
-    graph = sparse.method.prepare(sparse.observations).graph
+    graph = sparse.method.prepare(sparse.observations).graph_of(sparse.model)
     one = Maps(sparse).neighbours(graph)
     drawn = [(size, kind, path.count("M")) for size, layer in one.layers for kind, _, path in layer]
     assert drawn[0][1:] == ("dot quiet", len(sparse.observations))
