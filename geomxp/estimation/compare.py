@@ -576,6 +576,6 @@ def _frame(rows, observations):
     tiles = [name for name in frame.columns if name.startswith("tiles_")]
     rest = [name for name in frame.columns if name not in tiles]
     frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
-    names = ("value_name", "value_unit", "unit")
+    names = ("value_name", "value_unit", "unit", "time_unit")
     frame.attrs.update({name: getattr(observations, name) for name in names})
     return frame

@@ -220,7 +220,7 @@ class Maps:
         drawn, still = near_in_time(self.observations, self.times)
         chosen = sample_of(len(drawn))
         self.rows, self.still = drawn[chosen], still[chosen]
-        self.thinned = len(drawn) < len(self.observations)
+        self.near = len(drawn)
         self.x, self.y = self.observations.locations[self.rows, :2].T
         self.name = plain_name(self.observations.value_name)
         self.unit = self.observations.value_unit
@@ -241,8 +241,8 @@ class Maps:
                 "everything else in this report uses all of them."
             ]
         count, known = len(self.times), len(np.unique(self.observations.time))
-        how = ", at each location the one nearest in time to each map" if self.thinned else ""
-        how += ", drawn at random (seed 0)" if shown == MOST else ""
+        how = ", at each location the one nearest in time to each map" if self.near < n else ""
+        how += ", drawn at random (seed 0)" if shown < self.near else ""
         return [
             f"The maps are of {count} time{'s' if count > 1 else ''}, the observations of "
             f"{known:,}. The maps show {shown:,} of the {n:,} observations{how}; everything else "
@@ -448,7 +448,7 @@ class Maps:
 
 
 def times_shown(observations):
-    """Return the times of maps; None of observations without times.
+    """Return the times of maps; None of observations at less than two times.
 
     They are all times if these are few. Otherwise they are equally spaced, but an observed time is
     taken instead if it is at most a quarter of a step away.
@@ -457,7 +457,7 @@ def times_shown(observations):
         return None
     known = np.unique(observations.time)
     if len(known) <= TIMES:
-        return known
+        return known if len(known) > 1 else None
     even = evenly(known)
     near = known[nearest(known, even)]
     return np.where(np.abs(near - even) <= (even[1] - even[0]) / 4, near, even)
@@ -500,7 +500,7 @@ def near_in_time(observations, times):
 
 
 def spread(numbers):
-    """Return minimum, median and maximum; not a number without any."""
+    """Return minimum, median and maximum; NaN if there are no numbers."""
     if not np.size(numbers):
         return np.full(3, np.nan)
     return np.array([np.nanmin(numbers), np.nanmedian(numbers), np.nanmax(numbers)])

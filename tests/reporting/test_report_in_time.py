@@ -199,7 +199,9 @@ def test_a_map_long_after_the_observations_has_none_of_them():
     seen = fit_of(*stations(3)).observations
     rows, still = near_in_time(seen, np.array([1.0, 2.0, 7.0, 8.0]))
     assert set(still) == {0, 1}
-    assert set(seen.time[rows]) == {0.0, 1.0, 2.0} - {0.0}
+    assert set(seen.time[rows]) == {1.0, 2.0}
+    rows, still = near_in_time(seen, np.array([7.0, 8.0]))
+    assert len(rows) == len(still) == 0
 
 
 def test_the_page_says_what_its_maps_leave_out():
@@ -244,6 +246,15 @@ def test_a_spatial_fit_has_no_times():
     for word in ('class="player"', 'class="stills"', 'class="when"', "in time"):
         assert word not in page.partition("<script")[0].partition("</style>")[2]
     assert not {"times", "stills"} & {*numbers_of(page), *numbers_of(page)["places"]}
+
+
+def test_observations_of_one_time_are_explored_as_spatial_ones():
+    meuse = gx.datasets.load("meuse")
+    now = gx.Observations(meuse.locations, meuse.values, time=3.0)
+    assert times_shown(now) is None
+    one = Maps(gx.explore(now)).values()
+    assert one.stills == ()
+    assert one.layers == Maps(gx.explore(meuse)).values().layers
 
 
 def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit):
