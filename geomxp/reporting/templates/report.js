@@ -74,7 +74,7 @@
     function play(on) {
       clearInterval(playing);
       playing = on ? setInterval(() => show((now + 1) % times.length), STEP) : 0;
-      button.textContent = on ? "❚❚ Pause" : "▶ Play";
+      button.textContent = on ? "❚❚ Pause" : "▶\uFE0E Play";
     }
     button.addEventListener("click", () => play(!playing));
     slider.addEventListener("input", () => { play(false); show(Number(slider.value)); });
