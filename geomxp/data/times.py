@@ -82,6 +82,35 @@ def as_numbers(values, unit="", origin=""):
     return seconds / SECONDS[unit], unit, str(start)
 
 
+def dates_of(values, unit, origin):
+    """Return times in a unit from an origin on as dates, datetime64 in seconds."""
+    seconds = np.round(np.asarray(values) * SECONDS[unit]).astype("timedelta64[s]")
+    return np.datetime64(origin, "s") + seconds
+
+
+def in_words(values, unit="", origin=""):
+    """Return times as text: dates from an origin on, or numbers.
+
+    >>> in_words(np.array([0.0, 3.5]), "day", "2026-01-05"), in_words(np.array([0.0, 3.5]), "day")
+    (['2026-01-05 00:00', '2026-01-08 12:00'], ['0', '3.5'])
+    >>> in_words(np.array([738000.25, 738001.25])), in_words([0, 5], "second", "2026-01-05")
+    (['738000.25', '738001.25'], ['2026-01-05 00:00:00', '2026-01-05 00:00:05'])
+    """
+    if origin:
+        dates = dates_of(values, unit, origin)
+        coarser = (dates.astype(f"datetime64[{part}]") for part in "Dm")
+        shown = next((known for known in coarser if (known == dates).all()), dates)
+        return [str(one).replace("T", " ") for one in shown]
+    # so many digits that usual steps between times can be seen
+    steps = np.diff(np.unique(values))
+    step = float(np.median(steps)) if len(steps) else np.inf
+    for digits in range(6, 18):
+        texts = [f"{when:.{digits}g}" for when in values]
+        if np.abs(np.array(texts, dtype=float) - values).max(initial=0.0) <= 0.01 * step:
+            break
+    return texts
+
+
 def since(values, unit, origin):
     """Return times in the unit and from the origin of other ones, as numbers.
 
@@ -94,40 +123,3 @@ def since(values, unit, origin):
             "`time` must be a number, as the times of the observations are. Got a date."
         )
     return as_numbers(values, unit, origin)[0]
-
-
-def as_datetimes(numbers, unit, origin):
-    """Return numbers since an origin as datetime64 in seconds, the inverse of `as_numbers`.
-
-    Without an origin the numbers are returned.
-    """
-    if not origin:
-        return numbers
-    seconds = np.round(numbers * SECONDS[unit]).astype("timedelta64[s]")
-    return np.datetime64(origin, "s") + seconds
-
-
-def titles(numbers, name="time", unit="", origin=""):
-    """Return increasing times as text: dates, or numbers with their name and unit.
-
-    Examples
-    --------
-    >>> titles(np.array([0.0, 1.25]), "when", "day", "2026-01-05")
-    ['2026-01-05 00:00', '2026-01-06 06:00']
-    >>> titles(np.array([0.0, 1.0]), "when", "day", "2026-01-05")
-    ['2026-01-05', '2026-01-06']
-    >>> titles(np.array([738000.25, 738001.25]), "t", "day")
-    ['t 738000.25 (day)', 't 738001.25 (day)']
-    """
-    if origin:
-        dates = as_datetimes(numbers, unit, origin)
-        coarser = (dates.astype(f"datetime64[{part}]") for part in "Dm")
-        shown = next((known for known in coarser if (known == dates).all()), dates)
-        return [str(one).replace("T", " ") for one in shown]
-    # as many digits as distinguish the times well
-    step = float(np.diff(numbers).min()) if len(numbers) > 1 else np.inf
-    for digits in range(6, 18):
-        texts = [f"{when:.{digits}g}" for when in numbers]
-        if np.abs(np.array(texts, dtype=float) - numbers).max() <= 0.01 * step:
-            break
-    return [f"{name} {text} ({unit})" if unit else f"{name} {text}" for text in texts]

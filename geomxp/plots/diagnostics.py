@@ -23,6 +23,7 @@ from ..prediction.variogram import (
     BINS,
     LEAST,
     Variogram,
+    in_time,
     in_words,
     lags_of,
     semivariance,
@@ -300,15 +301,18 @@ def variogram(
     estimate, with the trend estimated again and the covariance parameters held. It is pointwise, so
     that one of fifteen points often lies outside.
 
+    Observations of several times have points of one colour for each lag in time; the line of a fit
+    is the mean of the model's semivariances over the pairs of each point, and there is no band.
+
     Parameters
     ----------
     source : Fit, Observations or Variogram
-        Observations are compared with `geomxp.variogram`. A Variogram with directions is drawn as
-        one line for each, without bins of fewer than 30 pairs if others have more.
+        Observations are compared with `geomxp.variogram`. A Variogram with directions or lags in
+        time is drawn as one line for each, without bins of fewer than 30 pairs if others have more.
     bins : int, optional
         If not given, 15 for a fit, and those of `geomxp.variogram` for observations.
     envelope : int
-        Number of fields to simulate for the band of a fit; 0 for no band.
+        Number of fields to simulate for the band of a fit of one time; 0 for no band.
     level : float
         Of the band.
     ax : matplotlib.axes.Axes, optional
@@ -341,6 +345,8 @@ def variogram(
     if isinstance(source, Observations):
         return _draw_variogram(ax, estimate_variogram(source, bins=bins, seed=seed))
     observations, model = source.observations, source.model
+    if in_time(observations) is not None:
+        return _draw_in_time(ax, source, lags_of(observations, model=model, bins=bins, seed=seed))
     lags = lags_of(observations, model=model, bins=BINS if bins is None else bins, seed=seed)
     gamma, distance = lags.semivariances(trend_residuals(source)[lags.rows]), lags.distance
     count = in_words(len(lags.rows), len(observations), observations.duplicate_inputs)
@@ -366,19 +372,61 @@ def variogram(
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
 
 
+def _draw_in_time(ax, fit, lags):
+    """Draw points of each lag in time and a line through the model's means in the same bins."""
+    observations, top = fit.observations, 0.0
+    gamma = lags.semivariances(trend_residuals(fit)[lags.rows])
+    fitted = lags.semivariances_of(fit.model, observations.inputs)
+    groups = np.unique(lags.group)
+    for group, look in zip(groups, _looks_in_time(len(groups)), strict=True):
+        own = np.flatnonzero(lags.group == group)
+        own = own[lags.pairs[own] >= min(LEAST, lags.pairs[own].max())]
+        ax.plot(lags.distance[own], fitted[own], linewidth=2, **look)
+        name = _lag_in_words(lags.lag[own[0]], observations.time_unit)
+        _points(ax, lags.distance[own], gamma[own], lags.pairs[own], label=name, **look)
+        top = max(top, float(gamma[own].max()), float(fitted[own].max()))
+    ax.set(xlim=(0, 1.04 * lags.distance.max()), ylim=(0, 1.08 * (top or 1.0)))
+    count = in_words(len(lags.rows), len(observations), True)
+    title = f"Semivariogram, {count}; lines: the fitted model"
+    up = label("semivariance", axes.unit_of("variance", fit.gaussian.observations))
+    return finish(ax, title, label("distance", observations.unit), up, loc="best")
+
+
+def _lag_in_words(lag, unit):
+    """Return a lag in time with its unit.
+
+    >>> _lag_in_words(2.0, "day"), _lag_in_words(0.0, "day"), _lag_in_words(1.5, "")
+    ('lag 2 days', 'same time', 'lag 1.5')
+    """
+    if lag == 0:
+        return "same time"
+    return f"lag {lag:.3g}" + (f" {unit}{'' if lag == 1 else 's'}" if unit else "")
+
+
+def _looks_in_time(count):
+    """Return a colour for each of some lags, from dark for the first to light."""
+    from matplotlib import colormaps
+
+    return [{"color": colormaps["viridis"](0.9 * k / max(count - 1, 1))} for k in range(count)]
+
+
 def _draw_variogram(ax, found):
-    """Draw an empirical semivariogram: both estimates, or one line for each direction."""
+    """Draw an empirical semivariogram: both estimates, or one line per direction or lag."""
     words, top = found.compared, 0.0
-    if found.directions:
-        for direction, look in zip(found.directions, _looks(len(found.directions)), strict=True):
-            one = found.of_direction(direction)
-            enough = one.pairs >= min(LEAST, one.pairs.max())
-            distance, gamma = one.distance[enough], one.semivariance[enough]
-            ax.plot(distance, gamma, linewidth=1.2, **look)
-            name = f"{direction:g}° ± {found.tolerance:g}°"
-            _points(ax, distance, gamma, one.pairs[enough], label=name, **look)
-            top = max(top, float(gamma.max()))
-    else:
+    parts = [
+        (f"{one:g}° ± {found.tolerance:g}°", found.of_direction(one), look)
+        for one, look in zip(found.directions, _looks(len(found.directions)), strict=True)
+    ] or [
+        (_lag_in_words(one, found.time_unit), found.of_lag(one), look)
+        for one, look in zip(found.lags, _looks_in_time(len(found.lags)), strict=True)
+    ]
+    for name, one, look in parts:
+        enough = one.pairs >= min(LEAST, one.pairs.max())
+        distance, gamma = one.distance[enough], one.semivariance[enough]
+        ax.plot(distance, gamma, linewidth=1.2, **look)
+        _points(ax, distance, gamma, one.pairs[enough], label=name, **look)
+        top = max(top, float(gamma.max()))
+    if not parts:
         _points(ax, found.distance, found.semivariance, found.pairs, color=BLUE, label=words)
         about = {"color": VERMILION, "linewidth": 1.2, "marker": "D", "markersize": 4}
         ax.plot(found.distance, found.robust, label="robust to outliers", **about)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data import times
 from ..data.observations import Observations
+from ..data.times import in_words
 from ..errors import InvalidInput
 from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster
@@ -197,8 +197,10 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
 
 def _titles(series):
     """Return the times as titles: dates, or numbers with name and unit."""
-    about = axes.plain(series.name), axes.plain(series.unit), series.origin
-    return times.titles(series.times, *about)
+    texts = in_words(series.times, series.unit, series.origin)
+    if series.origin:
+        return texts
+    return [label(f"{series.name} {text}", series.unit) for text in texts]
 
 
 def prediction_error_map(

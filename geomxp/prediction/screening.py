@@ -10,8 +10,9 @@ import numpy as np
 
 from ..covariance.distance import embed
 from ..covariance.observation import BoxCox, observation_model
+from ..data.observations import Observations
 from ..errors import InvalidInput
-from .variogram import lags_of, least_squares
+from .variogram import in_time, lags_of, least_squares, step_in_time
 
 if TYPE_CHECKING:
     from .._typing import Floats, Whole
@@ -33,6 +34,9 @@ NEAREST = 8
 
 WORST = 1e100
 """Criterion of a power that overflows, which a search can compute with."""
+
+FAR_IN_TIME = 1e6
+"""Factor by which other times are farther than other locations, if neighbours are of one time."""
 
 EPS = float(np.finfo(float).eps)
 
@@ -209,12 +213,23 @@ def _from_neighbours(observations, r, seed):
     """Return the difference of each residual from the median of its neighbours, (n,), scaled."""
     from scipy.spatial import KDTree
 
+    points, known = embed(observations.locations, observations.metric), observations
+    times, first = in_time(observations), None
+    if times is not None:
+        first = [0.0]
+        # neighbours are those of the same time; if most times occur once, a share of the time span
+        # is as far as the same share of the region
+        scale = np.ptp(points, axis=0).max() / np.ptp(times)
+        if step_in_time(times) is not None:
+            scale *= FAR_IN_TIME
+        points = np.column_stack((points, scale * times))
+        if step_in_time(times) is None:
+            known, first = Observations(points, observations.values), None
     try:
-        lags = lags_of(observations, bins=None, seed=seed)
+        lags = lags_of(known, bins=None, time_lags=first, seed=seed)
     except InvalidInput:
         # one location has no distances
         return np.zeros(len(r))
-    points = embed(observations.locations, observations.metric)
     count = min(NEAREST, len(r) - 1)
     distance, rows = KDTree(points).query(points, count + 1)
     # an observation is not the first of several at its location

@@ -38,17 +38,22 @@ SQUARES = (1e-145, 1e145)
 """Spreads of values whose squares neither overflow nor underflow."""
 
 MOST_DIRECTIONS = 36
-"""Largest number of directions."""
+"""Largest number of directions, and of lags in time."""
+
+LAGS_IN_TIME = 5
+"""Number of lags in time."""
 
 
 @dataclass(frozen=True)
 class Lags:
-    """Pairs of locations in k bins of distance, or of distance and direction.
+    """Pairs of locations in k bins of distance, or of distance and direction or lag in time.
 
     `rows` (m,) are the rows of the observations that are compared; `first` and `second` (p,) are
     pairs, as positions in `rows`, sorted by bin; `ends` (k,) is the end of each bin among the
     pairs; `distance` (k,) is the mean distance in each bin, which has the distances `lower` (k,) <
-    h <= `upper` (k,); `direction` (k,) is the number of its direction, 0 without directions.
+    h <= `upper` (k,), where 0, 0 is a bin of pairs at one location; `group` (k,) is the number of
+    its direction or lag in time, 0 if there are none; `lag` (k,) is the mean lag in time of the
+    pairs in all bins of its group, None for observations of one time.
     """
 
     rows: np.ndarray
@@ -58,7 +63,8 @@ class Lags:
     distance: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
-    direction: np.ndarray
+    group: np.ndarray
+    lag: np.ndarray | None = None
 
     @property
     def pairs(self):
@@ -74,6 +80,18 @@ class Lags:
                 d = residuals[self.first[some]] - residuals[self.second[some]]
                 sums[k] += np.einsum("i...,i...->...", d, d)
         return (sums.T / (2 * self.pairs)).T
+
+    def semivariances_of(self, model, inputs):
+        """Return the mean of a model's semivariances over the pairs in each bin, (k,)."""
+        covariance = dense_covariance(model, inputs[self.rows])
+        variance = np.diag(covariance)[:, None] / 2
+        return (
+            np.add.reduceat(
+                (variance + variance.T - covariance)[self.first, self.second],
+                self.ends - self.pairs,
+            )
+            / self.pairs
+        )
 
     def robust(self, residuals):
         """Return Cressie and Hawkins' robust semivariance in each bin, (k,), of residuals (m,).
@@ -95,31 +113,33 @@ def lags_of(
     cutoff=None,
     directions=None,
     tolerance=None,
+    time_lags=None,
     most=MOST,
     seed=0,
 ):
-    """Return the pairs of locations in bins of distance, and of direction if there are any.
+    """Return the pairs of locations in bins of distance, and of direction or lag in time.
 
     Arguments as of `empirical_variogram`; with `bins=None` those of `BINS` bins that have few pairs
-    are joined with the next. `directions` (q,) are angles in degrees.
+    are joined with the next. `directions` (q,) are angles in degrees. `time_lags` are as of
+    `variogram`; with directions, only pairs of the first lag are compared.
     """
     if bins is not None:
         check_whole("bins", bins)
-    if model is not None and not isinstance(model, Isotropic):
+    times = in_time(observations)
+    isotropic = isinstance(model, Isotropic)
+    if model is not None and not (isotropic or times is not None):
         raise InvalidInput(
             f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."
         )
-    for name in ("time", "variable"):
-        column = getattr(observations, name)
-        if column is not None and np.ptp(column):
-            raise InvalidInput(
-                f"a semivariogram over distance needs observations of one {name}: take a subset."
-            )
+    if observations.variable is not None and np.ptp(observations.variable):
+        raise InvalidInput(
+            "a semivariogram over distance needs observations of one variable: take a subset."
+        )
     metric, rows = observations.metric, np.arange(len(observations))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
     locations = observations.locations[rows]
-    points = embed(locations, metric) if model is None else model.isotropic(locations, metric)
+    points = model.isotropic(locations, metric) if isotropic else embed(locations, metric)
     first, second = np.triu_indices(len(rows), 1)
     h = between(points, points, metric)[first, second]
     if h.max() == 0:
@@ -138,10 +158,21 @@ def lags_of(
     # bin k is (edges[k], edges[k + 1]]; pairs at one location belong to the first
     edges = np.linspace(0.0, reach, (bins or BINS) + 1)
     inside = np.flatnonzero(h <= edges[-1])
-    group = 0
+    group, apart, groups = 0, None, 1
+    if times is not None:
+        groups = 1 if directions is not None else None
+        lags, within = _lags_in_time(observations, time_lags)
+        apart = np.abs(times[rows][first] - times[rows][second])
+        group = _nearest(apart[inside], lags[:groups], within)
+        inside, group, groups = inside[group >= 0], group[group >= 0], len(lags)
+        if not len(inside):
+            raise InvalidInput(
+                "no two observations are so far apart in time: give other `time_lags`. Got "
+                f"{', '.join(f'{lag:g}' for lag in lags)} ± {within:g}."
+            )
     if directions is not None:
         group = _directions_of(observations, rows, first[inside], second[inside])
-        group = _nearest(group, directions, tolerance)
+        group, groups = _nearest(group, directions, tolerance, 180.0), len(directions)
         inside, group = inside[group >= 0], group[group >= 0]
         if not len(inside):
             raise InvalidInput(
@@ -150,9 +181,11 @@ def lags_of(
             )
     number = np.searchsorted(edges[1:], h[inside], side="left")
     if bins is None:
-        groups = 1 if directions is None else len(directions)
         last = _joined(np.bincount(number, minlength=BINS), LEAST * groups)
         edges, number = edges[[0, *(last + 1)]], np.searchsorted(last, number)
+    if times is not None and directions is None:
+        # pairs at one location are a bin of their own: the correlation in time alone
+        edges, number = np.append(0.0, edges), np.where(h[inside] == 0, 0, number + 1)
     count = len(edges) - 1
     number = number + count * group
     order = np.argsort(number, kind="stable")
@@ -163,7 +196,64 @@ def lags_of(
     ends = np.cumsum(pairs)
     distance = np.add.reduceat(h[inside], ends - pairs) / pairs
     lower, upper = edges[:-1][used % count], edges[1:][used % count]
-    return Lags(rows, first[inside], second[inside], ends, distance, lower, upper, used // count)
+    group = used // count
+    lag = None
+    if apart is not None:
+        # directions share the first lag
+        lag = _mean_lags(apart[inside], ends, pairs, group * (directions is None))
+    return Lags(rows, first[inside], second[inside], ends, distance, lower, upper, group, lag)
+
+
+def in_time(observations):
+    """Return the times (n,) of observations of several times; None if there is one, or none."""
+    times = observations.time
+    return None if times is None or not np.ptp(times) else times
+
+
+def step_in_time(times):
+    """Return the median step between the different times; None if most of them occur once."""
+    different = np.unique(times)
+    return None if 2 * len(different) > len(times) else float(np.median(np.diff(different)))
+
+
+def _lags_in_time(observations, asked):
+    """Return validated lags in time, (q,) in ascending order, and their tolerance."""
+    count = LAGS_IN_TIME if asked is None else asked
+    if isinstance(count, Integral) and not isinstance(count, bool):
+        if not 1 <= count <= MOST_DIRECTIONS:
+            raise InvalidInput(
+                f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS}, or lags. Got {asked!r}."
+            )
+        times = observations.time
+        step = step_in_time(times)
+        if step is None:
+            # the last lag ends at half of the longest
+            step = float(np.ptp(times)) / (2 * count - 1)
+        return step * np.arange(count), step / 2
+    try:
+        lags = np.sort(np.asarray(asked, dtype=np.float64), axis=None)
+    except (TypeError, ValueError, OverflowError):
+        lags = np.array([np.nan])
+    steps = np.diff(lags)
+    known = 0 < len(lags) <= MOST_DIRECTIONS and np.isfinite(lags).all() and lags[0] >= 0
+    if np.ndim(asked) != 1 or not known or not (steps > 0).all():
+        raise InvalidInput(
+            f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS}, or different lags of at "
+            f"least 0, such as [0, 1, 7]. Got {asked!r:.60}."
+        )
+    step = float(steps.min()) if len(steps) else step_in_time(observations.time)
+    return lags, (step or float(np.ptp(observations.time)) / (2 * LAGS_IN_TIME - 1)) / 2
+
+
+def _mean_lags(apart, ends, pairs, group):
+    """Return the mean lag in time in all bins of the same group, (k,)."""
+    lag = np.empty(len(group))
+    for one in np.unique(group):
+        own = np.flatnonzero(group == one)
+        lags = apart[ends[own[0]] - pairs[own[0]] : ends[own[-1]]]
+        # equal lags without rounding
+        lag[own] = lags.mean() if np.ptp(lags) > 1e-9 * lags.max() else lags[0]
+    return lag
 
 
 def _joined(counts, least):
@@ -196,14 +286,17 @@ def _directions_of(observations, rows, first, second):
     return np.where((across == 0) & (up == 0), np.nan, angle)
 
 
-def _nearest(angles, directions, tolerance):
-    """Return the number of the nearest direction; -1 beyond the tolerance, and for NaN."""
-    least, nearest = np.full(len(angles), np.inf), np.full(len(angles), -1)
-    for k, direction in enumerate(directions):
-        apart = np.abs((angles - direction + 90.0) % 180.0 - 90.0)
+def _nearest(numbers, centres, tolerance, period=np.inf):
+    """Return the number of the nearest centre; -1 beyond the tolerance, and for NaN."""
+    least, nearest = np.full(len(numbers), np.inf), np.full(len(numbers), -1)
+    for k, centre in enumerate(centres):
+        apart = numbers - centre
+        if period < np.inf:
+            apart = (apart + period / 2) % period - period / 2
+        apart = np.abs(apart)
         closer = apart < least
         least[closer], nearest[closer] = apart[closer], k
-    # rounding puts no pair between two directions
+    # rounding puts no pair between two centres
     nearest[~(least <= tolerance * (1 + 1e-12))] = -1
     return nearest
 
@@ -223,7 +316,8 @@ class Variogram:
     pairs : (k,) ndarray
         Number of pairs.
     lower, upper : (k,) ndarray
-        Each bin holds the distances lower < h <= upper; the first one those of 0 too.
+        Each bin holds the distances lower < h <= upper; the first one those of 0 too. With several
+        times pairs at one location have bins of their own, from 0 to 0.
     direction : (k,) ndarray or None
         Direction of each bin in degrees counter-clockwise from the first axis (from east, for
         longitude and latitude); None for all directions together.
@@ -237,6 +331,11 @@ class Variogram:
         Name of the values, unit of the distances, and unit of the values if it is known.
     repeated : bool
         Whether locations have several observations.
+    lag : (k,) ndarray or None
+        Mean lag in time of the pairs in all bins of the same class of lags, in `time_unit`; None
+        for observations of one time.
+    time_unit : str
+        Unit of the lags; "" if it is unknown.
     """
 
     distance: Floats
@@ -254,12 +353,15 @@ class Variogram:
     unit: str = "units of the locations"
     value_unit: str = ""
     repeated: bool = False
+    lag: Floats | None = None
+    time_unit: str = ""
 
     def __len__(self) -> int:
         return len(self.distance)
 
     def __repr__(self) -> str:
         around = f" in {len(self.directions)} directions" if self.directions else ""
+        around = f" at {len(self.lags)} lags in time" if len(self.lags) > 1 else around
         return (
             f"<Variogram of {self.value_name}: {len(self)} bins{around} up to "
             f"{self.upper.max():.4g} {self.unit}, {self.pairs.sum():,} pairs>"
@@ -270,6 +372,21 @@ class Variogram:
         """The different directions in degrees; empty for all directions together."""
         return () if self.direction is None else tuple(np.unique(self.direction).tolist())
 
+    @property
+    def lags(self) -> tuple[float, ...]:
+        """The different lags in time, ascending; empty for observations of one time."""
+        return () if self.lag is None else tuple(np.unique(self.lag).tolist())
+
+    def of_lag(self, lag: float) -> Variogram:
+        """Return the bins of one of `lags`.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no bins of this lag.
+        """
+        return self._part("lag", lag, self.lags)
+
     def of_direction(self, direction: float) -> Variogram:
         """Return the bins of one of `directions`.
 
@@ -278,18 +395,22 @@ class Variogram:
         InvalidInput
             If there are no bins of this direction.
         """
-        if direction not in self.directions:
-            known = ", ".join(f"{one:g}" for one in self.directions) or "none"
-            raise InvalidInput(f"`direction` must be one of: {known}. Got {direction!r}.")
-        return replace(
-            self, **{name: vars(self)[name][self.direction == direction] for name in BY_BIN}
-        )
+        return self._part("direction", direction, self.directions)
+
+    def _part(self, name, value, known):
+        """Return the bins with this value in a column."""
+        if value not in known:
+            listed = ", ".join(f"{one:g}" for one in known) or "none"
+            raise InvalidInput(f"`{name}` must be one of: {listed}. Got {value!r}.")
+        columns = {one: vars(self)[one] for one in BY_BIN}
+        rows = columns[name] == value
+        return replace(self, **{one: None if c is None else c[rows] for one, c in columns.items()})
 
     def to_frame(self) -> Frame:
         """Return a frame with a row for each bin.
 
-        Columns: direction (if there are directions), lower, upper, distance, pairs, semivariance,
-        robust.
+        Columns: direction (if there are directions), lag (if there are several times), lower,
+        upper, distance, pairs, semivariance, robust.
         """
         import pandas as pd
 
@@ -300,6 +421,7 @@ class Variogram:
         """Return the variogram as a JSON object."""
         columns = {name: column.tolist() for name, column in self.to_frame().items()}
         about = ("tolerance", "locations", "total", "trend", "value_name", "unit", "value_unit")
+        about += ("time_unit",) if self.lags else ()
         return columns | {name: getattr(self, name) for name in about}
 
     @property
@@ -307,7 +429,7 @@ class Variogram:
         """What was compared: values, locations, trend and unit, in one line."""
         return (
             f"Empirical semivariogram of {self.value_name}, {self.compared}, trend {self.trend}, "
-            f"distances in {self.unit}"
+            f"distances in {self.unit}{f', lags in {self.time_unit}s' if self.time_unit else ''}"
         )
 
     @property
@@ -319,14 +441,26 @@ class Variogram:
         heads = {"lower": "from", "upper": "to"}
         frame = self.to_frame().rename(columns=heads)
         table = frame.to_string(index=False, float_format=lambda x: f"{x:.6g}", col_space=10)
+        if len(self.lags) > 1:
+            table = f"Semivariance by lag in time:\n{self.table_by('lag')}"
         return f"{self.title}\n\n{table}"
+
+    def table_by(self, name: str) -> str:
+        """Return the semivariances as text, one column for each "direction" or "lag"."""
+        form = {"direction": "{:g}°", "lag": "{:g}"}[name]
+        table = self.to_frame().pivot(index=["lower", "upper"], columns=name)["semivariance"]
+        table = table.rename(columns=form.format).reset_index()
+        table = table.rename(columns={"lower": "from", "upper": "to"}).rename_axis(columns=None)
+        return table.to_string(
+            index=False, float_format=lambda x: f"{x:.6g}", na_rep="", col_space=9
+        )
 
     def _repr_html_(self) -> str:
         table = self.to_frame().to_html(index=False, border=0, float_format=lambda x: f"{x:.6g}")
         return f"<p>{escape(self.title)}</p>{table}"
 
 
-BY_BIN = ("direction", "lower", "upper", "distance", "pairs", "semivariance", "robust")
+BY_BIN = ("direction", "lag", "lower", "upper", "distance", "pairs", "semivariance", "robust")
 """Fields of a `Variogram` with a number for each bin."""
 
 
@@ -338,6 +472,7 @@ def variogram(
     cutoff: float | None = None,
     directions: int | Sequence[float] | None = None,
     tolerance: float | None = None,
+    time_lags: int | Sequence[float] | None = None,
     sample: int = MOST,
     seed: int = 0,
 ) -> Variogram:
@@ -348,7 +483,10 @@ def variogram(
     N(h) are the pairs in one bin of distance, r the residuals of the trend by ordinary least
     squares. The robust estimate of Cressie and Hawkins is computed too. `geomxp.fit` needs no
     variogram; look at one before a fit to see whether near values are alike, at which distances,
-    and in which directions.
+    in which directions, and for how long.
+
+    Observations of several times are compared at several lags in time: N(h, u) are the pairs in one
+    bin of distance whose times differ by about u. Pairs at one location have a bin of their own.
 
     Parameters
     ----------
@@ -368,7 +506,13 @@ def variogram(
         not given, all directions together. Locations must have two dimensions.
     tolerance : float, optional
         Largest difference from a direction, in degrees. If not given 90/q for q directions, with
-        which equally spaced ones take all pairs; 22.5 for one.
+        which equally spaced ones take all pairs; 22.5 for one. Directions of observations of
+        several times are those of pairs at the first lag.
+    time_lags : int or sequence of float, optional
+        Number of lags in time, or lags in the unit of the times, 0 for pairs at one time; 5 if not
+        given. A number means multiples, from 0, of the median step between times; if most times
+        occur once, of the step with which the lags reach half of the time span. Each pair belongs
+        to the nearest lag, and to none if it differs by more than half of the (smallest) step.
     sample : int
         Number of locations above which a random sample of this size is compared.
     seed : int
@@ -382,8 +526,8 @@ def variogram(
     ------
     InvalidInput
         For an argument out of its range, if all locations are the same, if no pair is within the
-        cutoff and tolerance, if squares of the values overflow or underflow, or for observations of
-        several times or variables.
+        cutoff and tolerance, if squares of the values overflow or underflow, for observations of
+        several variables, or for `time_lags` of observations of one time.
 
     Examples
     --------
@@ -408,6 +552,8 @@ def variogram(
     if cutoff is not None and not (_real(cutoff) and 0 < cutoff < np.inf):
         raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {cutoff!r:.60}.")
     check_squares(observations.values)
+    if time_lags is not None and in_time(observations) is None:
+        raise InvalidInput("`time_lags` need observations of several times: leave it out.")
     angles, tolerance = _angles(observations, directions, tolerance)
     residuals = least_squares(observations, trend)(observations.values)
     lags = lags_of(
@@ -416,6 +562,7 @@ def variogram(
         cutoff=cutoff,
         directions=angles,
         tolerance=tolerance,
+        time_lags=time_lags,
         most=sample,
         seed=seed,
     )
@@ -427,7 +574,7 @@ def variogram(
         lags.pairs,
         lags.lower,
         lags.upper,
-        None if angles is None else angles[lags.direction],
+        None if angles is None else angles[lags.group],
         tolerance,
         len(lags.rows),
         len(observations),
@@ -435,7 +582,9 @@ def variogram(
         observations.value_name,
         observations.unit,
         observations.value_unit,
-        observations.duplicate_inputs,
+        observations.duplicate_inputs or lags.lag is not None,
+        lags.lag,
+        observations.time_unit,
     )
 
 

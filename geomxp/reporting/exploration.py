@@ -16,6 +16,7 @@ from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
 from ..data.observations import LEAST_LOCATIONS, Observations, summary, summary_html
+from ..data.times import in_words as times_in_words
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..likelihood.automatic import LARGEST
 from ..likelihood.cost import Cost, in_words, predicted_cost
@@ -32,7 +33,15 @@ from ..prediction.screening import (
     transformations_of,
     transformed,
 )
-from ..prediction.variogram import MOST, Variogram, check_squares, least_squares, variogram
+from ..prediction.variogram import (
+    MOST,
+    Variogram,
+    check_squares,
+    in_time,
+    least_squares,
+    step_in_time,
+    variogram,
+)
 from ..runtime.devices import human_bytes
 from .sources import call, method_text, reading_lines
 
@@ -69,6 +78,9 @@ last semivariance to their mean from which it still rises."""
 
 FEW = 0.1
 """Share of the observations up to which outliers are left out when transformations are judged."""
+
+IN_TIME = "gneiting"
+"""Family of the next fit of observations of several times."""
 
 SHOWN = 10
 """Outliers that are listed."""
@@ -208,10 +220,14 @@ class Exploration:
     def outlier_rows(self, most: int | None = None) -> list[Document]:
         """Return the outliers, the strongest first, each with its observation's number from 1."""
         found, seen = self.outliers, self.observations
+        times = None
+        if seen.time is not None:
+            times = times_in_words(seen.time, seen.time_unit, seen.time_origin)
         return [
             {
                 "observation": int(self.kept[row]) + 1,
                 **dict(zip(seen.location_names, seen.locations[row].tolist(), strict=True)),
+                **({} if times is None else {seen.time_name: times[row]}),
                 "value": float(seen.values[row]),
                 "by_value": float(value),
                 "by_neighbours": float(near),
@@ -247,7 +263,7 @@ class Exploration:
         if self.directional is not None:
             yield (
                 "Semivariance by direction, degrees counter-clockwise from the first axis:",
-                (_by_direction(self.directional)),
+                self.directional.table_by("direction"),
             )
         yield f"Predicted cost of a fit of {FREE} covariance parameters:", _table(cost_rows(self))
 
@@ -313,8 +329,8 @@ def explore(
     Raises
     ------
     InvalidInput
-        If `observations` are not Observations, or of several times or variables, or if an argument
-        is out of its range.
+        If `observations` are not Observations, or of several variables, or if an argument is out of
+        its range.
 
     Examples
     --------
@@ -450,10 +466,11 @@ def _findings(found, given, shape):
     ):
         if text:
             yield Finding(name, text[0].upper() + text[1:], caution=True)
-    yield from filter(None, (_of_missing(given), _of_extent(found), _of_duplicates(found)))
+    yield from filter(None, (_of_missing(given), _of_extent(found), _of_times(found)))
+    yield from filter(None, (_of_duplicates(found),))
     yield from filter(None, (_of_errors(found, given),))
     yield from filter(None, (_of_outliers(found), _of_shape(found, shape), _of_distance(found)))
-    yield from filter(None, (_of_direction(found), _of_trend(found, shape)))
+    yield from filter(None, (_of_lag(found), _of_direction(found), _of_trend(found, shape)))
     yield _of_cost(found)
 
 
@@ -553,22 +570,40 @@ def _of_extent(found):
     )
 
 
+def _of_times(found):
+    seen = found.observations
+    times = in_time(seen)
+    if times is None:
+        return None
+    count, ends = len(np.unique(times)), np.array([times.min(), times.max()])
+    ends = times_in_words(ends, seen.time_unit, seen.time_origin)
+    step = step_in_time(times)
+    unit = f" {seen.time_unit}{'' if step == 1 else 's'}" if seen.time_unit else ""
+    places = len(np.unique(seen.locations, axis=0))
+    return Finding(
+        "times",
+        f"There are {places:,} locations and {count:,} times, from {ends[0]} to {ends[1]}"
+        + (f", {step:.4g}{unit} apart (median)." if step is not None else ", most of them once."),
+    )
+
+
 def spacing(observations):
     """Return the median distance to the nearest other location, in the unit of the metric."""
     from scipy.spatial import KDTree
 
-    first = np.unique(observations.inputs.first_rows())
-    points = embed(observations.locations[first], observations.metric)
+    points = embed(np.unique(observations.locations, axis=0), observations.metric)
     return float(np.median(KDTree(points).query(points, 2)[0][:, 1]))
 
 
 def _of_duplicates(found):
     rows, same = found.duplicates["rows"], found.duplicates["same"]
+    in_space = in_time(found.observations) is None
     if not rows:
-        return Finding("duplicates", "No location has more than one observation.")
-    many = rows > 1
+        when = "" if in_space else " at one time"
+        return Finding("duplicates", f"No location has more than one observation{when}.")
+    where = "location" if in_space else "location and time"
     start = (
-        f"{rows:,} observation{'s are' if many else ' is'} at the location of an earlier one, "
+        f"{rows:,} observation{'s are' if rows > 1 else ' is'} at the {where} of an earlier one, "
         f"{same:,} with the same value."
     )
     if same == rows:
@@ -593,7 +628,9 @@ def _of_outliers(found):
     if not count:
         return Finding("outliers", "No outliers: no observation is far from the others.")
     strongest = found.outlier_rows(1)[0]
-    where = ", ".join(f"{n} {strongest[n]:.6g}" for n in found.observations.location_names)
+    seen = found.observations
+    where = ", ".join(f"{n} {strongest[n]:.6g}" for n in seen.location_names)
+    where += "" if seen.time is None else f", {seen.time_name} {strongest[seen.time_name]}"
     near = abs(strongest["by_neighbours"]) >= abs(strongest["by_value"])
     score = strongest["by_neighbours" if near else "by_value"]
     scale = ""
@@ -641,7 +678,9 @@ def _of_shape(found, shape):
 
 
 def _of_distance(found):
-    known = found.variogram
+    known, when = found.variogram, "At a mean distance"
+    if known is not None and known.lags:
+        known, when = known.of_lag(known.lags[0]), "At one time and a mean distance"
     if known is None or len(known) < FIRST:
         return None
     plateau = _plateau(known, known.robust)
@@ -649,7 +688,7 @@ def _of_distance(found):
         return None
     share, near = float(known.robust[0]) / plateau, float(known.distance[0])
     start = (
-        f"At a mean distance of {near:.3g} {known.unit}, the semivariance is "
+        f"{when} of {near:.3g} {known.unit}, the semivariance is "
         f"{100 * share:.0f} % of that at long distances"
     )
     if share > ALIKE:
@@ -669,8 +708,31 @@ def _of_distance(found):
     return Finding("distance", f"{start}: near values are alike. {end}.")
 
 
+def _of_lag(found):
+    """Say how soon values at one location differ as those at long lags or distances."""
+    known = found.variogram
+    if known is None or len(known.lags) < FIRST:
+        return None
+    own = known.upper == 0
+    if not own.any():
+        return None
+    lags, gamma = known.lag[own], known.robust[own]
+    plateau = _plateau(known.of_lag(known.lags[0]), known.of_lag(known.lags[0]).robust)
+    if not plateau > 0 or lags[0] == 0:
+        return None
+    unit = f" {known.time_unit}{'' if lags[0] == 1 else 's'}" if known.time_unit else ""
+    return Finding(
+        "lag",
+        f"At one location and a lag of {lags[0]:.3g}{unit}, the semivariance is "
+        f"{100 * gamma[0] / plateau:.0f} % of that at one time and long distances; at "
+        f"{lags[-1]:.3g}, {100 * gamma[-1] / plateau:.0f} %.",
+    )
+
+
 def _of_direction(found):
     around, known = found.directional, found.variogram
+    if known is not None and known.lags:
+        known = known.of_lag(known.lags[0])
     if around is None or around.locations < SEVERAL or len(known) < FIRST:
         return None
     reached = known.semivariance >= BELOW * _plateau(known, known.semivariance)
@@ -763,14 +825,6 @@ def _table(rows):
     return pd.DataFrame(rows).to_string(index=False, float_format=lambda x: f"{x:.6g}")
 
 
-def _by_direction(around):
-    """Return the semivariances as a table with one column for each direction."""
-    table = around.to_frame().pivot(index=["lower", "upper"], columns="direction")
-    table = table["semivariance"].rename(columns="{:g}°".format).reset_index()
-    table = table.rename(columns={"lower": "from", "upper": "to"}).rename_axis(columns=None)
-    return table.to_string(index=False, float_format=lambda x: f"{x:.6g}", na_rep="", col_space=9)
-
-
 # What to run next
 
 
@@ -799,7 +853,7 @@ def _reading(found, given):
 def _command(found, given):
     """Return the command of the next fit; None if the observations were not read from a file."""
     source = _reading(found, given)
-    if not source or source.get("time") or source.get("variable"):
+    if not source or source.get("variable"):
         return None
     entry = datasets.DATASETS.get(source.get("dataset"))
     words = ["geomxp", "fit", source["dataset"] if entry else source["path"]]
@@ -826,6 +880,7 @@ def _command(found, given):
             ",".join(f"{number!r}".removesuffix(".0") for number in source["missing"]),
         ]
     words += ["--drop-missing"] if source["drop_missing"] else []
+    words += ["--time", source["time"], "--family", IN_TIME] if source.get("time") else []
     for name in ("error_variance", "decimal", "duplicates", "value_unit"):
         option = {"value_unit": "unit"}.get(name, name.replace("_", "-"))
         words += [f"--{option}", source[name]] if source.get(name) else []
@@ -849,6 +904,8 @@ def quoted(names):
 def _call(found, given):
     """Return the next fit in Python."""
     about = {} if found.trend == "constant" else {"trend": found.trend}
+    if in_time(given) is not None:
+        about["family"] = IN_TIME
     if found.suggestion is not None:
         about["transform"] = found.suggestion.name
     if next_method(found)[0] != "exact":

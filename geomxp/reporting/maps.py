@@ -11,7 +11,7 @@ from math import floor, log10
 
 import numpy as np
 
-from ..data.times import titles
+from ..data.times import in_words
 from ..estimation.result import design_of
 from ..likelihood.replicates import sufficient
 from ..plots.axes import plain_name
@@ -352,9 +352,13 @@ class Maps:
         return f"{number} {unit}{'s' if number != '1' else ''}" if unit else number
 
     def _titles_of(self, times):
+        """Return times as titles: dates, or numbers with name and unit."""
         seen = self.observations
-        about = plain_name(seen.time_name), plain_name(seen.time_unit), seen.time_origin
-        return titles(times, *about)
+        texts = in_words(times, seen.time_unit, seen.time_origin)
+        if seen.time_origin:
+            return texts
+        unit = f" ({plain_name(seen.time_unit)})" if seen.time_unit else ""
+        return [f"{plain_name(seen.time_name)} {text}{unit}" for text in texts]
 
     def _rasters(self):
         """Return the raster of each time."""
@@ -402,7 +406,7 @@ class Maps:
             return Map(key, self.frame, scale, layers(slice(None)), "places", facts)
         stills = [
             Still(title, layers(drawn), {"spread": spread(numbers[self.rows[drawn]])})
-            for title, drawn in self._drawn()
+            for title, drawn in self.drawn()
         ]
         return Map(key, self.frame, scale, (), "places", facts, stills=tuple(stills))
 
@@ -422,11 +426,11 @@ class Maps:
             return Map(key, self.frame, scale, layers, "cells", facts, images[0])
         stills = [
             Still(title, (self._ground("dot", drawn),), {"spread": spread(one)}, image)
-            for (title, drawn), one, image in zip(self._drawn(), cells, images, strict=True)
+            for (title, drawn), one, image in zip(self.drawn(), cells, images, strict=True)
         ]
         return Map(key, self.frame, scale, (), "cells", facts, stills=tuple(stills))
 
-    def _drawn(self):
+    def drawn(self):
         """Return the title of each time, and which of the drawn observations it has."""
         return [(title, np.flatnonzero(self.still == k)) for k, title in enumerate(self.titles)]
 

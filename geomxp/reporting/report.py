@@ -200,7 +200,8 @@ def _page_of_exploration(found, command):
         known = found.variogram
         draw["variogram"] = partial(plots.variogram, known)
         columns = (known.distance, known.pairs, known.semivariance, known.robust)
-        bins = [*zip(*(column.tolist() for column in columns), strict=True)]
+        lags = [None] * len(known) if known.lag is None else known.lag.tolist()
+        bins = [*zip(lags, *(column.tolist() for column in columns), strict=True)]
     if found.directional is not None:
         draw["directional"] = partial(plots.variogram, found.directional)
     return _frame() | {
@@ -213,6 +214,8 @@ def _page_of_exploration(found, command):
         "maps": ring,
         "numbers": _numbered(maps, found.kept) if maps else None,
         "shown_locations": len(maps.rows) if maps else 0,
+        "maps_notes": maps.notes() if maps else [],
+        "away": maps.away if maps and maps.times is not None else "",
         "charts": {name: chart(function, name) for name, function in draw.items()},
         "outliers": found.outlier_rows(SHOWN),
         "bins": bins,
@@ -232,9 +235,18 @@ def _with_rings(maps, rows):
     one = maps.values()
     if not len(rows):
         return one
-    path = maps.frame.path(*maps.observations.locations[rows, :2].T)
-    ring = (maps.dot + RING, [("dot", "var(--mark)", path)])
-    return replace(one, layers=(ring, *one.layers))
+
+    def ring(rows):
+        path = maps.frame.path(*maps.observations.locations[rows, :2].T)
+        return maps.dot + RING, [("dot", "var(--mark)", path)]
+
+    if not one.stills:
+        return replace(one, layers=(ring(rows), *one.layers))
+    stills = [
+        replace(still, layers=(ring(np.intersect1d(rows, maps.rows[drawn])), *still.layers))
+        for still, (_, drawn) in zip(one.stills, maps.drawn(), strict=True)
+    ]
+    return replace(one, stills=tuple(stills))
 
 
 def _page(fit, command, level, places, budget, progress):
@@ -292,11 +304,10 @@ def _counted_in_time(observations):
 
 def _time_span(observations):
     """Return the column of the times, the first and the last one, and their unit, in words."""
-    known, unit = np.unique(observations.time), observations.time_unit
-    about = plain_name(observations.time_name), plain_name(unit), observations.time_origin
-    first, last = times.titles(known[[0, -1]], *about)
-    span = f"{about[0]}, from {first} to {last}" if about[2] else f"from {first} to {last}"
-    return f"{span}; lags in {unit}s" if about[2] else span
+    ends = np.array([observations.time.min(), observations.time.max()])
+    first, last = times.in_words(ends, observations.time_unit, observations.time_origin)
+    unit = f", in {plain_name(observations.time_unit)}s" if observations.time_unit else ""
+    return f"{plain_name(observations.time_name)}, from {first} to {last}{unit}"
 
 
 def cautions(findings):

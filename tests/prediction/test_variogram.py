@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from math import asin, atan2, cos, degrees, radians, sin, sqrt
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.distance import EARTH_RADIUS
-from geomxp.prediction.variogram import MOST, least_squares
+from geomxp.prediction.variogram import MOST, lags_of, least_squares
 
 U = 2.0**-53
 
@@ -96,6 +97,78 @@ def test_a_variogram_is_what_a_double_loop_counts(seen, about):
     np.testing.assert_allclose(found.distance, distances, rtol=1e-12)
     np.testing.assert_allclose(found.semivariance, classical, rtol=1e-12)
     np.testing.assert_allclose(found.robust, robust, rtol=1e-12)
+
+
+def in_space_and_time(stations=9, times=8, random=False, seed=5):
+    rng = np.random.default_rng(seed)
+    places = np.repeat(rng.random((stations, 2)), times, axis=0)
+    when = np.tile([0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 3.5, 4.0][:times], stations)
+    if random:
+        places, when = rng.random((len(when), 2)), 4 * rng.random(len(when))
+    return gx.Observations(places, rng.standard_normal(len(when)), time=when)
+
+
+@pytest.mark.parametrize("about", [{}, {"time_lags": 3}, {"time_lags": [0.0, 1.0, 3.0]}])
+@pytest.mark.parametrize("random", [False, True])
+def test_a_variogram_in_space_and_time_is_what_a_double_loop_counts(random, about):
+    seen = in_space_and_time(random=random)
+    found = gx.variogram(seen, bins=4, trend="zero", **about)
+    if isinstance(about.get("time_lags"), list):
+        lags, within = about["time_lags"], 0.5
+    else:
+        count = about.get("time_lags", 5)
+        step = np.ptp(seen.time) / (2 * count - 1) if random else 0.5
+        lags, within = [k * step for k in range(count)], step / 2
+    rows, mean_lag = {}, {}
+    for i in range(len(seen)):
+        for j in range(i + 1, len(seen)):
+            u, h = abs(seen.time[i] - seen.time[j]), distance(seen, i, j)
+            k = int(np.argmin([abs(u - lag) for lag in lags]))
+            if abs(u - lags[k]) <= within * (1 + 1e-9) and h <= found.upper.max():
+                b = 0 if h == 0 else int(np.argmax(h <= np.unique(found.upper)))
+                b += random and h > 0  # no two random locations are the same
+                rows.setdefault((k, b), []).append((h, seen.values[i] - seen.values[j]))
+                mean_lag.setdefault(k, []).append(u)
+    assert len(rows) == len(found)
+    for one, (k, b) in enumerate(sorted(rows)):
+        h, d = np.array(rows[k, b]).T
+        assert (b == 0) == (found.upper[one] == 0)
+        assert found.pairs[one] == len(h)
+        np.testing.assert_allclose(found.distance[one], h.mean(), rtol=1e-12)
+        np.testing.assert_allclose(found.semivariance[one], np.mean(d**2) / 2, rtol=1e-12)
+        np.testing.assert_allclose(found.lag[one], np.mean(mean_lag[k]), rtol=1e-12, atol=1e-15)
+    whole = sum(len(found.of_lag(lag)) for lag in found.lags)
+    assert whole == len(found)
+    assert (found.to_frame()["lag"] == found.lag).all()
+
+
+def test_observations_at_one_time_have_the_variogram_of_space():
+    seen = field(60)
+    still = replace(seen, time=np.full(60, 7.0))
+    twice = gx.Observations(
+        np.vstack((seen.locations,) * 2), np.tile(seen.values, 2), time=np.repeat([0.0, 900.0], 60)
+    )
+    spatial, one, first = (gx.variogram(each, bins=6) for each in (seen, still, twice))
+    assert one.lags == ()
+    assert first.lags[0] == 0
+    np.testing.assert_array_equal(one.semivariance, spatial.semivariance)
+    first = first.of_lag(0.0)
+    np.testing.assert_array_equal(first.pairs, 2 * spatial.pairs)
+    np.testing.assert_allclose(first.semivariance, spatial.semivariance, rtol=1e-12)
+    around = [gx.variogram(each, bins=6, directions=4) for each in (seen, twice)]
+    np.testing.assert_array_equal(around[1].pairs, 2 * around[0].pairs)
+    np.testing.assert_allclose(around[1].semivariance, around[0].semivariance, rtol=1e-12)
+
+
+def test_the_mean_of_a_models_semivariances_is_that_of_simulated_fields():
+    model = gx.Gneiting(2.0, 0.4, 1.5, 0.5, 0.9, 0.6, 0.4, 0.3)
+    seen = in_space_and_time(20, 6)
+    lags = lags_of(seen, bins=4)
+    expected = lags.semivariances_of(model, seen.inputs)
+    draws = gx.simulate(model, seen.locations, time=seen.time, draws=4000, seed=1)
+    got = lags.semivariances(draws.T)
+    error = got.std(axis=1) / np.sqrt(4000)
+    assert (np.abs(got.mean(axis=1) - expected) < 4.5 * error).all()
 
 
 def test_usual_bins_have_at_least_thirty_pairs_each():
@@ -275,8 +348,18 @@ def test_observations_that_have_no_variogram_are_refused():
         gx.variogram(field(20, d=3), directions=2)
     seen = field(20)
     several = gx.Observations(seen.locations, seen.values, time=np.arange(20.0))
-    with pytest.raises(gx.InvalidInput, match="of one time: take a subset"):
-        gx.variogram(several)
+    with pytest.raises(gx.InvalidInput, match="`time_lags` need observations of several times"):
+        gx.variogram(seen, time_lags=3)
+    with pytest.raises(gx.InvalidInput, match=r"so far apart in time.*Got 50, 51 ± 0.5"):
+        gx.variogram(several, time_lags=[50, 51])
+    with pytest.raises(gx.InvalidInput, match=r"`lag` must be one of: .*Got 45"):
+        gx.variogram(several).of_lag(45)
+    for wrong in (0, 99, True, [-1, 2], [1, 1], [[1]], [np.nan], "week", []):
+        with pytest.raises(gx.InvalidInput, match="`time_lags` must be a number from 1 to 36"):
+            gx.variogram(several, time_lags=wrong)
+    one = replace(seen, variable=np.arange(20) % 2)
+    with pytest.raises(gx.InvalidInput, match="of one variable: take a subset"):
+        gx.variogram(one)
     line = gx.Observations([[0, 0], [1, 0], [2, 0], [4, 0]], [1.0, 2.0, 3.0, 1.0])
     with pytest.raises(gx.InvalidInput, match="no pair of locations lies in a direction"):
         gx.variogram(line, directions=[90], tolerance=5)

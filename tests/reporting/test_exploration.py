@@ -486,6 +486,59 @@ def test_what_cannot_be_explored_is_refused():
         gx.explore(several)
 
 
+def in_space_and_time():
+    rng = np.random.default_rng(3)
+    places = np.repeat(rng.random((40, 2)), 9, axis=0)
+    when = np.tile(np.arange("2026-03-01", "2026-03-10", dtype="M8[D]"), 40)
+    model = gx.Gneiting(1.0, 0.3, 2.0, 0.5, 0.8, 0.6, 0.5, 0.05)
+    values = gx.simulate(model, places, time=np.tile(np.arange(9.0), 40), seed=1)[0]
+    values[77] += 7
+    return gx.Observations(places, values, time=when)
+
+
+def test_observations_of_several_times_are_explored_and_the_next_command_fits_them(
+    tmp_path, monkeypatch
+):
+    seen = in_space_and_time()
+    found = gx.explore(seen)
+    said = {one.topic: one.text for one in found.findings}
+    assert "40 locations and 9 times, from 2026-03-01 to 2026-03-09, 1 day apart" in said["times"]
+    own = found.variogram.of_lag(1.0)
+    assert own.upper[0] == 0
+    assert own.pairs[0] == 40 * 8
+    assert "At one location and a lag of 1 day" in said["lag"]
+    assert said["duplicates"] == "No location has more than one observation at one time."
+    # only one observation is wrong, and its neighbours are those of the same day
+    assert found.outliers.rows.tolist() == [77]
+    assert found.outlier_rows()[0]["time"] == "2026-03-06"
+    assert "gx.fit(observations, family='gneiting')" in found.call
+    # spacing is that of stations
+    places = np.unique(seen.locations, axis=0)
+    apart = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2)) + 9 * np.eye(40)
+    assert np.isclose(found.spacing, np.median(apart.min(axis=1)))
+    gx.report(found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "By lag in time" in page
+    assert "All directions" not in page
+    monkeypatch.chdir(tmp_path)
+    columns = {"x": seen.locations[:, 0], "y": seen.locations[:, 1]}
+    pd.DataFrame(columns | {"day": seen.time, "z": seen.values}).to_csv("st.csv", index=False)
+    command = gx.explore(gx.read_table("st.csv", values="z", time="day")).command
+    assert "--time day --family gneiting" in command
+
+
+def test_outliers_of_times_that_occur_once_are_found(tmp_path):
+    rng = np.random.default_rng(0)
+    places, when = rng.random((300, 2)), 5 * rng.random(300)
+    values = np.sin(3 * places[:, 0] + when)
+    values[17] += 1.5
+    found = gx.explore(gx.Observations(places, values, time=when))
+    assert 17 in found.outliers.rows
+    said = {one.topic: one.text for one in found.findings}
+    assert "300 times, from" in said["times"]
+    assert "most of them once" in said["times"]
+
+
 def test_the_page_of_an_exploration_has_the_findings_and_loads_nothing(zinc, tmp_path):
     path = tmp_path / "zinc.html"
     gx.report(zinc, path, command="geomxp explore meuse --value zinc")

@@ -561,6 +561,17 @@ def test_pointing_tells_the_numbers_of_the_time_shown(opened, film, hours):
         assert float(said) == pytest.approx(series[k].mean[20, 10], rel=5e-4)
 
 
+def test_an_exploration_of_several_times_is_played_too(opened, hours, tmp_path):
+    gx.report(gx.explore(hours.observations), tmp_path / "hours.html")
+    tab = opened(where=(tmp_path / "hours.html").as_uri())
+    assert tab.complaints() == []
+    tab.ask("document.querySelector('.player input').focus()")
+    tab.key("End")
+    assert tab.ask("document.querySelector('.when').textContent") == "time 3 (hour)"
+    tab.mouse("mouseMoved", *at(tab, "values", *hours.observations.locations[8]))
+    assert tip(tab, "values")["title"] == "observation 12, time 3 (hour)"
+
+
 def test_small_maps_of_all_times_are_on_paper_and_where_scripts_do_not_run(opened, film):
     count = (
         "[...document.querySelectorAll('.small')]"

@@ -257,6 +257,26 @@ def test_observations_of_one_time_are_explored_as_spatial_ones():
     assert one.layers == Maps(gx.explore(meuse)).values().layers
 
 
+def test_an_exploration_shows_one_time_at_a_time_with_its_outliers(fit):
+    seen = fit.observations
+    values = seen.values.copy()
+    values[[5, 30]] += 60.0
+    found = gx.explore(gx.Observations(seen.locations, values, time=seen.time, time_name="hour"))
+    assert {5, 30} <= set(found.outliers.rows)
+    page = report_html(found)
+    assert numbers_of(page)["times"] == ["hour 0", "hour 12", "hour 24", "hour 36"]
+    assert len(re.findall(r'<svg class="small"', page)) == STEPS
+    assert page.count('class="player"') == 1
+    assert "where it was observed at this time." in text_of(page)
+    frame = Maps(found).frame
+    for row in (5, 30):
+        path = frame.path(*seen.locations[row, :2][:, None])
+        for k, when in enumerate(np.unique(seen.time)):
+            still = page.partition(f'<g id="still-values-{k}">')[2].partition("</g>\n</g>")[0]
+            (ring,) = re.findall(r'stroke:var\(--mark\)" d="([^"]*)"', still)
+            assert (path in ring) == (seen.time[row] == when)
+
+
 def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit):
     found = Findings(fit, left=30.0, score=1.0)
     found.predict()
