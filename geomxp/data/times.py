@@ -94,3 +94,17 @@ def since(values, unit, origin):
             "`time` must be a number, as the times of the observations are. Got a date."
         )
     return as_numbers(values, unit, origin)[0]
+
+
+def as_given(times, unit, origin):
+    """Return times as dates if they have an origin, datetime64 in seconds, or as they are.
+
+    Examples
+    --------
+    >>> as_given(np.array([0.0, 3.5]), "day", "2026-01-05").astype(str).tolist()
+    ['2026-01-05T00:00:00', '2026-01-08T12:00:00']
+    """
+    if not origin:
+        return times
+    seconds = np.round(times * SECONDS[unit]).astype("timedelta64[s]")
+    return np.datetime64(origin, "s") + seconds

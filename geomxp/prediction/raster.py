@@ -14,7 +14,7 @@ from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
-from ..data.times import SECONDS, since
+from ..data.times import as_given, since
 from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
@@ -325,10 +325,7 @@ class RasterSeries:
     @property
     def dates(self) -> Any:
         """The times as dates if they have an origin, (t,) of datetime64 in seconds, or `times`."""
-        if not self.origin:
-            return self.times
-        seconds = np.round(self.times * SECONDS[self.unit]).astype("timedelta64[s]")
-        return np.datetime64(self.origin, "s") + seconds
+        return as_given(self.times, self.unit, self.origin)
 
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of all cells and times; see `Raster.to_frame`."""
