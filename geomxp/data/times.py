@@ -89,12 +89,6 @@ def as_numbers(values, unit="", origin=""):
     return seconds / SECONDS[unit], unit, str(start)
 
 
-def dates_of(values, unit, origin):
-    """Return times in a unit from an origin on as dates, datetime64 in seconds."""
-    seconds = np.round(np.asarray(values) * SECONDS[unit]).astype("timedelta64[s]")
-    return np.datetime64(origin, "s") + seconds
-
-
 def in_words(values, unit="", origin=""):
     """Return times as text: dates from an origin on, or numbers.
 
@@ -104,7 +98,7 @@ def in_words(values, unit="", origin=""):
     (['738000.25', '738001.25'], ['2026-01-05 00:00:00', '2026-01-05 00:00:05'])
     """
     if origin:
-        dates = dates_of(values, unit, origin)
+        dates = as_given(np.asarray(values), unit, origin)
         coarser = (dates.astype(f"datetime64[{part}]") for part in "Dm")
         shown = next((known for known in coarser if (known == dates).all()), dates)
         return [str(one).replace("T", " ") for one in shown]
@@ -201,3 +195,17 @@ def from_file(values, units="", calendar="standard"):
         numbers[known] = cftime.date2num(values[known], origin, calendar=first.calendar)
         return numbers, "day"
     return values, unit_named(units) if values.dtype.kind in "iuf" else ""
+
+
+def as_given(times, unit, origin):
+    """Return times as dates if they have an origin, datetime64 in seconds, or as they are.
+
+    Examples
+    --------
+    >>> as_given(np.array([0.0, 3.5]), "day", "2026-01-05").astype(str).tolist()
+    ['2026-01-05T00:00:00', '2026-01-08T12:00:00']
+    """
+    if not origin:
+        return times
+    seconds = np.round(times * SECONDS[unit]).astype("timedelta64[s]")
+    return np.datetime64(origin, "s") + seconds

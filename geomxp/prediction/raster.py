@@ -14,7 +14,7 @@ from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
-from ..data.times import dates_of, since
+from ..data.times import as_given, since
 from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
@@ -325,9 +325,7 @@ class RasterSeries:
     @property
     def dates(self) -> Any:
         """The times as dates if they have an origin, (t,) of datetime64 in seconds, or `times`."""
-        if not self.origin:
-            return self.times
-        return dates_of(self.times, self.unit, self.origin)
+        return as_given(self.times, self.unit, self.origin)
 
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of all cells and times; see `Raster.to_frame`."""
