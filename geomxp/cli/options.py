@@ -438,7 +438,7 @@ OPTIONS = {
     "report_places": Option(
         OUTPUT,
         "TABLE",
-        "Regular grid for the report's maps, with the covariates of the trend.",
+        "Regular grid for the report's maps, with the trend's covariates, and times if any.",
         None,
         tables,
         name="--places",

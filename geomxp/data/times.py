@@ -89,23 +89,27 @@ def as_numbers(values, unit="", origin=""):
     return seconds / SECONDS[unit], unit, str(start)
 
 
-def dates_of(values, unit, origin):
-    """Return times in a unit from an origin on as dates, datetime64 in seconds."""
-    seconds = np.round(np.asarray(values) * SECONDS[unit]).astype("timedelta64[s]")
-    return np.datetime64(origin, "s") + seconds
-
-
 def in_words(values, unit="", origin=""):
     """Return times as text: dates from an origin on, or numbers.
 
     >>> in_words(np.array([0.0, 3.5]), "day", "2026-01-05"), in_words(np.array([0.0, 3.5]), "day")
     (['2026-01-05 00:00', '2026-01-08 12:00'], ['0', '3.5'])
+    >>> in_words(np.array([738000.25, 738001.25])), in_words([0, 5], "second", "2026-01-05")
+    (['738000.25', '738001.25'], ['2026-01-05 00:00:00', '2026-01-05 00:00:05'])
     """
-    if not origin:
-        return [f"{when:g}" for when in values]
-    dates = dates_of(values, unit, origin).astype("datetime64[m]")
-    days = dates.astype("datetime64[D]")
-    return [str(one).replace("T", " ") for one in (days if (days == dates).all() else dates)]
+    if origin:
+        dates = as_given(np.asarray(values), unit, origin)
+        coarser = (dates.astype(f"datetime64[{part}]") for part in "Dm")
+        shown = next((known for known in coarser if (known == dates).all()), dates)
+        return [str(one).replace("T", " ") for one in shown]
+    # so many digits that usual steps between times can be seen
+    steps = np.diff(np.unique(values))
+    step = float(np.median(steps)) if len(steps) else np.inf
+    for digits in range(6, 18):
+        texts = [f"{when:.{digits}g}" for when in values]
+        if np.abs(np.array(texts, dtype=float) - values).max(initial=0.0) <= 0.01 * step:
+            break
+    return texts
 
 
 def _is_duration(values):
@@ -191,3 +195,17 @@ def from_file(values, units="", calendar="standard"):
         numbers[known] = cftime.date2num(values[known], origin, calendar=first.calendar)
         return numbers, "day"
     return values, unit_named(units) if values.dtype.kind in "iuf" else ""
+
+
+def as_given(times, unit, origin):
+    """Return times as dates if they have an origin, datetime64 in seconds, or as they are.
+
+    Examples
+    --------
+    >>> as_given(np.array([0.0, 3.5]), "day", "2026-01-05").astype(str).tolist()
+    ['2026-01-05T00:00:00', '2026-01-08T12:00:00']
+    """
+    if not origin:
+        return times
+    seconds = np.round(times * SECONDS[unit]).astype("timedelta64[s]")
+    return np.datetime64(origin, "s") + seconds

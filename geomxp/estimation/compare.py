@@ -219,7 +219,7 @@ class ModelComparison:
             "log_likelihood": "log-lik.",
             self.criterion: self.criterion.upper().replace("AICC", "AICc"),
             **{name: name for name in ("delta", "weight")},
-            **{n: n.removeprefix("estimate_")[:10] for n in estimates if "anisotropy" not in n},
+            **{n: n.removeprefix("estimate_") for n in estimates if "anisotropy" not in n},
             "outcome": "outcome",
         }
         frame["outcome"] = frame["outcome"].str.split(":").str[0]

@@ -280,9 +280,9 @@ class VecchiaEvaluator(Evaluator):
         """Numbers of the columns of Q."""
         return slice(1, 1 + self.design.shape[1])
 
-    @property
-    def graph(self):
-        """The neighbours of all locations: a `geomxp.vecchia.factor.Graph`."""
+    def graph_of(self, model):
+        """Return the neighbours of all locations with a model: a `geomxp.vecchia.factor.Graph`."""
+        self._meet(model)
         return self._passes.graph
 
     def __call__(self, model):
@@ -482,7 +482,7 @@ class VecchiaEvaluator(Evaluator):
     def _richer(self, model, about, points):
         """Return a function, normal numbers to draws of the observations, in Vecchia's order."""
         if len(self.observations) <= EXACT:
-            order = self._passes.tree.order[self.graph.sequence]
+            order = self._passes.tree.order[self._passes.graph.sequence]
             inputs = self.observations.inputs[order]
             sigma = covariance_matrix(model, inputs, self.observations.metric)
             try:
@@ -552,6 +552,6 @@ class VecchiaEvaluator(Evaluator):
         self._check(model)
         weights, variances = self._passes.weights(model)
         try:
-            return VecchiaFactor(self.graph, weights, variances)
+            return VecchiaFactor(self._passes.graph, weights, variances)
         except NotPositiveDefinite as error:
             raise self._explain(error.order, model) from None

@@ -434,7 +434,7 @@ def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     kl = [known.kl for _, known in found.divergences]
     # more neighbours are nearer to the exact model
     assert kl[1] > kl[0] > kl[2] > 0
-    graph = sparse.method.prepare(sparse.observations).graph
+    graph = sparse.method.prepare(sparse.observations).graph_of(sparse.model)
     one = Maps(sparse).neighbours(graph)
     drawn = [(size, kind, path.count("M")) for size, layer in one.layers for kind, _, path in layer]
     assert drawn[0][1:] == ("dot quiet", len(sparse.observations))
@@ -669,5 +669,8 @@ def test_a_report_of_space_and_time_has_the_units_of_both():
     assert "60 locations" not in text
     # where an exponential correlation is 5 %
     lag = f"{-2.0 * np.log(0.05):.3g}"
-    for words in (f"{lag} days; correlation 5 % at one location", "time, in days since 2026-03-01"):
+    for words in (
+        f"{lag} days; correlation 5 % at one location",
+        "time, from 2026-03-01 to 2026-03-05, in days",
+    ):
         assert words in text, words
