@@ -25,7 +25,7 @@ from .parameter import Parameter, central_derivative, finite
 from .table import Sampled
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Any, Self
 
     from .._typing import ArrayLike, Callable, Floats, Hashable, Mapping, Sequence, Whole
 
@@ -535,15 +535,18 @@ class Covariance:
         """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
         return Inputs.of(inputs, metric).points
 
+    # neighbours are near in points that depend on the model through a key
+
     def neighbour_key(self, known: Inputs) -> Hashable:
-        """Return what decides on neighbours among `known` besides distances, rounded; or None."""
+        """Return a first guess of the key for neighbours among `known`; None if there is none."""
         return None
 
-    def neighbour_points(self, inputs: Inputs, known: Inputs, key: Hashable = None) -> Floats:
-        """Map inputs to points (n, k) by whose distances neighbours among `known` are found.
+    def moved_key(self, key: Any, halves: int) -> Hashable:
+        """Return the key whose times or variables count 2^(halves/2) times as much."""
+        return key
 
-        With a `key` those of all models that have it; see `neighbour_key`.
-        """
+    def neighbour_points(self, inputs: Inputs, key: Any) -> Floats:
+        """Map inputs to points (n, k) by whose distances neighbours are found."""
         return self.isotropic(inputs)
 
 

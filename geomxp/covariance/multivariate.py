@@ -369,14 +369,15 @@ class Multivariate(Covariance):
         p = self.variables
         return tuple(round(2 * np.log2(self.apart()[i, j])) for i, j in indices(PAIR, p))
 
-    def neighbour_points(
-        self, inputs: Inputs, known: Inputs, key: tuple[int, ...] | None = None
-    ) -> Floats:
+    def moved_key(self, key: tuple[int, ...], halves: int) -> tuple[int, ...]:
+        """Return the key whose variables are 2^(halves/2) times as far apart."""
+        return tuple(half + halves for half in key)
+
+    def neighbour_points(self, inputs: Inputs, key: tuple[int, ...]) -> Floats:
         """Map inputs to points (n, k + q): the last coordinates are those of the variables."""
-        apart = self.apart()
-        if key is not None:
-            for (i, j), half in zip(indices(PAIR, self.variables), key, strict=True):
-                apart[i, j] = apart[j, i] = 2.0 ** (half / 2)
+        apart = np.zeros((self.variables, self.variables))
+        for (i, j), half in zip(indices(PAIR, self.variables), key, strict=True):
+            apart[i, j] = apart[j, i] = 2.0 ** (half / 2)
         return inputs.with_variable_axes(placed(apart))
 
     def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> VariablePairs:

@@ -187,17 +187,17 @@ class SpaceTime(Covariance):
         inputs = Inputs.of(inputs, metric)
         return inputs.with_time_axis(self.time_scale())
 
-    def neighbour_scale(self, known: Inputs) -> float:
-        """Return `time_scale` for lags of at least the median step between the times of data."""
-        return self.time_scale(known.median_step)
+    def neighbour_key(self, known: Inputs) -> int:
+        """Return `time_scale` at lags of at least the median step, in half powers of two."""
+        return round(2 * np.log2(self.time_scale(known.median_step)))
 
-    def neighbour_key(self, known: Inputs) -> float:
-        """Return `neighbour_scale`, rounded to a half power of two."""
-        return 2.0 ** (round(2 * np.log2(self.neighbour_scale(known))) / 2)
+    def moved_key(self, key: int, halves: int) -> int:
+        """Return the key whose times count 2^(halves/2) times as much."""
+        return key + halves
 
-    def neighbour_points(self, inputs: Inputs, known: Inputs, key: float | None = None) -> Floats:
-        """Map inputs to points (n, k + 1); the last coordinate is time, by `neighbour_scale`."""
-        return inputs.with_time_axis(self.neighbour_scale(known) if key is None else key)
+    def neighbour_points(self, inputs: Inputs, key: int) -> Floats:
+        """Map inputs to points (n, k + 1): the last coordinate is time, times 2^(key/2)."""
+        return inputs.with_time_axis(2.0 ** (key / 2))
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""

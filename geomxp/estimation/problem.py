@@ -306,7 +306,7 @@ class Problem:
         `ends` are those of searches from several starts: (log-likelihood, model or None, limited).
         """
         solution = self._solved(ends)
-        if self.evaluator.would_move(solution.model):
+        if self.evaluator.would_move(solution.model, exactly=True):
             # the limit on evaluations was reached, or no set of neighbours reproduces itself:
             # compute ℓ with the neighbours of the estimate
             self.freeze(solution.model)

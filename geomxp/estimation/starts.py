@@ -539,7 +539,9 @@ def _rough(problem, observations, design, method, table=None):
     """Return a problem with a coarse tolerance and the same parameters, or those of a table."""
     about = observations, design, problem.reml, method, table or problem.table
     # its evaluations are not limited
-    return Problem(*about, Monitor(10**9), TOLERANCE)
+    rough = Problem(*about, Monitor(10**9), TOLERANCE)
+    rough.evaluator.be_rough()
+    return rough
 
 
 def _part(problem, rows):

@@ -139,6 +139,8 @@ class Evaluator:
     expensive: bool = False
     # whether the neighbours of Vecchia's approximation follow the model unless `freeze` keeps them
     moves: bool = False
+    # whether neighbours that follow the model are those of a first guess, which costs less
+    rough: bool = False
     # where factors are stored
     device: Device = Device("cpu")
 
@@ -196,12 +198,16 @@ class Evaluator:
     def freeze(self, model: Covariance) -> None:
         """Use the formats, or the neighbours, chosen at this model for all later evaluations."""
 
-    def would_move(self, model: Covariance) -> bool:
+    def would_move(self, model: Covariance, exactly: bool = False) -> bool:
         """Return whether a search that ends at this model should be repeated from there.
 
-        What `freeze` keeps belongs to another model, and ℓ depends on it.
+        What `freeze` keeps belongs to another model, and ℓ depends on it: much, or at all.
         """
         return False
+
+    def be_rough(self) -> None:
+        """Accept a first guess of the neighbours that follow the model, which costs less."""
+        self.rough = True
 
     def factorize(self, model: Covariance):
         """Return a factor of Σ(θ), for predictions and draws."""

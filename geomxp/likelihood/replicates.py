@@ -403,9 +403,13 @@ class ReplicatesEvaluator(Evaluator):
         """See `Evaluator.freeze`."""
         self.inner.freeze(model)
 
-    def would_move(self, model):
+    def would_move(self, model, exactly=False):
         """See `Evaluator.would_move`."""
-        return self.inner.would_move(model)
+        return self.inner.would_move(model, exactly)
+
+    def be_rough(self):
+        """See `Evaluator.be_rough`."""
+        self.inner.be_rough()
 
     def factorize(self, model):
         """See `Evaluator.factorize`."""

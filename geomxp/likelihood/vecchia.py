@@ -21,7 +21,7 @@ from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.dask import address_of
 from ..runtime.devices import is_cluster, resolve
 from ..tiles.assemble import covariance_matrix
-from ..vecchia.blocks import LocalPasses, Sums, wanted_for
+from ..vecchia.blocks import LocalPasses, Neighbours, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
@@ -52,6 +52,9 @@ EXACT, RICHER, FEWEST = 1000, 2, 60
 with this many times the neighbours, and at least so many."""
 MOST_CHECKED = 20_000
 """Locations up to which rounding is bounded by another pass where the nugget does not bound it."""
+
+SLACK = 1e-4
+"""Divergence for each observation below which a search keeps its neighbours."""
 
 LARGE, GRAPHS = 50_000, 8
 """Space-time models: locations above which one graph of neighbours is kept, and graphs below."""
@@ -195,6 +198,7 @@ class VecchiaEvaluator(Evaluator):
             # the axes of the variables are for neighbours only
             ordering = order_points(observations.inputs.points, ordering)
         self._ordering = ordering
+        self._neighbours = Neighbours(observations.inputs, method.neighbours, method.ordering)
         self._make = partial(self._passes_over, ordering, method)
         self._passes = None if self.moves else self._make()
         self._twins = observations.duplicate()
@@ -222,17 +226,21 @@ class VecchiaEvaluator(Evaluator):
         """Keep the neighbours of a model in time, or of several variables, for all models."""
         self._held = self._key_of(model) if self.moves else None
 
-    def would_move(self, model):
-        """Whether a model has other neighbours than those that are kept."""
-        return self._held is not None and self._key_of(model) != self._held
+    def would_move(self, model, exactly=False):
+        """Whether other neighbours than those that are kept suit a model better."""
+        if self._held is None or self._key_of(model) == self._held:
+            return False
+        return exactly or self._neighbours.loss(model, self._held) > SLACK
 
     def _key_of(self, model):
-        """Return what decides on neighbours; see `Covariance.neighbour_key`."""
-        return model.neighbour_key(self.observations.inputs)
+        """Return the key of a model's neighbours; a first guess if the evaluator is rough."""
+        if self.rough:
+            return model.neighbour_key(self.observations.inputs)
+        return self._neighbours.key_of(model)
 
     def _points(self, model, key):
         """Return the points by which neighbours are found."""
-        return model.neighbour_points(*[self.observations.inputs] * 2, key)
+        return model.neighbour_points(self.observations.inputs, key)
 
     def _meet(self, model):
         """Have the passes over the neighbours of a model."""

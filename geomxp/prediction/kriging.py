@@ -30,7 +30,7 @@ from ..linalg.backend import backend_of
 from ..runtime.devices import blas_threads, gpu_memory, is_cluster
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
-from ..vecchia.blocks import Blocks
+from ..vecchia.blocks import Blocks, Neighbours
 from .simulate import averages_of_draws
 from .supports import Points, blocks_of, check_of, neighbour_count, targets_of
 
@@ -496,6 +496,8 @@ class Neighbourhoods:
     noise: np.ndarray
     count: int
     coefficient_covariance: np.ndarray | None
+    # see `Covariance.neighbour_key`
+    key: object
 
 
 def _from_nearest(fit, targets, design, neighbours, local_trend, line):
@@ -512,7 +514,8 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     observations, own_design, _ = sufficient(observations, design_of(fit))
     count = min(count, len(observations))
     inputs = observations.inputs
-    tree = tree_of(model.neighbour_points(inputs, inputs))
+    key = Neighbours(inputs, count).key_of(model)
+    tree = tree_of(model.neighbour_points(inputs, key))
     residuals = observations.values - own_design @ fit.coefficients
     trend = design @ fit.coefficients
     if local_trend and own_design.shape[1]:
@@ -525,6 +528,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
         np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
         count,
         None if local_trend else fit.coefficient_covariance,
+        key,
     )
     mean, variance = np.empty(len(targets)), np.empty(len(targets))
     line.expect(len(targets), "locations")
@@ -547,7 +551,7 @@ def krige_part(known, piece):
     targets, design, first = piece
     model, metric, tree = known.model, known.inputs.metric, known.tree
     own = targets.inputs if isinstance(targets, Points) else Inputs(targets.locations, metric)
-    near = nearest(tree, model.neighbour_points(own, known.inputs), known.count)
+    near = nearest(tree, model.neighbour_points(own, known.key), known.count)
     blocks = Blocks(model, known.inputs, own)
     averages = targets.covariances_with(model, known.inputs.locations, metric, near)
     grams = blocks.grams(near, known.noise, known.columns, averages)

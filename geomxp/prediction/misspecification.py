@@ -17,6 +17,7 @@ from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.exact import Exact, check_is_method, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
+from ..vecchia.blocks import Neighbours
 from .supports import check_of
 
 if TYPE_CHECKING:
@@ -187,8 +188,10 @@ def _from_all(models, inputs, targets, method):
 def _from_nearest(models, inputs, targets, neighbours):
     """As `_from_all`, each target from the locations nearest in the true model's coordinates."""
     true = models[0]
-    tree = tree_of(true.neighbour_points(inputs, inputs))
-    near = nearest(tree, true.neighbour_points(targets, inputs), min(neighbours, len(inputs)))
+    count = min(neighbours, len(inputs))
+    key = Neighbours(inputs, count).key_of(true)
+    tree = tree_of(true.neighbour_points(inputs, key))
+    near = nearest(tree, true.neighbour_points(targets, key), count)
     result, cpu = np.empty((3, len(targets))), Device("cpu")
     with blas_threads(neighbours):
         for i, rows in enumerate(near):

@@ -25,7 +25,7 @@ from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, free_memory, gpu_memory, human_bytes
 from ..runtime.progress import Line
-from ..vecchia.blocks import Blocks
+from ..vecchia.blocks import Blocks, Neighbours
 from ..vecchia.factor import draw_onwards
 from .supports import check_of, neighbour_count, of_rows, targets_of
 
@@ -256,15 +256,16 @@ def _from_nearest(fit, new, own_design, random, draws):
     if not len(new):
         return betas, residuals[of]
     known = observations.inputs
-    points = new.points if new.time is None else model.neighbour_points(new, known)
+    key = Neighbours(known, count).key_of(model)
+    points = new.points if new.time is None else model.neighbour_points(new, key)
     order = order_points(points, "maximin")
     new = new[order]
     both = known.with_rows_of(new)
-    tree = tree_of(model.neighbour_points(both, known))
+    tree = tree_of(model.neighbour_points(both, key))
     # positions of rows in the tree
     at = np.empty(len(both), dtype=np.int64)
     at[tree.order] = np.arange(len(both))
-    near = nearest(tree, model.neighbour_points(new, known), count, np.arange(n, len(both)))
+    near = nearest(tree, model.neighbour_points(new, key), count, np.arange(n, len(both)))
     blocks = Blocks(model, both[tree.order], new)
     noise = np.zeros(len(both))
     noise[at[:n]] = model.noise(known)

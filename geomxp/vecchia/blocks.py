@@ -8,16 +8,22 @@ ratio of anisotropy, in this order. D is the number of bases.
 The noise of observations is the sum of the `Noise` diagonals, each times a number of the model.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..covariance.generate import FURTHER
 from ..covariance.multivariate import Multivariate
+from ..covariance.ordering import order_points
 from ..covariance.space_time import SpaceTime
 from ..covariance.table import LOWEST, table_of
 from ..runtime.devices import in_threads
 from .factor import Graph
+
+WINDOW, FARTHEST, KEPT = 2000, 16, 64
+"""Inputs for which neighbours are compared; largest step from the first guess, in half powers of
+two; models whose neighbours are kept."""
 
 SLICE = 1024
 """Locations whose blocks one thread reduces at a time: their sums are added in one fixed order."""
@@ -398,6 +404,75 @@ class Blocks:
             lambda first: call(first, min(first + SLICE, k), *about),
             *(range(0, k, SLICE), k * (m + 1) ** 2),
         )
+
+
+class Neighbours:
+    """The neighbours that suit a model best, among some inputs.
+
+    The divergence of Vecchia's approximation from the exact model is ½(log|Σ_V| - log|Σ|) (Guinness
+    2018, Technometrics 60:415, section 2). How much times or variables count beside distances, the
+    key of `Covariance.neighbour_key`, is chosen where log|Σ_V| is smallest: for at most `WINDOW`
+    inputs that are near each other, and so as dense as all.
+    """
+
+    def __init__(self, inputs, count, ordering="maximin"):
+        self._inputs, self._count = inputs, min(count, len(inputs) - 1)
+        self._ordering = ordering if isinstance(ordering, str) else "maximin"
+        self._known = OrderedDict()
+
+    def key_of(self, model):
+        """Return the best key for a model; None if its neighbours are the nearest inputs."""
+        if self._known.get(model) is None:
+            self._known[model] = self._best(model)
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return self._known[model]
+
+    def loss(self, model, key):
+        """Return the divergence of another key less that of the best one, for each input."""
+        if key == self.key_of(model):
+            return 0.0
+        window = self._window(model)
+        ends = [self._log_determinant(model, window, one) for one in (key, self.key_of(model))]
+        return 0.5 * (ends[0] - ends[1]) / len(window)
+
+    def _best(self, model):
+        first = model.neighbour_key(self._inputs)
+        if first is None or self._count < 1:
+            return first
+        window, values = self._window(model), {}
+
+        def value(halves):
+            if halves not in values:
+                key = model.moved_key(first, halves)
+                values[halves] = self._log_determinant(model, window, key)
+            return values[halves]
+
+        best = 0
+        for step in (-2, 2, -1, 1):
+            while abs(best + step) <= FARTHEST and value(best + step) < value(best):
+                best += step
+        return model.moved_key(first, best)
+
+    def _window(self, model):
+        """Return inputs around the middle one, as near each other as neighbours are."""
+        inputs = self._inputs
+        if len(inputs) <= WINDOW:
+            return inputs
+        points = model.neighbour_points(inputs, model.neighbour_key(inputs))
+        middle = np.median(points, axis=0)
+        squares = ((points - middle) ** 2).sum(axis=1)
+        return inputs[np.sort(np.argpartition(squares, WINDOW)[:WINDOW])]
+
+    def _log_determinant(self, model, inputs, key):
+        """Return log|Σ_V| of the inputs; infinity where a block has no factor."""
+        points, ordering = model.neighbour_points(inputs, key), self._ordering
+        if inputs.variable is not None:
+            ordering = order_points(inputs.points, ordering)
+        passes = LocalPasses(inputs, ordering, self._count, points)
+        passes.know(np.empty((0, len(inputs))))
+        out, failed = passes.reduce(model, wanted_for(model, (), passes.noise))
+        return float(out[0]) if failed is None and np.isfinite(out[0]) else np.inf
 
 
 class LocalPasses:

@@ -225,7 +225,7 @@ def test_sentences_are_those_of_space_and_time(html, fit):
     text = text_of(html)
     for words in (
         "60 observations at 15 locations and 4 times",
-        "from 60 observations at 15 locations and 4 times, with a constant mean and a separable cov",
+        "from 60 observations at 15 locations and 4 times, with a constant mean and a separable",
         "at one time.",
         "the observations of all times",
         "The others include later ones",

@@ -55,7 +55,7 @@ def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
     time = random.random(N) * 9 if "time" in model.uses else None
     variable = random.integers(0, 2, N) if "variable" in model.uses else None
     inputs = gx.Inputs(places(metric), metric, time, variable, error_variance=errors)
-    points = model.neighbour_points(inputs, inputs) if model.uses else None
+    points = model.neighbour_points(inputs, model.neighbour_key(inputs)) if model.uses else None
     passes = LocalPasses(inputs, "maximin", 12, points)
     columns = np.random.default_rng(1).standard_normal((2, N))
     passes.know(columns)
