@@ -126,6 +126,7 @@ CAPTIONS = {
     "space_time/estimates.csv": "Estimates and intervals for 400 fields of Gneiting's model.",
     "space_time/separability.csv": "Tests of no interaction for 1,000 separable fields.",
     "space_time/kaust.csv": "Fits and predictions of 90,000 space-time values, six data sets.",
+    "space_time/validity.csv": "Smallest eigenvalues of correlation matrices of random models.",
     "space_time/time.csv": "Seconds of Vecchia's likelihood, gradient and information, by family.",
     "space_time/generation.csv": "Seconds of a covariance matrix, by family and type of numbers.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",

@@ -697,6 +697,15 @@ def space_time():
     yield f"ends {float(true['log_likelihood']) - truth:.1f} above the log-likelihood of the truth"
     yield f"ends {truth - float(other['log_likelihood']):,.0f} below it"
     yield f"{max(column((true, other), 'peak_gb')):.1f} GB of memory"
+    cases = results("space_time", "validity")
+    assert {row["family"] for row in cases} == {"gneiting", "separable", "matern-space-time"}
+    yield f"draws {sum(int(row['draws']) for row in cases):,} models"
+    yield f"each with {cases[0]['n']} locations and times"
+    least = min(column(cases, "smallest_eigenvalue"))
+    rounding = max(column(cases, "rounding"))
+    yield f"is −{-least * 1e14:.1f} · 10⁻¹⁴"
+    yield f"allows −{-rounding * 1e13:.1f} · 10⁻¹³"
+    assert rounding < least
     fields = results("space_time", "estimates")
     truth = {"variance": 1.0, "range": 0.2, "time_range": 2.0, "smoothness": 0.5}
     truth |= {"time_power": 0.6, "interaction": 0.5, "nugget": 0.1}
