@@ -125,6 +125,7 @@ CAPTIONS = {
     "space_time/neighbours.csv": "KL divergence by kind and number of space-time neighbours.",
     "space_time/estimates.csv": "Estimates and intervals for 400 fields of Gneiting's model.",
     "space_time/separability.csv": "Tests of no interaction for 1,000 separable fields.",
+    "space_time/shares.csv": "Coverage of intervals and sizes of tests, with 99 % bands.",
     "space_time/kaust.csv": "Fits and predictions of 90,000 space-time values, six data sets.",
     "space_time/validity.csv": "Smallest eigenvalues of correlation matrices of random models.",
     "space_time/time.csv": "Seconds of Vecchia's likelihood, gradient and information, by family.",
