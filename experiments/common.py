@@ -19,9 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import scipy
+from scipy.stats import beta
 
 import geomxp
 from geomxp.benchmarks.bench import ALL
+from geomxp.estimation.bootstrap import simulated
+from geomxp.estimation.likelihood_ratio import reached, statistic_of
 from geomxp.linalg import blas
 from geomxp.linalg.formats import BF16, FP16
 from geomxp.runtime.devices import blas_threads
@@ -229,6 +232,38 @@ def _join(path, cells):
         writer.writerows(rows)
     for part in parts:
         part.unlink()
+
+
+# Sizes of tests and coverage of intervals
+
+
+def band(hits, count, level):
+    """Return the interval of Clopper and Pearson for a share."""
+    tail = (1 - level) / 2
+    low = beta.ppf(tail, hits, count - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - tail, hits + 1, count - hits) if hits < count else 1.0
+    return float(low), float(high)
+
+
+def compared(restricted, full, seed):
+    """Return the best ends of two nested fits, and the statistic of one bootstrap draw.
+
+    The fits are repeated by the searches of `statistic_of`, as those of the draw.
+    """
+    smaller = reached(restricted, restricted.observations, restricted.model)
+    again = reached(full, restricted.observations, smaller.model)
+    larger = max(full, again, key=lambda fit: fit.log_likelihood)
+    return smaller, larger, statistic_of((restricted, full), simulated(restricted, 1, seed)[0])
+
+
+def warp_speed(statistics, draws):
+    """Return p-values of the bootstrap from one draw for each statistic.
+
+    The draws of all replicates are one reference distribution (Giacomini, Politis and White 2013,
+    Econometric Theory 29:567).
+    """
+    draws = np.asarray(draws)
+    return np.array([(1 + np.sum(draws >= value)) / (1 + len(draws)) for value in statistics])
 
 
 def worker(checkout, code, *arguments):

@@ -10,7 +10,7 @@ roundoff u of the arithmetic and the condition number κ of the covariance matri
 import numpy as np
 
 from .covariance.base import Covariance, Inputs
-from .covariance.distance import Metric
+from .covariance.distance import EARTH_RADIUS, Metric, metric_of
 from .covariance.matern import Matern
 from .data.observations import Observations
 from .likelihood.base import profile_variance, rescale_variance
@@ -228,6 +228,52 @@ def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e
         change = (high.matrix(inputs, inputs) - low.matrix(inputs, inputs)) / (2 * step)
         allowed = tolerance * max(1.0, np.abs(change).max())
         np.testing.assert_allclose(slopes[p.name], change, rtol=0, atol=allowed, err_msg=p.name)
+
+
+def random_model(
+    family: type[Covariance],
+    random: np.random.Generator,
+    metric: Metric | str = "euclidean",
+    dimensions: int = 2,
+) -> Covariance:
+    """Return a model with random parameters for which the family is valid, to test that it is.
+
+    The variance is 1 and the nugget 0. Ranges are 10⁻² to 10² Earth radii for longitude and
+    latitude, 10⁻² to 10² otherwise. Other parameters lie anywhere within their limits and the
+    search's bounds, and often at a limit that is allowed.
+
+    Parameters
+    ----------
+    family : type
+        A subclass of `Covariance`.
+    random : numpy.random.Generator
+    metric : Metric or str
+    dimensions : int
+        Number of coordinates of a location.
+
+    Examples
+    --------
+    >>> from geomxp import Separable
+    >>> model = random_model(Separable, np.random.default_rng(1), "great-circle")
+    >>> model.valid_on("great-circle", 2)
+    True
+    """
+    values = {p.name: p.value for p in family.declared} | {"variance": 1.0, "nugget": 0.0}
+    limits = family.from_parameters(values).limits(metric, dimensions)
+    for p in family.declared:
+        if p.name in ("variance", "nugget"):
+            continue
+        if p.unit:
+            earth = p.unit == "length" and metric_of(metric).geographic
+            values[p.name] = 10.0 ** random.uniform(-2, 2) * (EARTH_RADIUS if earth else 1.0)
+            continue
+        (lower, upper), (first, last) = limits[p.name], p.search or (1e-2, 1e2)
+        low, high = max(lower, first), min(upper, last)
+        identity = p.transform == "identity"
+        inside = random.uniform(low, high) if identity else low * (high / low) ** random.random()
+        ends = [low] * (p.closed and low == lower) + [high] * (high == upper)
+        values[p.name] = random.choice([inside, inside, *ends])
+    return family.from_parameters(values)
 
 
 def check_metric(metric: Metric, locations: np.ndarray) -> None:

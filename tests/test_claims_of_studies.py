@@ -6,6 +6,7 @@ from math import ceil, floor, log10, sqrt
 from statistics import median
 
 import pytest
+from scipy.stats import binomtest
 from studies import ROOT, cells, column, digits, ends, missing, results
 
 
@@ -668,6 +669,55 @@ def h200():
 PACKAGES = ("geomxp", "GPBoost")
 
 
+def share(row):
+    """A share of a study with its band, bold where the band excludes the nominal share."""
+    value, low, high, nominal = (
+        100 * float(row[key]) for key in ("share", "lower", "upper", "nominal")
+    )
+    text = f"{value:.1f} % ({low:.1f}–{high:.1f})"
+    return text if low <= nominal <= high else f"**{text}**"
+
+
+def recovered():
+    fields, tests = results("space_time", "estimates"), results("space_time", "separability")
+    rows = results("space_time", "shares")
+    for study, count in (("estimates", 14), ("separability", 4)):
+        family = [row for row in rows if row["study"] == study]
+        assert len(family) == count
+        for row in family:
+            hits = binomtest(int(row["hits"]), int(row["replicates"]))
+            found = hits.proportion_ci(1 - 0.01 / count)
+            assert column([row], "lower") == pytest.approx([found.low], rel=1e-9)
+            assert column([row], "upper") == pytest.approx([found.high], rel=1e-9)
+    truth = {"variance": 1.0, "range": 0.2, "time_range": 2.0, "smoothness": 0.5}
+    truth |= {"time_power": 0.6, "interaction": 0.5, "nugget": 0.1}
+    for name, value in truth.items():
+        both = [row for row in rows if row["what"] == name]
+        for row in both:
+            lower, upper = (f"{name}_{row['rule']}_{end}" for end in ("lower", "upper"))
+            known = [each for each in fields if each[lower]]
+            inside = sum(float(one[lower]) <= value <= float(one[upper]) for one in known)
+            assert (inside, len(known)) == (int(row["hits"]), int(row["replicates"]))
+        wald, profile = both
+        yield cells(
+            *(name.replace("_", " "), f"{value:g}", f"{median(column(fields, name)):.2f}"),
+            *(share(wald), wald["replicates"], share(profile), profile["replicates"]),
+        )
+    profiles = [row for row in rows if row["rule"] == "profile"]
+    yield f"in at least {100 * min(column(profiles, 'share')):.1f} % of the fits"
+    wide = [row["what"] for row in profiles if float(row["lower"]) > 0.95]
+    assert wide == ["time_range", "time_power", "interaction"]
+    draws = column(tests, "draw")
+    for nominal, words in (("0.05", "5 %"), ("0.1", "10 %")):
+        plain, bootstrap = (row for row in rows if row["nominal"] == nominal)
+        rejected = sum(p <= float(nominal) for p in column(tests, "p_value"))
+        assert rejected == int(plain["hits"])
+        most = float(nominal) * (1 + len(draws)) - 1
+        above = [sum(draw >= value for draw in draws) for value in column(tests, "statistic")]
+        assert sum(one <= most for one in above) == int(bootstrap["hits"])
+        yield cells(words, share(plain), share(bootstrap))
+
+
 def space_time():
     rows = results("space_time", "kaust")
     for row in rows:
@@ -705,25 +755,16 @@ def space_time():
     yield f"ends {float(true['log_likelihood']) - truth:.1f} above the log-likelihood of the truth"
     yield f"ends {truth - float(other['log_likelihood']):,.0f} below it"
     yield f"{max(column((true, other), 'peak_gb')):.1f} GB of memory"
-    fields = results("space_time", "estimates")
-    truth = {"variance": 1.0, "range": 0.2, "time_range": 2.0, "smoothness": 0.5}
-    truth |= {"time_power": 0.6, "interaction": 0.5, "nugget": 0.1}
-    for name, value in truth.items():
-        inside = [
-            float(row[f"{name}_lower"]) <= value <= float(row[f"{name}_upper"])
-            for row in fields
-            if row[f"{name}_lower"]
-        ]
-        yield cells(
-            name.replace("_", " "),
-            f"{value:g}",
-            f"{median(column(fields, name)):.2f}",
-            f"{100 * sum(inside) / len(inside):.1f} %",
-            str(len(inside)),
-        )
-    values = column(results("space_time", "separability"), "p_value")
-    five, ten = (100 * sum(p <= level for p in values) / len(values) for level in (0.05, 0.1))
-    yield f"rejects {five:.1f} % of them at the level of 5 %, and {ten:.1f} % at 10 %"
+    cases = results("space_time", "validity")
+    assert {row["family"] for row in cases} == {"gneiting", "separable", "matern-space-time"}
+    yield f"draws {sum(int(row['draws']) for row in cases):,} models"
+    yield f"each with {cases[0]['n']} locations and times"
+    least = min(column(cases, "smallest_eigenvalue"))
+    rounding = max(column(cases, "rounding"))
+    yield f"is −{-least * 1e14:.1f} · 10⁻¹⁴"
+    yield f"allows −{-rounding * 1e13:.1f} · 10⁻¹³"
+    assert rounding < least
+    yield from recovered()
     ratios = {"stations": [], "random": []}
     kinds = (
         results("space_time", "neighbours", nearest_by=one)
@@ -798,6 +839,10 @@ def documented():
     )
     rejected = f"chi-square rejects isotropy in {low:.0f} to {high:.0f} % of isotropic fields"
     yield "how-to/uncertainty.md", rejected
+    sizes = results("space_time", "shares", nominal="0.05")
+    asymptotic, drawn = (f"{100 * each:.1f} %" for each in column(sizes, "share"))
+    yield "how-to/uncertainty.md", f"½χ²₀ + ½χ²₁ rejects no interaction in {asymptotic}"
+    yield "how-to/uncertainty.md", f"the bootstrap in {drawn}"
     low, high = ends(column(results("cluster", "overhead"), "milliseconds_a_task"))
     yield "how-to/cluster.md", f"each task costs {low:.0f} to {high:.0f} ms of scheduling"
     rows = results("vecchia", "heaton", predicted_from="60", data="satellite")

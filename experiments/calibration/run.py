@@ -24,14 +24,12 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import beta, chi2
+from scipy.stats import chi2
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import band, compared, warp_speed, write_rows
 
 import geomxp as gx
-from geomxp.estimation.bootstrap import simulated
-from geomxp.estimation.likelihood_ratio import reached, statistic_of
 
 HERE = Path(__file__).parent
 NOMINAL, CONFIDENCE = 0.05, 0.99
@@ -85,17 +83,14 @@ def sizes(cell, seed):
     truth = FIELDS[strength]
     seen = field(truth.replace(nugget=0.0) if test == "nugget" else truth, n, seed)
     restricted, full = (gx.fit(seen, **options, **QUIET) for options in TESTS[test])
-    # by the searches of `statistic_of`, as the statistic of the draw; the full fit is one of them
-    smaller = reached(restricted, seen, restricted.model)
-    most = max(full.log_likelihood, reached(full, seen, smaller.model).log_likelihood)
-    statistic = 2 * max(most - smaller.log_likelihood, 0.0)
+    smaller, larger, draw = compared(restricted, full, APART + seed)
+    statistic = 2 * max(larger.log_likelihood - smaller.log_likelihood, 0.0)
     tail = float(chi2.sf(statistic, DEGREES[test])) if statistic > 0 else 1.0
     plain = 0.5 * tail if test == "nugget" and statistic > 0 else tail
     try:
         p_value, why = gx.likelihood_ratio_test(restricted, full).p_value, ""
     except gx.InvalidInput as error:
         p_value, why = None, str(error)
-    draw = statistic_of((restricted, full), simulated(restricted, 1, APART + seed)[0])
     return [
         {
             "restricted": str(restricted.outcome.ending),
@@ -323,12 +318,12 @@ def sizes_of(output):
         if not mine:
             continue
         values, draws = (np.array([float(r[key]) for r in mine]) for key in ("statistic", "draw"))
-        # warp speed: the draws of all replicates are one reference (Giacomini, Politis and White
-        # 2013, Econometric Theory 29:567)
-        p = np.array([(1 + np.sum(draws >= value)) / (1 + len(draws)) for value in values])
         known = [float(r["p_value"]) for r in mine if r["p_value"]]
         hits = {"plain": np.array([float(r["p_plain"]) for r in mine]) <= NOMINAL}
-        hits |= {"default": np.array(known) <= NOMINAL, "bootstrap": p <= NOMINAL}
+        hits |= {
+            "default": np.array(known) <= NOMINAL,
+            "bootstrap": warp_speed(values, draws) <= NOMINAL,
+        }
         for rule, hit in hits.items():
             if len(hit):
                 result.append(line("sizes", cell, "size", rule, hit, NOMINAL))
@@ -355,14 +350,6 @@ def line(study, cell, quantity, rule, hit, nominal):
     about = {"study": study, "cell": first, "n": n, "field": second, "quantity": quantity}
     about |= {"rule": rule, "replicates": len(hit), "hits": int(hit.sum())}
     return about | {"share": round(float(hit.mean()), 4), "nominal": nominal}
-
-
-def band(hits, count, level):
-    """Return the interval of Clopper and Pearson for a share."""
-    tail = (1 - level) / 2
-    low = beta.ppf(tail, hits, count - hits + 1) if hits else 0.0
-    high = beta.ppf(1 - tail, hits + 1, count - hits) if hits < count else 1.0
-    return float(low), float(high)
 
 
 def main():

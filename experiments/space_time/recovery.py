@@ -3,15 +3,18 @@
     python experiments/space_time/recovery.py [estimates] [separability] [--every PART OF] [--tiny]
 
 estimates.csv: 400 fields of 500 values (50 stations, 10 times), the decay in time held at its true
-value, estimates and Wald intervals of the others. separability.csv: 1,000 separable fields of 200
-values (20 stations, 10 times) and the p-value of the likelihood-ratio test of no interaction; the
-smoothness and the decay in time are known; where the larger model ends below the smaller one, it
-is fitted again from there. Interrupted runs resume; processes share the work by
---every 0 2 and --every 1 2, and a run without it joins their files.
+value; estimates, Wald intervals and profile intervals of the others. separability.csv: 1,000
+separable fields of 200 values (20 stations, 10 times), the p-value of the likelihood-ratio test of
+no interaction, and the statistic of one draw of its parametric bootstrap; the smoothness and the
+decay in time are known. shares.csv: coverage of the intervals and sizes of the tests, with
+simultaneous 99 % bands of Clopper and Pearson for each file. Interrupted runs resume; processes
+share the work by --every 0 2 and --every 1 2, and a run without it joins their files.
 """
 
 import argparse
 import sys
+import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +22,17 @@ import numpy as np
 import geomxp as gx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import resume
+from common import band, compared, read_rows, resume, warp_speed, write_rows
 
 HERE = Path(__file__).parent
 TRUTH = gx.Gneiting(1.0, 0.2, 2.0, 0.5, 0.6, 0.5, 0.3, 0.1)
 SEPARABLE = TRUTH.replace(interaction=0.0, time_decay=1.0)
+ESTIMATED = [name for name in TRUTH.parameters() if name != "time_decay"]
+METHODS, LEVEL = ("wald", "profile"), 0.95
+SIZES, CONFIDENCE = (0.05, 0.1), 0.99
+APART = 10**6
+"""Added to the seed of a bootstrap draw; see experiments/calibration."""
+
 ABOUT = {"method": gx.Exact(), "trend": "zero", "progress": False, "raise_on_failure": False}
 
 
@@ -36,10 +45,15 @@ def field(truth, stations, times, seed):
     return gx.Observations(locations, values, time=when)
 
 
+def columns(name, method):
+    """Return the columns of the ends of an interval."""
+    return [f"{name}_{method}_{end}" for end in ("lower", "upper")]
+
+
 def estimates_row(replicate, stations):
     """Yield estimates and intervals of one field."""
     seen = field(TRUTH, stations, 10, replicate)
-    held = {"time_decay": TRUTH.time_decay}
+    held = {name: value for name, value in TRUTH.parameters().items() if name not in ESTIMATED}
     fit = gx.fit(seen, family="gneiting", fixed=held, **ABOUT)
     known = gx.log_likelihood(seen, TRUTH, trend="zero").log_likelihood
     row = {
@@ -48,13 +62,12 @@ def estimates_row(replicate, stations):
         "evaluations": fit.evaluations,
         "gain": fit.log_likelihood - known,
     }
-    intervals = fit.confidence_intervals()
-    for name, value in fit.model.parameters().items():
-        if name in held:
-            continue
-        row[name] = value
-        lower, upper = intervals.get(name) or ("", "")
-        row |= {f"{name}_lower": lower, f"{name}_upper": upper}
+    intervals = {method: fit.confidence_intervals(LEVEL, method) for method in METHODS}
+    for name in ESTIMATED:
+        row[name] = fit.model.parameters()[name]
+        for method, found in intervals.items():
+            ends = found.get(name) or ("", "")
+            row |= dict(zip(columns(name, method), ends, strict=True))
     yield row
 
 
@@ -64,19 +77,53 @@ def separability_row(replicate, stations):
     known = {name: SEPARABLE.parameters()[name] for name in ("smoothness", "time_decay")}
     full = gx.fit(seen, family="gneiting", fixed=known, **ABOUT)
     separable = gx.fit(seen, family="gneiting", fixed=known | {"interaction": 0.0}, **ABOUT)
-    if full.log_likelihood < separable.log_likelihood:
-        # the search ended at a lower maximum
-        start = {name: separable.model.parameters()[name] for name in full.free}
-        start = {**start, "interaction": 0.05}
-        full = gx.fit(seen, family="gneiting", fixed=known, start=start, **ABOUT)
+    separable, full, draw = compared(separable, full, APART + replicate)
     test = gx.likelihood_ratio_test(separable, full)
     yield {
         "n": len(seen),
         "statistic": test.statistic,
         "p_value": test.p_value,
+        "draw": draw,
         "interaction": full.model.interaction,
         "outcome": str(full.outcome.ending),
     }
+
+
+def shares(output):
+    """Return coverage and sizes with their bands; those of one file hold together."""
+    found = {"estimates": [], "separability": []}
+    rows = read_rows(output / "estimates.csv")
+    for name, method in product(ESTIMATED, METHODS):
+        ends = [[row[column] for column in columns(name, method)] for row in rows]
+        truth = TRUTH.parameters()[name]
+        hits = [float(lower) <= truth <= float(upper) for lower, upper in ends if lower]
+        found["estimates"].append((name, method, LEVEL, hits))
+    rows = read_rows(output / "separability.csv")
+    statistics, draws, p_values = (
+        np.array([float(row[column]) for row in rows])
+        for column in ("statistic", "draw", "p_value")
+    )
+    for level in SIZES:
+        tests = {"asymptotic": p_values, "bootstrap": warp_speed(statistics, draws)}
+        for rule, values in tests.items():
+            found["separability"].append(("no interaction", rule, level, values <= level))
+    for study, cells in found.items():
+        for what, rule, nominal, hits in cells:
+            count, total = int(np.sum(hits)), len(hits)
+            if not total:
+                continue
+            lower, upper = band(count, total, 1 - (1 - CONFIDENCE) / len(cells))
+            yield {
+                "study": study,
+                "what": what,
+                "rule": rule,
+                "nominal": nominal,
+                "replicates": total,
+                "hits": count,
+                "share": count / total,
+                "lower": lower,
+                "upper": upper,
+            }
 
 
 STUDIES = {"estimates": (400, 50, estimates_row), "separability": (1000, 20, separability_row)}
@@ -91,6 +138,7 @@ def main():
     parser.add_argument("--anew", action="store_true", help="replace the rows of earlier runs")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
+    warnings.simplefilter("ignore", gx.GeomxpWarning)
     for name in options.studies or STUDIES:
         count, stations, rows = STUDIES[name]
         count, stations = (2, 6) if options.tiny else (count, stations)
@@ -101,6 +149,8 @@ def main():
 
         path = options.output / f"{name}.csv"
         resume(path, cells, rows_of, every=options.every, anew=options.anew)
+    if options.every[1] == 1 and all((options.output / f"{name}.csv").exists() for name in STUDIES):
+        write_rows(options.output / "shares.csv", list(shares(options.output)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Accuracy and speed of space-time models.
 
-    python experiments/space_time/run.py [neighbours] [time] [fit] [generation]
+    python experiments/space_time/run.py [neighbours] [time] [fit] [generation] [validity]
     python experiments/space_time/run.py kaust subsets --data FOLDER [--sets 1 2 ...]
     python experiments/space_time/run.py --tiny
 
 neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, as
 geomxp has them, and by correlation. time.csv: seconds of an evaluation, and of gradient and
 information, at up to 10⁶ observations. fit.csv: whole fits of 10⁶ simulated ones. generation.csv:
-seconds of a covariance matrix, beside that of a spatial model, one thread.
+seconds of a covariance matrix, beside that of a spatial model, one thread. validity.csv: smallest
+eigenvalues of correlation matrices of random models, locations and times.
 
 kaust: FOLDER holds 2a_1.npz, 2a_2.npz, … of the KAUST Competition 2022 (arXiv 2211.03119; arrays
 `train` and `test` of x, y, t, z; github.com/TimGyger/SpaceTimeGPApprox, Data/2a). kaust.csv
@@ -32,6 +33,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 import geomxp as gx
+from geomxp import testing
 from geomxp.covariance.ordering import order_points
 from geomxp.runtime.devices import usable_cores
 
@@ -335,11 +337,66 @@ def generation_rows(n, repeats):
             }
 
 
+SPACES = (
+    *(("euclidean", d) for d in (1, 2, 3)),
+    *((metric, 2) for metric in ("chordal", "great-circle")),
+)
+ENTRY_ERROR = 1e-15
+"""Largest error of a correlation; tests compare with formulas in 30 digits."""
+
+
+def random_inputs(n, metric, dimensions, random):
+    """Return random locations; times are regular, random or repeated. n is a multiple of 6.
+
+    On the sphere a third of the locations are opposite to others.
+    """
+    locations = random.random((n, dimensions))
+    if metric != "euclidean":
+        latitude = np.degrees(np.arcsin(2 * locations[:, 1] - 1))
+        locations = np.column_stack((360 * locations[:, 0] - 180, latitude))
+        locations[1::3] = locations[::3] * [1, -1] + [180, 0]
+    kind, count = random.integers(3), random.choice([2, 3, 6])
+    if kind == 0:
+        locations = np.repeat(locations[: n // count], count, axis=0)
+    times = (np.arange(n) % count, random.random(n), random.integers(count, size=n))[kind]
+    return gx.Inputs(locations, metric, time=times)
+
+
+def validity_rows(n, draws):
+    """Yield rows of validity.csv: the smallest eigenvalue of so many correlation matrices.
+
+    Of a matrix that is positive semidefinite rounding makes it at least -n(1e-15 + n u): entries
+    err by 1e-15, and LAPACK's eigenvalues by about u times the norm, which is at most n.
+    """
+    families = (gx.MaternSpaceTime, gx.Separable, gx.Gneiting)
+    for seed, (family, (metric, dimensions)) in enumerate(product(families, SPACES)):
+        if metric == "great-circle" and family.on_sphere is None:
+            continue
+        random, smallest = np.random.default_rng(seed), []
+        for _ in range(draws):
+            model = testing.random_model(family, random, metric, dimensions)
+            inputs = random_inputs(n, metric, dimensions, random)
+            values = np.linalg.eigvalsh(model(inputs, inputs))
+            smallest.append((float(values[0]), repr(model)))
+        least, model = min(smallest)
+        yield {
+            "family": family.family,
+            "metric": metric,
+            "dimensions": dimensions,
+            "n": n,
+            "draws": draws,
+            "smallest_eigenvalue": least,
+            "rounding": -n * (ENTRY_ERROR + n * 2.0**-53),
+            "below_1e-12": sum(value < 1e-12 for value, _ in smallest),
+            "model": model,
+        }
+
+
 def main():
     """Read the command line and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "studies", nargs="*", help="neighbours, time, fit, generation, kaust, subsets"
+        "studies", nargs="*", help="neighbours, time, fit, generation, validity, kaust, subsets"
     )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", type=int, nargs="+", default=[1, 2, 4, 5, 7, 8])
@@ -354,6 +411,7 @@ def main():
         "time": lambda: time_rows((300,) if tiny else (100_000, 1_000_000)),
         "fit": lambda: fit_rows(300 if tiny else 1_000_000),
         "generation": lambda: generation_rows(*((200, 1) if tiny else (4096, 9))),
+        "validity": lambda: validity_rows(30, 20 if tiny else 2500),
     }
     for name in options.studies or known:
         rows = []

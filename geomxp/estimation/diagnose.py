@@ -361,6 +361,12 @@ def _on_bound(table, model, pinned):
                 f"The {words([name])} is at its {side} bound: this is a maximum within the bounds "
                 "only."
             )
+    if set(table.free) > set(pinned):
+        where = "its bound" if len(pinned) == 1 else "their bounds"
+        parts.append(
+            f"Standard errors of the other parameters hold the {words(pinned)} at {where}; profile "
+            "intervals do not."
+        )
     return " ".join(parts)
 
 

@@ -85,7 +85,7 @@ class Fit(Generic[Model]):
         space-time model change, the log-likelihood may fall.
     standard_errors : dict of str to (float or None)
         From the observed information, by parameter; None if it was fixed, is at a bound or is not
-        identifiable.
+        identifiable. Parameters at a bound are held there.
     seconds : float
     observations : Observations
     method : Likelihood
@@ -426,10 +426,11 @@ class Fit(Generic[Model]):
         """Return confidence intervals of covariance parameters.
 
         "wald": θ̂ exp(±z s) with s the standard error of log θ̂ from the observed information;
-        θ̂ ± z s of an angle. "profile": the values whose profile log-likelihood is above
+        θ̂ ± z s of an angle. Parameters in `boundary` are held there, so that the intervals of
+        the others may be too short. "profile": the values whose profile log-likelihood is above
         ℓ_max - ½χ²₁(level), which a likelihood-ratio test does not reject. An end where ℓ never
         falls so far is the limit of the parameter: 0 or infinity, say. Profile intervals exist even
-        if the likelihood has no finite maximum.
+        if the likelihood has no finite maximum, and hold nothing at a bound.
 
         Parameters
         ----------

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import mpmath
 import numpy as np
@@ -197,19 +198,66 @@ def test_with_a_long_range_in_time_every_family_is_spatial():
         np.testing.assert_allclose(found, spatial, rtol=0, atol=1e-12)
 
 
+SPACES = [
+    *(("euclidean", d) for d in (1, 2, 3)),
+    *((metric, 2) for metric in ("chordal", "great-circle")),
+]
+
+
+def least_eigenvalue(model, seed, metric, d, n=30):
+    """The smallest eigenvalue of a correlation matrix, and how far below 0 rounding moves it.
+
+    At most n(1e-15 + n u): entries err by 1e-15, and eigenvalues by u times the norm, at most n.
+    """
+    random = np.random.default_rng(seed)
+    locations = random.random((n, d))
+    if metric != "euclidean":
+        locations = locations * [360.0, 180.0] - [180.0, 90.0]
+        # opposite points of the sphere
+        locations[1::3] = locations[::3] * [1.0, -1.0] + [180.0, 0.0]
+    if seed % 3 == 0:
+        locations = np.repeat(locations[: n // 2], 2, axis=0)
+    times = (np.arange(n) % 2, random.random(n), random.integers(4, size=n))[seed % 3]
+    a = gx.Inputs(locations, metric, time=times)
+    return np.linalg.eigvalsh(model(a, a))[0], -n * (1e-15 + n * 2.0**-53)
+
+
 @each_family
-@pytest.mark.slow
-def test_covariance_matrices_are_positive_definite_for_random_parameters(model):
-    random, names = np.random.default_rng(5), [p.name for p in type(model).declared]
-    for k in range(60):
-        values = dict(zip(names, 10.0 ** random.uniform(-1, 1, len(names)), strict=True))
-        values |= {"nugget": 0.0, "variance": 1.0}
-        for name in ("time_power", "interaction"):
-            if name in names:
-                values[name] = random.random()
-        a = inputs(40, 1 + k % 3, k) if k % 4 else inputs(40, 2, k, "chordal")
-        values["range"] *= 1.0 if k % 4 else 1000.0
-        assert np.linalg.eigvalsh(type(model)(**values)(a, a))[0] > -1e-12, values
+@pytest.mark.parametrize(("metric", "d"), SPACES)
+def test_covariance_matrices_are_positive_definite_for_random_parameters(model, metric, d):
+    family, random = type(model), np.random.default_rng(5)
+    if not model.replace(smoothness=0.5).valid_on(metric, d):
+        assert (metric, family.on_sphere) == ("great-circle", None)
+        return
+    for seed in range(45):
+        one = testing.random_model(family, random, metric, d)
+        least, rounding = least_eigenvalue(one, seed, metric, d)
+        assert least > rounding, (seed, one)
+
+
+class Unlimited(gx.Separable):
+    """Without its limit on the sphere, where smoothnesses above ½ are not valid."""
+
+    on_sphere: ClassVar = {}
+
+
+class OnTheLine(gx.Gneiting):
+    """With the exponent for one dimension, which is too small in space."""
+
+    def clock(self, dimensions):
+        return super().clock(1)
+
+
+def test_eigenvalues_show_a_wrong_limit_and_a_wrong_dimension():
+    random = np.random.default_rng(5)
+    models = [testing.random_model(Unlimited, random, "great-circle") for _ in range(45)]
+    found = [least_eigenvalue(one, k, "great-circle", 2)[0] for k, one in enumerate(models)]
+    assert min(found) < -0.05
+    values = (1.0, 0.2, 0.5, 0.5, 1.0, 1.0, 0.0)
+    a = gx.Inputs(np.repeat(testing.places(15, 3, seed=0), 2, axis=0), time=np.arange(30) % 2)
+    right, wrong = (np.linalg.eigvalsh(kind(*values)(a, a))[0] for kind in (gx.Gneiting, OnTheLine))
+    assert right > 0.1
+    assert wrong < -0.1
 
 
 # Likelihoods, fits and predictions

@@ -92,6 +92,21 @@ def test_a_bound_of_the_user_is_named_and_kept(field):
     assert fit.model.range == pytest.approx(0.2, rel=1e-9)
     assert fit.standard_errors["range"] is None
     assert fit.standard_errors["variance"] is not None
+    assert "other parameters hold the range at its bound; profile intervals do not" in str(fit)
+    known = gx.fit(field, fixed={"smoothness": 0.5, "range": 0.2}, trend="zero")
+    (wald, profile), (same, shorter) = (
+        [one.confidence_intervals(method=method)["variance"] for method in ("wald", "profile")]
+        for one in (fit, known)
+    )
+    assert wald == pytest.approx(same, rel=1e-4)
+    assert profile[1] > 1.02 * shorter[1]
+
+
+def test_a_single_parameter_on_its_bound_has_no_others(field):
+    held = {"smoothness": 0.5, "variance": 1.0, "nugget": 0.1}
+    fit = gx.fit(field, fixed=held, bounds={"range": (0.5, 3.0)}, trend="zero")
+    assert fit.outcome.ending == "ON_BOUND"
+    assert "other parameters" not in fit.outcome.message
 
 
 def test_all_parameters_fixed_is_an_evaluation(field):
