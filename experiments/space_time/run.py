@@ -4,8 +4,9 @@
     python experiments/space_time/run.py kaust subsets --data FOLDER [--sets 1 2 ...]
     python experiments/space_time/run.py --tiny
 
-neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, as
-geomxp has them, and by correlation. time.csv: seconds of an evaluation, and of gradient and
+neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, with the
+scale of time of the smallest divergence, as geomxp has them, or that of correlation ½, and by
+correlation. time.csv: seconds of an evaluation, and of gradient and
 information, at up to 10⁶ observations. fit.csv: whole fits of 10⁶ simulated ones. generation.csv:
 seconds of a covariance matrix, beside that of a spatial model, one thread. validity.csv: smallest
 eigenvalues of correlation matrices of random models, locations and times.
@@ -36,6 +37,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.covariance.ordering import order_points
 from geomxp.runtime.devices import usable_cores
+from geomxp.vecchia.blocks import Neighbours
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import resume, write_rows
@@ -216,11 +218,16 @@ def neighbour_rows(stations, times, neighbours):
     for design, (locations, when) in designs.items():
         inputs = gx.Inputs(locations, time=when)
         for model in MODELS:
-            covariance, points = model(inputs, inputs), model.isotropic(inputs)
-            sigma = covariance + model.nugget * np.eye(n)
-            order = order_points(points, "maximin")
-            near = {"scaled distance": cdist(points, points), "correlation": -covariance}
-            for (kind, away), m in product(near.items(), neighbours):
+            covariance = model(inputs, inputs)
+            first = model.neighbour_points(inputs, model.neighbour_key(inputs))
+            sigma, near = covariance + model.nugget * np.eye(n), {}
+            order = order_points(first, "maximin")
+            for m in neighbours:
+                best = model.neighbour_points(inputs, Neighbours(inputs, m).key_of(model))
+                near["smallest divergence", m] = cdist(best, best)
+                near["correlation one half", m] = cdist(first, first)
+                near["correlation", m] = -covariance
+            for (kind, m), away in near.items():
                 yield {
                     "design": design,
                     "n": n,
