@@ -4,8 +4,8 @@
     python experiments/space_time/run.py kaust subsets --data FOLDER [--sets 1 2 ...]
     python experiments/space_time/run.py --tiny
 
-neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, with the
-scale of time of the smallest divergence, as geomxp has them, or that of correlation ½, and by
+neighbours.csv: KL divergence of Vecchia's approximation with neighbours by scaled distance, where
+the scale of time has the smallest divergence, as in geomxp, or is that of correlation ½, and by
 correlation. time.csv: seconds of an evaluation, and of gradient and
 information, at up to 10⁶ observations. fit.csv: whole fits of 10⁶ simulated ones. generation.csv:
 seconds of a covariance matrix, beside that of a spatial model, one thread. validity.csv: smallest
@@ -224,10 +224,10 @@ def neighbour_rows(stations, times, neighbours):
             order = order_points(first, "maximin")
             for m in neighbours:
                 best = model.neighbour_points(inputs, Neighbours(inputs, m).key_of(model))
-                near["smallest divergence", m] = cdist(best, best)
-                near["correlation one half", m] = cdist(first, first)
-                near["correlation", m] = -covariance
-            for (kind, m), away in near.items():
+                near["smallest divergence", m] = cdist(best, best), order_points(best, "maximin")
+                near["correlation one half", m] = cdist(first, first), order
+                near["correlation", m] = -covariance, order
+            for (kind, m), (away, order) in near.items():
                 yield {
                     "design": design,
                     "n": n,
