@@ -33,7 +33,12 @@ def observations(**changes):
             "`variable` must hold whole numbers from 0.*Got 0.5 in row 1",
         ),
         ({"variable": -VARIABLE}, "`variable` must hold whole numbers from 0.*Got -1 in row 2"),
-        ({"variable": ["zinc"] * 24}, "`variable` must be an array of numbers"),
+        (
+            {"variable": ["zinc"] * 24, "variable_names": ("zin", "lead")},
+            "no variable 'zinc'. The variables are: zin, lead. Did you mean 'zin'",
+        ),
+        ({"variable_names": ("zinc",)}, "must be less than 1, the number of.*Got 1 in row 2"),
+        ({"variable_names": ("zinc", "zinc")}, "`variable_names` must be different"),
         ({"variable": 1e30}, "`variable` must hold whole numbers from 0.*Got 1e\\+30 in row 1"),
         ({"time_name": "x"}, "coordinates, time, variable must be different columns. Got x, y, x"),
     ],
