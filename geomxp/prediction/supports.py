@@ -189,7 +189,7 @@ class Points:
 
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
-        return trend.design(self.locations, covariates)
+        return trend.design(self.locations, covariates, self.inputs.variable)
 
     def covariances(self, model, locations, metric, index=None):
         """Return the covariances of the field at observations and targets, (n, m), Fortran order.

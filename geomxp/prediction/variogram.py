@@ -658,7 +658,7 @@ def least_squares(observations, trend):
     The trend is estimated by ordinary least squares.
     """
     kind = Trend.of(observations, trend)
-    design = kind.design(observations.locations, observations.covariates)
+    design = kind.design(observations.locations, observations.covariates, observations.variable)
     kind.check_full_rank(design)
     constant = design.shape[1] > 0 and bool((design[:, 0] == 1).all())
     if constant:
