@@ -236,7 +236,7 @@ units of the locations>
             names = self.variable_names or names_of_variables(self.variable)
             numbers = variable_numbers(self.variable, names)
             put(self, "variable_names", names)
-            put(self, "variable", _read_only(_checked_variable(numbers, len(locations), names)))
+            put(self, "variable", _read_only(checked_variable(numbers, len(locations), names)))
         if self.error_variance is not None:
             error = _checked_error_variance(self.error_variance, len(locations))
             put(self, "error_variance", _read_only(error))
@@ -409,7 +409,7 @@ sqrt_dist>
         if self.variable is None:
             raise InvalidInput("the observations are of one variable: use them as they are.")
         number = variable_numbers(variable, self.variable_names)
-        number = int(_checked_variable(number, 1, self.variable_labels)[0])
+        number = int(checked_variable(number, 1, self.variable_labels)[0])
         name, rows = self.variable_labels[number], self.variable == number
         if rows.sum() < LEAST_LOCATIONS:
             raise InvalidInput(
@@ -1216,7 +1216,7 @@ def checked_inputs(
     locations = checked_locations(locations, metric)
     n = len(locations)
     time = None if time is None else _one_for_each(time, "time", n)
-    variable = None if variable is None else _checked_variable(variable, n)
+    variable = None if variable is None else checked_variable(variable, n)
     if error_variance is not None:
         error_variance = _checked_error_variance(error_variance, n)
     replicates = None if replicates is None else _checked_replicates(replicates, n)
@@ -1286,7 +1286,7 @@ def _is_number(word):
         return False
 
 
-def _checked_variable(column, n, names=()):
+def checked_variable(column, n, names=()):
     """Return the number of the variable of each of n locations, (n,) of int."""
     numbers = _one_for_each(column, "variable", n)
     most = np.iinfo(np.int32).max

@@ -86,7 +86,7 @@ def simulate(
     time : float or (n,) array_like, optional
         Times, for a space-time model; one number for all locations is enough.
     variable : int or (n,) array_like of int, optional
-        Variables to draw, for a multivariate model.
+        Variables to draw, for a multivariate model; with a fit as of `geomxp.predict`.
     error_variance : float or (n,) array_like, optional
         Known error variances of the new observations, in addition to the nugget; 0 if not given.
     progress : bool
