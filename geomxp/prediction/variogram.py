@@ -133,7 +133,8 @@ def lags_of(
         )
     if observations.variable is not None and np.ptp(observations.variable):
         raise InvalidInput(
-            "a semivariogram over distance needs observations of one variable: take a subset."
+            "a semivariogram over distance needs observations of one variable: take "
+            "observations.of_variable(...) of each."
         )
     metric, rows = observations.metric, np.arange(len(observations))
     if len(rows) > most:
