@@ -6,7 +6,6 @@ holds the value of each of its options by name, `given.screen` and `given.words`
 
 import csv
 import json
-import re
 import shlex
 import sys
 import warnings
@@ -603,9 +602,16 @@ def columns_and_functions(text):
     >>> columns_and_functions('zinc,maximum(lead, 1),"Cd, mg"')
     ('zinc', 'maximum(lead, 1)', 'Cd, mg')
     """
-    parts = re.findall(r'(?:"[^"]*"|\((?:[^()]|\([^()]*\))*\)|[^,"])+', text)
-    parts = (" ".join(part.split()) for part in parts)
-    return tuple(part[1:-1] if re.fullmatch(r'"[^"]*"', part) else part for part in parts if part)
+    parts, depth, quoted = [""], 0, False
+    for letter in text:
+        quoted ^= letter == '"'
+        depth += 0 if quoted else (letter == "(") - (letter == ")")
+        if letter == "," and not quoted and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    parts = (part.strip() for part in parts)
+    return tuple(part[1:-1] if part[0] == part[-1] == '"' else part for part in parts if part)
 
 
 def number(option, name, text):
@@ -705,8 +711,10 @@ def observations(given, formula=None):
 
 def _several(text):
     """Return a tuple of columns that commas separate; another text unchanged."""
-    parts = () if text is None else columns_and_functions(text)
-    return parts if len(parts) > 1 else text if not parts else parts[0]
+    if text is None or "," not in text:
+        return text
+    parts = columns_and_functions(text)
+    return parts[0] if len(parts) == 1 else parts
 
 
 def decimal_of(given, table):

@@ -641,8 +641,11 @@ sqrt_dist>
             if errors[position] is not None:
                 column, function = errors[position]
                 raw = [inputs[name][rows[own]] for name in _needs(errors[position])]
-                error[own] = raw[0]
-                if function is not None:
+                if function is None:
+                    about = (column,), "error variances", ADVICE, rows[own]
+                    check_finite(raw[0][:, None], *about)
+                    error[own] = raw[0]
+                else:
                     error[own] = _computed_values(function, *raw, rows=rows[own])
         variables, variable_names = (of, named) if several else (None, ())
         if variable is not None:
@@ -1005,22 +1008,21 @@ def _chosen_values(frame, values):
 
 def _chosen_errors(frame, error_variance, named):
     """Return (text, function) of the error variance of each variable, None for those without."""
-    given = error_variance
-    if len(named) > 1 and given is not None:
-        example = ", ".join(f'"I({name}_se ** 2)"' for name in named if name.isidentifier())
-        if isinstance(given, str) or len(given := tuple(given)) != len(named):
-            raise InvalidInput(
-                f"`error_variance` must hold a column, or None, for each of {few(named, 8)}, such "
-                f"as ({example or 'None, ' * len(named)}). Got {error_variance!r:.80}."
+    if error_variance is None:
+        return [None] * len(named)
+    each = error_variance if isinstance(error_variance, (tuple, list)) else (error_variance,)
+    if len(each) != len(named) or (len(named) == 1 and each is error_variance):
+        wanted = "name a column other than the values"
+        if len(named) > 1:
+            others = ", None" * (len(named) - 1)
+            wanted = (
+                f"hold a column, or None, for each of {few(named, 8)}, such as "
+                f'("I(se ** 2)"{others})'
             )
-    elif not (given is None or isinstance(given, str)):
-        raise InvalidInput(
-            f"`error_variance` must name a column other than the values. Got {given!r:.60}."
-        )
-    each = given if len(named) > 1 and given is not None else (given,) * len(named)
+        raise InvalidInput(f"`error_variance` must {wanted}. Got {error_variance!r:.80}.")
     for text in each:
         if not (text is None or isinstance(text, str)):
-            raise InvalidInput(f"`error_variance` must hold text or None. Got {text!r:.60}.")
+            raise InvalidInput(f"`error_variance` must name columns by text. Got {text!r:.60}.")
     return [
         None if text is None else (text, _function_of_columns(frame, text, "error_variance", 2))
         for text in each
@@ -1086,8 +1088,7 @@ def _computed_values(function, *columns, rows=None):
         raise InvalidInput(
             f"{function.text} is not finite for {cells} in "
             f"row {(bad if rows is None else rows[bad])[0] + 1} ({len(bad)} such rows): use "
-            "another function, such as log1p or "
-            "cbrt, or the column itself."
+            "another function, such as log1p or cbrt, or the column itself."
         )
     return values
 

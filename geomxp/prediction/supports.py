@@ -130,7 +130,8 @@ def _variables_of(fit, variable, inputs):
     if variable is not None and not listed:
         inputs = replace(inputs, variable=None)
         return None, checked_inputs(inputs, variable=variable_numbers(variable, labels)).variable
-    every = range(len(labels)) if variable is None else variable
+    # without `variable` those that have observations
+    every = fit.trend.each if variable is None else variable
     every = checked_variable(variable_numbers(list(every), labels), len(every), labels)
     if not len(every) or len(np.unique(every)) < len(every):
         raise InvalidInput(

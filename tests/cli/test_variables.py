@@ -70,9 +70,11 @@ def test_values_may_be_functions_with_commas(run, folder):
         for k, number in enumerate(numbers, 1):
             words += ("--parameter", f"{name}_{k}={number}")
     words += ("--trend", "constant", "--json")
-    status, out, _ = run(*words, "--value", '"log(zinc)", maximum(om, 2)')
+    status, out, _ = run(*words, "--value", '"log(zinc)", where(om > abs(sqrt(abs(2))), om, 2)')
     assert status == 0
-    data = gx.read_table(folder / "wide.csv", values=("log(zinc)", "maximum(om, 2)"))
+    data = gx.read_table(
+        folder / "wide.csv", values=("log(zinc)", "where(om > abs(sqrt(abs(2))), om, 2)")
+    )
     expected = gx.log_likelihood(data, gx.Independent(**values), trend="constant")
     assert json.loads(out)["log_likelihood"] == expected.log_likelihood
 

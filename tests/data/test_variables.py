@@ -131,7 +131,7 @@ def test_each_variable_has_its_error_variance():
     errors = np.column_stack([frame.se**2, frame["var"], np.zeros(12)])
     np.testing.assert_array_equal(data.error_variance, errors[rows, data.variable])
     frame.loc[2, "var"] = np.nan
-    with pytest.raises(gx.InvalidInput, match=r"`error_variance`|error_variance must be finite"):
+    with pytest.raises(gx.InvalidInput, match=r"Got nan in row 3, column 'var'"):
         gx.Observations.from_frame(frame, values=NAMES, error_variance=(None, "var", None))
 
 
@@ -234,7 +234,7 @@ def test_longitude_and_latitude_are_found_and_ordered():
         ({"variable": "rock"}, "`variable` is for a table with one column of values. Got 'rock'"),
         ({"error_variance": "elev"}, r"a column, or None, for each of zinc, lead.*Got 'elev'"),
         ({"error_variance": ("elev",)}, r"a column, or None, for each of zinc, lead"),
-        ({"error_variance": ("elev", 2)}, "`error_variance` must hold text or None. Got 2"),
+        ({"error_variance": ("elev", 2)}, "`error_variance` must name columns by text. Got 2"),
         ({"time": "lead"}, "`time` must name a column other than the values. Got 'lead'"),
     ],
 )

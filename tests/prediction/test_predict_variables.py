@@ -223,3 +223,15 @@ def test_a_fit_of_one_variable_has_none():
     fit = gx.fit(seen().of_variable("zinc"), model, fixed=tuple(model.parameters()))
     with pytest.raises(gx.InvalidInput, match=r"of one variable, zinc: leave `variable`"):
         gx.predict(fit, NEW, variable="zinc")
+
+
+def test_variables_without_observations_are_not_predicted_unless_asked_for():
+    data = seen()
+    only = data.subset(data.variable == 1)
+    fit = gx.fit(only, MODEL, fixed=tuple(MODEL.parameters()))
+    assert set(gx.predict(fit, NEW).variable.tolist()) == {"log(lead)"}
+    with pytest.raises(gx.InvalidInput, match="no observation is of the variable 'zinc'"):
+        gx.predict(fit, NEW, variable="zinc")
+    # a mean of 0 is known
+    known = gx.fit(only, MODEL, fixed=tuple(MODEL.parameters()), trend="zero")
+    assert np.isfinite(gx.predict(known, NEW, variable="zinc").mean).all()
