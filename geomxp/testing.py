@@ -217,10 +217,10 @@ def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e
     np.testing.assert_allclose(part, sigma[some, others], rtol=0, atol=1e-14 * np.abs(sigma).max())
     scaled = model.scaled(4.0)
     np.testing.assert_allclose(scaled.matrix(inputs, inputs), 4 * sigma, rtol=1e-14)
-    assert scaled.nugget == 4 * model.nugget
+    np.testing.assert_allclose(scaled.noise(inputs), 4 * model.noise(inputs), rtol=1e-14)
     slopes = model.derivatives(inputs, inputs)
     for p in model.table:
-        if p.name == "nugget":
+        if p.name in model.noise_names:
             assert p.name not in slopes
             continue
         step = 1e-5 * (abs(p.value) or 1.0)

@@ -17,6 +17,7 @@ NAMES = (
     "04_larger_than_memory",
     "05_vecchia_millions",
     "06_messy_data",
+    "07_space_and_time",
 )
 SECONDS = 1800
 """Time limit of one cell, or of the start of a kernel, on a loaded machine."""

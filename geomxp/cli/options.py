@@ -216,7 +216,8 @@ OPTIONS = {
     "time": Option(
         DATA,
         "COLUMN",
-        "Column of the times, numbers or dates, for space-time families.",
+        "Column of the times, numbers or dates, for space-time families. If not given, the "
+        "coordinate of the times of a NetCDF grid with several.",
         None,
         columns,
     ),
@@ -450,7 +451,7 @@ OPTIONS = {
     "report_places": Option(
         OUTPUT,
         "TABLE",
-        "Regular grid for the report's maps, with the covariates of the trend.",
+        "Regular grid for the report's maps, with the trend's covariates, and times if any.",
         None,
         tables,
         name="--places",
@@ -769,6 +770,8 @@ def _note_locations(given, observed):
     if not named:
         pair = ",".join(observed.location_names)
         notice(f"{given.table}: columns {pair} are the locations (others: --locations X,Y).")
+    if observed.time is not None and given.time is None:
+        notice(f"{given.table}: {observed.time_name} is the time (another: --time NAME).")
 
 
 def file_of(table):

@@ -27,7 +27,7 @@ from .table import Sampled
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._typing import ArrayLike, Callable, Floats, Mapping, Sequence, Whole
+    from .._typing import ArrayLike, Callable, Floats, Hashable, Mapping, Sequence, Whole
 
 
 VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
@@ -118,6 +118,20 @@ class Inputs:
         between = np.diff(np.unique(self.time))
         return (float(between.min()), float(between.sum())) if len(between) else (1.0, 1.0)
 
+    @cached_property
+    def median_step(self) -> float:
+        """The median step between different times; 0 without."""
+        steps = np.diff(np.unique(self.time))
+        return float(np.median(steps)) if len(steps) else 0.0
+
+    def with_variable_axes(self, axes: Floats) -> Floats:
+        """Return points (n, k + q) whose last coordinates are those of the variables, (p, q)."""
+        return np.column_stack((self.points, axes[self.variable]))
+
+    def with_time_axis(self, scale: float) -> Floats:
+        """Return points (n, k + 1) whose last coordinate is the time, multiplied by a factor."""
+        return np.column_stack((self.points, self.time * scale))
+
     @property
     def inputs(self) -> Inputs:
         """The inputs themselves, as `Observations.inputs`."""
@@ -153,6 +167,11 @@ class Inputs:
     def distinct_inputs(self) -> int:
         """Number of distinct locations; those of different times or variables are different."""
         return len(np.unique(self.first_rows()))
+
+    @cached_property
+    def distinct_locations(self) -> int:
+        """Number of distinct locations, whatever their times and variables."""
+        return replace(self, time=None, variable=None).distinct_inputs
 
     @property
     def duplicate_inputs(self) -> bool:
@@ -515,6 +534,17 @@ class Covariance:
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
         return Inputs.of(inputs, metric).points
+
+    def neighbour_key(self, known: Inputs) -> Hashable:
+        """Return what decides on neighbours among `known` besides distances, rounded; or None."""
+        return None
+
+    def neighbour_points(self, inputs: Inputs, known: Inputs, key: Hashable = None) -> Floats:
+        """Map inputs to points (n, k) by whose distances neighbours among `known` are found.
+
+        With a `key` those of all models that have it; see `neighbour_key`.
+        """
+        return self.isotropic(inputs)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from .distance import metric_of
 from .generate import VariablePairs
 from .matern import Matern
 from .parameter import Parameter, finite
+from .space_time import HIGHEST, LOWEST, distance_at
 
 if TYPE_CHECKING:
     from typing import Self
@@ -269,6 +270,10 @@ class Multivariate(Covariance):
         ranges = [np.diag(c.range * np.sqrt(8 * c.smoothness)) for c in self.components()]
         return float(max(one.max() for one in ranges))
 
+    def variance_of(self, nugget: str) -> float:
+        """Return the variance of the variable that a nugget, by name, belongs to."""
+        return float(self.variances[int(nugget[-1]) - 1])
+
     def diagonal(self, a: Inputs) -> Floats:
         """Evaluate the variance of the field, without the nugget, at each input, (n,)."""
         return self.variances[a.variable]
@@ -331,6 +336,49 @@ class Multivariate(Covariance):
     def _near(cls, values, correlations, dimensions):
         raise NotImplementedError
 
+    # neighbours: variables are as far apart as locations of the same correlation
+
+    def apart(self) -> Floats:
+        """Return the distances that the variables count as apart, (p, p).
+
+        Two fields at one location have the correlation ρ_ij; each of them has it at some distance,
+        and the geometric mean of both is what counts.
+        """
+        rho = np.clip(np.abs(self.correlations), LOWEST, HIGHEST)
+        own = np.array(
+            [[self._length(i, rho[i, j]) for j in range(len(rho))] for i in range(len(rho))]
+        )
+        result = np.sqrt(own * own.T)
+        np.fill_diagonal(result, 0.0)
+        return result
+
+    def _length(self, i, correlation):
+        """Return the distance at which a variable has a correlation with itself."""
+        parts = [c for c in self.components() if c.amplitude[i, i] > 0]
+        total = sum(c.amplitude[i, i] for c in parts)
+        lengths = [
+            distance_at(float(f"{correlation:.3g}"), float(f"{c.smoothness[i, i]:.3g}"))
+            * c.range[i, i]
+            for c in parts
+        ]
+        weights = [c.amplitude[i, i] / total for c in parts]
+        return float(np.exp(np.average(np.log(lengths), weights=weights)))
+
+    def neighbour_key(self, known: Inputs) -> tuple[int, ...]:
+        """Return the distances of `apart`, as half powers of two."""
+        p = self.variables
+        return tuple(round(2 * np.log2(self.apart()[i, j])) for i, j in indices(PAIR, p))
+
+    def neighbour_points(
+        self, inputs: Inputs, known: Inputs, key: tuple[int, ...] | None = None
+    ) -> Floats:
+        """Map inputs to points (n, k + q): the last coordinates are those of the variables."""
+        apart = self.apart()
+        if key is not None:
+            for (i, j), half in zip(indices(PAIR, self.variables), key, strict=True):
+                apart[i, j] = apart[j, i] = 2.0 ** (half / 2)
+        return inputs.with_variable_axes(placed(apart))
+
     def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> VariablePairs:
         """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
         return VariablePairs(self, a, b, box)
@@ -346,13 +394,27 @@ class Multivariate(Covariance):
         return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
 
 
+def placed(apart: Floats) -> Floats:
+    """Return points (p, q) at these distances (p, p), or nearly: classical scaling.
+
+    >>> placed(np.array([[0.0, 3.0], [3.0, 0.0]])).round(12).tolist()
+    [[-1.5], [1.5]]
+    """
+    p = len(apart)
+    centred = np.eye(p) - 1 / p
+    values, vectors = np.linalg.eigh(-0.5 * centred @ apart**2 @ centred)
+    used = values > 1e-9 * values.max()
+    points = vectors[:, used] * np.sqrt(values[used])
+    return points * np.where(points[0] > 0, -1.0, 1.0)
+
+
 def _numbers(group, kind, value, p):
     """Return the numbers of a field, a list, from what a user may give."""
     count, array = len(indices(kind, p)), value
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        array = np.array(np.nan)
+        array = np.empty((0, 0, 0))
     if array.ndim == 0 and kind in (ONE, VARIABLE, PAIR):
         return [finite(group, value)] * count
     if array.ndim == 2 and kind == PAIR and array.shape == (p, p):

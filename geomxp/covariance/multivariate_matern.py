@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy.special import gammaln
 
 from ..errors import InvalidInput
 from .base import NUGGET, RANGE
@@ -91,6 +90,11 @@ class _Matern(Multivariate):
                 slopes[name_of("correlation", (i, j))] = (change, None, None)
         return [Component(amplitude, lengths, nu, slopes)]
 
+    def _beta(self, kappa):
+        """Return β = ρ/κ, of which no entry is much larger than 1: smooth fields have κ = 0."""
+        rho = self._rho
+        return np.clip(rho / np.maximum(kappa, 1e-300), -2.0, 2.0)
+
     @classmethod
     def _near(cls, values, correlations, dimensions):
         if cls.groups["range"][0] == ONE:
@@ -98,7 +102,7 @@ class _Matern(Multivariate):
         p = len(values["variance"])
         model = cls(**values, correlation=(0.0,) * len(indices(PAIR, p)))
         kappa = model.factors(dimensions)
-        beta = np.clip(correlations / kappa, -NEAREST, NEAREST)
+        beta = np.clip(correlations / np.maximum(kappa, 1e-300), -NEAREST, NEAREST)
         np.fill_diagonal(beta, 1.0)
         while np.linalg.eigvalsh(beta).min() < 1 - NEAREST:
             beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(p)
@@ -110,7 +114,8 @@ class _Matern(Multivariate):
         super().check_valid_on(metric, dimensions)
         d = metric_of(metric).dimensions(dimensions)
         kappa = self.factors(d)
-        if np.linalg.eigvalsh(self._rho / kappa).min() < -ROUNDING:
+        beta = self._beta(kappa)
+        if np.abs(beta).max() > 1 + ROUNDING or np.linalg.eigvalsh(beta).min() < -ROUNDING:
             most = ", ".join(f"{kappa[i, j]:.4g}" for i, j in indices(PAIR, self.variables))
             raise InvalidInput(
                 f"in {d} dimensions these correlations are too large for the smoothnesses (and "
@@ -125,7 +130,7 @@ class _Matern(Multivariate):
         """
         found = super().limits(metric, dimensions)
         kappa = self.factors(metric_of(metric).dimensions(dimensions))
-        beta = self._rho / kappa
+        beta = self._beta(kappa)
         for i, j in indices(PAIR, self.variables):
             middle, half = _interval(beta, i, j)
             ends = (middle - half) * kappa[i, j], (middle + half) * kappa[i, j]
@@ -141,7 +146,8 @@ def _interval(beta, i, j):
     inner = np.linalg.pinv(beta[np.ix_(others, others)], hermitian=True)
     a, b = beta[i, others], beta[j, others]
     left = max(1 - a @ inner @ a, 0.0) * max(1 - b @ inner @ b, 0.0)
-    return float(a @ inner @ b), float(np.sqrt(left))
+    # the others may be no correlation matrix
+    return float(np.clip(a @ inner @ b, -1.0, 1.0)), float(np.sqrt(left))
 
 
 @dataclass(frozen=True)
@@ -241,6 +247,8 @@ class ParsimoniousMatern(_Matern):
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""
+        from scipy.special import gammaln
+
         nu, half = np.asarray(self.smoothness), dimensions / 2
         between = (nu[:, None] + nu) / 2
         own = (gammaln(nu + half) - gammaln(nu)) / 2
@@ -295,6 +303,8 @@ class FlexibleMatern(_Matern):
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""
+        from scipy.special import gammaln
+
         nu, alpha = np.asarray(self.smoothness), 1 / np.asarray(self.range)
         between, mean = (nu[:, None] + nu) / 2, (alpha[:, None] ** 2 + alpha**2) / 2
         own = nu * np.log(alpha) - gammaln(nu) / 2

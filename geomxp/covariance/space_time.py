@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -41,6 +42,10 @@ def distance_at(correlation: float, smoothness: float) -> float:
 
 HIGHEST, LOWEST = 0.99, 1e-6
 """Bounds on the correlation at which `SpaceTime.time_scale` matches distances and lags."""
+
+
+LARGEST = 230.0
+"""Largest logarithm of an effective lag over the range in time, 10¹⁰⁰."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,10 @@ class SpaceTime(Covariance):
         """Return the lag at which the correlation in the plane is ½."""
         raise NotImplementedError
 
-    def correlation_in_time(self, lag: float) -> float:
-        """Return the correlation at a lag, at one location in the plane."""
-        inputs = [Inputs(np.zeros((1, 2)), time=np.array([when])) for when in (0.0, lag)]
+    def correlation_in_time(self, lag: float, dimensions: int = 2) -> float:
+        """Return the correlation at a lag, at one location, by default in the plane."""
+        place = np.zeros((1, dimensions))
+        inputs = [Inputs(place, time=np.array([when])) for when in (0.0, lag)]
         return float(self(*inputs)[0, 0] / self.variance)
 
     # what all families inherit
@@ -179,7 +185,19 @@ class SpaceTime(Covariance):
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k + 1): the last coordinate is time, by `time_scale`."""
         inputs = Inputs.of(inputs, metric)
-        return np.column_stack((inputs.points, inputs.time * self.time_scale()))
+        return inputs.with_time_axis(self.time_scale())
+
+    def neighbour_scale(self, known: Inputs) -> float:
+        """Return `time_scale` for lags of at least the median step between the times of data."""
+        return self.time_scale(known.median_step)
+
+    def neighbour_key(self, known: Inputs) -> float:
+        """Return `neighbour_scale`, rounded to a half power of two."""
+        return 2.0 ** (round(2 * np.log2(self.neighbour_scale(known))) / 2)
+
+    def neighbour_points(self, inputs: Inputs, known: Inputs, key: float | None = None) -> Floats:
+        """Map inputs to points (n, k + 1); the last coordinate is time, by `neighbour_scale`."""
+        return inputs.with_time_axis(self.neighbour_scale(known) if key is None else key)
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
@@ -201,6 +219,41 @@ class SpaceTime(Covariance):
         See `Isotropic.effective_range`.
         """
         return self.space.effective_range(correlation)
+
+    def effective_lag(self, correlation: float = 0.05, dimensions: int = 2) -> float:
+        """Return the lag at which the correlation at one location has fallen to 5 %, or as given.
+
+        Parameters
+        ----------
+        correlation : float
+            Between 0 and 1.
+        dimensions : int
+            Of the distances: 3 for the chordal ones.
+
+        Returns
+        -------
+        float, in the units of `time_range`
+            Infinite if it is more than 10¹⁰⁰ times the range in time.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> round(gx.Separable(1.0, 1.0, 1.0, 0.5, 0.5).effective_lag(), 4)
+        2.9957
+        """
+        from scipy.optimize import brentq
+
+        def above(logarithm):
+            lag = self.time_range * np.exp(logarithm)
+            return self.correlation_in_time(lag, dimensions) - correlation
+
+        ends = [0.0, 0.0]
+        for end, step in enumerate((-4.0, 4.0)):
+            while above(ends[end]) * step > 0:
+                ends[end] += step
+                if abs(ends[end]) > LARGEST:
+                    return inf if step > 0 else 0.0
+        return self.time_range * float(np.exp(brentq(above, *ends, xtol=1e-12)))
 
     def practical_range(self) -> float:
         """Return the practical range in space; see `Matern.practical_range`."""

@@ -28,6 +28,8 @@ class Dataset:
     source, licence : str
     length_unit : str
         Unit of the locations in a plane; "" if they have none.
+    time : str, optional
+        Column of the times.
     """
 
     file: str
@@ -41,6 +43,7 @@ class Dataset:
     metric: str = "euclidean"
     trend: str = "constant"
     length_unit: str = ""
+    time: str | None = None
 
 
 _SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
@@ -89,6 +92,18 @@ DATASETS = {
         "R package fields 14.1, `ozone2`, day 16; US EPA",
         _PD,
         metric="chordal",
+    ),
+    "ozone_summer": Dataset(
+        "ozone2_1987.csv",
+        "aa049906a4e6ab65a97fd3bdeb8ba1e99a24a429e64d7471ba1f64653e5907e7",
+        ("lon", "lat"),
+        "o3_ppb",
+        "8-hour ozone in the US Midwest, 153 stations on 89 days, 3 June to 31 August 1987, 13,122 "
+        "values; lon, lat in degrees, ppb",
+        "R package fields 14.1, `ozone2`; US EPA",
+        _PD,
+        metric="chordal",
+        time="date",
     ),
     "coalash": Dataset(
         "coalash.csv",
@@ -179,9 +194,9 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     name : str
         One of `DATASETS`.
     **columns
-        locations, values, covariates, formula, metric, drop_missing, error_variance, missing,
-        duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and metric
-        if not given.
+        locations, values, covariates, time, formula, metric, drop_missing, error_variance,
+        missing, duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and
+        metric if not given.
 
     Returns
     -------
@@ -204,6 +219,7 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
         "values": entry.value,
         "covariates": entry.covariates,
         "metric": entry.metric,
+        "time": entry.time,
     }
     columns = own | {key: value for key, value in columns.items() if value is not None}
     observations = read_table(path(name), **columns)

@@ -303,13 +303,14 @@ units of the locations>
 
     def __repr__(self) -> str:
         names = () if self.covariates is None else self.covariate_names
+        where = self.location_names + (() if self.time is None else (self.time_name,))
         covariates = f", covariates {few(names)}" if names else ""
         about = f"{self.value_name}, {self.count_in_words}"
         if self.variable is not None:
             about = f"{self._variables_in_words} at {self._places_in_words}"
         return (
             f"<Observations of {about} "
-            f"({few(self.location_names)}), {self.metric} distances in {self.unit}"
+            f"({few(where)}), {self.metric} distances in {self.unit}"
             f"{self._times_in_words}{covariates}{self._missing_in_words}>"
         )
 
@@ -345,13 +346,15 @@ units of the locations>
         """How many values of each variable there are: "2 variables (zinc 155, lead 152)"."""
         counts = np.bincount(self.variable, minlength=len(self.variable_labels))
         each = [f"{name} {n:,}" for name, n in zip(self.variable_labels, counts, strict=True)]
-        return f"{len(each)} variable{'s' if len(each) > 1 else ''} ({few(each, 8)})"
+        return f"{counted(len(each), 'variable')} ({few(each, 8)})"
 
     @property
     def _places_in_words(self):
-        """How many locations there are, of all variables: "155 locations"."""
-        u = replace(self.inputs, variable=None).distinct_inputs
-        return "1 location" if u == 1 else f"{u:,} locations"
+        """How many places there are: "155 locations", "40 locations and 10 times"."""
+        places = counted(self.inputs.distinct_locations, "location")
+        if self.time is None:
+            return places
+        return f"{places} and {counted(len(np.unique(self.time)), 'time')}"
 
     @property
     def _missing_in_words(self):
@@ -489,7 +492,8 @@ sqrt_dist>
         crs : str, optional
             Coordinate reference system of the columns `locations`: "EPSG:28992".
         time : str, optional
-            Column of the times, numbers or dates.
+            Column of the times, numbers or dates. If not given, a grid whose values have several
+            times has the times of its coordinate: see `from_xarray`.
         variable : str, optional
             Column that says to which variable each value belongs, for a table with one row for each
             value: names, numbered in order of appearance, or numbers from 0.
@@ -537,6 +541,8 @@ sqrt_dist>
         named, functions, measured = zip(*chosen, strict=True)
         several = len(chosen) > 1
         needed = tables.covariates_of((), covariates, formula)[0]
+        if time is None and spatial.is_grid(frame):
+            time = spatial.time_of(frame, measured[0], locations)
         if several and variable is not None:
             raise InvalidInput(
                 f"`variable` is for a table with one column of values. Got {variable!r} and the "
@@ -555,7 +561,7 @@ sqrt_dist>
         extra = tuple(dict.fromkeys(name for name in extra if name not in measured))
         swapped = longitude_first(locations, crs)
         used = tuple(dict.fromkeys((*extra, *measured)))
-        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped)
+        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time)
         table = _with_system(table, swapped, crs, measured)
         for column in measured:
             if column in table.locations:
@@ -577,7 +583,7 @@ sqrt_dist>
             table = _in_degrees(table)
         about_time = "", ""
         if time is not None and time in table.columns:
-            column, *about_time = times.as_numbers(table.columns[time])
+            column, *about_time = times.as_numbers(table.columns[time], table.time_unit)
             table = replace(table, columns=table.columns.assign(**{time: column}))
         labels = ()
         if variable is not None:
@@ -753,11 +759,18 @@ sqrt_dist>
 
         Cells whose value is NaN are not observed: they are dropped, and a warning counts them.
 
+        Values may have a dimension of time, besides those of a grid (time, y, x) or of stations
+        (time, station). The times are dates, or numbers with CF units such as "days since
+        1987-06-03"; those of a calendar without leap years, say, are days since 1970-01-01 of this
+        calendar. A single time is ignored unless `time` names it.
+
         Parameters
         ----------
         grid : xarray.DataArray or Dataset
             With coordinates x and y, or longitude and latitude, identified by their names or by
-            the attributes `standard_name` and `units` of the CF conventions.
+            the attributes `standard_name` and `units` of the CF conventions. The coordinate of
+            several times is called "time", holds dates, or has the standard_name "time", the axis
+            "T" or units of dates.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
             error_variance, missing, duplicates, value_unit: as of `from_frame`.
@@ -772,6 +785,11 @@ sqrt_dist>
         >>> grid = xarray.DataArray([[1.0, 2.0], [3.0, 4.0]], {"y": [1, 0], "x": [5, 6]})
         >>> Observations.from_xarray(grid).locations.tolist()
         [[5.0, 1.0], [6.0, 1.0], [5.0, 0.0], [6.0, 0.0]]
+        >>> both = xarray.concat([grid, grid + 1], "time").assign_coords(time=[0.0, 6.0])
+        >>> both.time.attrs["units"] = "hours since 2026-03-01"
+        >>> seen = Observations.from_xarray(both)
+        >>> seen.time[3:5], seen.time_unit, seen.time_origin
+        (array([0., 6.]), 'hour', '2026-03-01')
         """
         return cls.from_frame(grid, **columns)
 
@@ -811,14 +829,17 @@ sqrt_dist>
 
     @property
     def count_in_words(self) -> str:
-        """How many they are: "385 locations", "390 observations at 150 locations"."""
+        """How many they are: "385 locations", "390 observations at 150 locations".
+
+        With times "400 observations at 40 locations and 10 times".
+        """
         if self.variable is not None:
-            p = len(self.variable_labels)
-            of = f"{p} variable{'s' if p > 1 else ''} at {self._places_in_words}"
-            return f"{len(self):,} observations of {of}"
-        n, u = len(self), self.distinct_inputs
-        locations = "1 location" if u == 1 else f"{u:,} locations"
-        return f"{n:,} observations at {locations}" if self.duplicate_inputs else locations
+            of = counted(len(self.variable_labels), "variable")
+            return f"{len(self):,} observations of {of} at {self._places_in_words}"
+        if self.time is not None:
+            return f"{len(self):,} observations at {self._places_in_words}"
+        locations = counted(self.distinct_inputs, "location")
+        return f"{len(self):,} observations at {locations}" if self.duplicate_inputs else locations
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
@@ -916,7 +937,10 @@ in units of the locations, missing and left out: om 2>
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
-    for name in ("time", "variable", "error_variance", "duplicates", "value_unit"):
+    if observations.time is not None:
+        # also where the time of a grid was found
+        observations.source["time"] = observations.time_name
+    for name in ("variable", "error_variance", "duplicates", "value_unit"):
         if columns.get(name) is not None:
             given = columns[name]
             observations.source[name] = given if isinstance(given, str) else list(given)
@@ -1399,6 +1423,17 @@ def _looks_like_degrees(locations, names=()):
 
 
 # Summaries as text and HTML
+
+
+def counted(count, noun):
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "time"), counted(1200, "time")
+    ('1 time', '1,200 times')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def few(names, most=6):

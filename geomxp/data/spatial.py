@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 
 from ..errors import InvalidInput, one_line
+from . import times
 
 LONGITUDE_LATITUDE = "EPSG:4326"
 """The system in which longitude and latitude are stored."""
@@ -169,7 +170,8 @@ class Table:
     `columns` has one row per location and includes the coordinates, whose names are `locations`: x
     or longitude first; none if `source` does not define any. `unit` of length and `metric` are ""
     and None if they are unknown. A grid has `dims`, name to size in the order of the rows, and
-    `rows`, (n,) truths: cells that have results (None: all). `each` is the number of rows of
+    `rows`, (n,) truths: cells that have results (None: all). `time` is the name of its times, whose
+    unit is `time_unit` if they are numbers; "" if it is unknown. `each` is the number of rows of
     `columns` for a location, as of several variables.
     """
 
@@ -181,6 +183,8 @@ class Table:
     metric: str | None = None
     dims: dict | None = None
     rows: np.ndarray | None = None
+    time: str | None = None
+    time_unit: str = ""
     each: int = 1
 
     def repeated(self, each):
@@ -250,18 +254,19 @@ def is_frame(data):
     return is_kind(data, "pandas", "DataFrame") or is_geographic_frame(data) or is_grid(data)
 
 
-def tabulate(data, names=(), locations=()):
+def tabulate(data, names=(), locations=(), time=None):
     """Return locations as plain columns, a `Table`.
 
     The points of a geometry become the columns x, y or lon, lat (and z, if all points have one) and
     replace other columns of these names. The cells of a grid become rows, in the order of its
     dimensions: `names` are required variables, the others become columns if they have no further
-    dimensions; `locations` are its coordinates, found by names and CF attributes if not given.
+    dimensions; `locations` are its coordinates, found by names and CF attributes if not given;
+    dimensions of the variable `time` are dimensions of the cells, too.
     """
     if is_geographic_frame(data):
         return _from_geometry(data)
     if is_grid(data):
-        return _from_grid(data, names, locations)
+        return _from_grid(data, names, locations, time)
     if is_kind(data, "pandas", "DataFrame"):
         return Table(data, data)
     raise InvalidInput(
@@ -336,6 +341,9 @@ STANDARD_NAMES = {
 DIRECTIONS = {"e": "longitude", "east": "longitude", "n": "latitude", "north": "latitude"}
 """Roles by CF standard name, and by the end of CF units: degrees_east, degreeN."""
 
+CALENDAR = {"units": "", "calendar": "standard"}
+"""CF attributes of times, with the values that hold without them."""
+
 UNITS = {"m": "metre", "meter": "metre", "km": "kilometre", "kilometer": "kilometre"}
 """Units of length in the spelling of coordinate reference systems."""
 
@@ -346,25 +354,63 @@ def variable_names(data):
     return [str(name) for name in dataset.data_vars if not _is_mapping(dataset[name])]
 
 
-def _from_grid(data, names=(), locations=()):
+def time_of(data, values=None, locations=()):
+    """Return the name of the variable of a grid that holds times, or None.
+
+    It is recognized by its name, "time", by CF attributes, or by dates. For the times of a variable
+    `values`, this must have a dimension of several times that the locations do not have.
+    """
+    dataset = _dataset(data)
+    chosen = tuple(locations) or _horizontal_names(dataset)
+    known = {dim for name in chosen if name in dataset.variables for dim in dataset[name].dims}
+    if values is not None:
+        if values not in dataset.variables:
+            return None
+        known |= {dim for dim, size in dataset.sizes.items() if size == 1}
+    for name in _names_in_order(dataset):
+        dims = set(dataset[name].dims)
+        if name in (*chosen, values) or not _is_time(name, dataset[name]):
+            continue
+        if values is None or (dims - known and dims <= set(dataset[values].dims)):
+            return name
+    return None
+
+
+def _is_time(name, variable):
+    """Whether a variable of a grid holds times."""
+    standard = variable.attrs.get("standard_name")
+    if standard is not None:
+        return standard == "time"
+    if variable.attrs.get("axis") == "T" or variable.dtype.kind == "M":
+        return True
+    return times.is_since(variable.attrs.get("units")) or str(name).lower() == "time"
+
+
+def _from_grid(data, names=(), locations=(), time=None):
     """Return the table of a grid."""
     import pandas as pd
 
     dataset = _dataset(data)
     chosen = tuple(locations) or _horizontal_names(dataset)
+    names = (*names, *filter(None, [time]))
     for name in (*chosen, *names):
         if name not in dataset.variables:
             have = ", ".join(map(str, dataset.variables))
             raise InvalidInput(f"no variable {name!r}. The variables are: {have}.")
-    dims = _dims(dataset, chosen, names)
+    dims = _dims(dataset, (*chosen, *filter(None, [time])), names)
     dataset = _without_single_dims(dataset, dims, names)
-    columns = {}
+    columns, unit = {}, ""
     for name, variable in dataset.variables.items():
         wanted = name in (*chosen, *names)
         if wanted or (variable.dims and set(variable.dims) <= set(dims)):
+            if name == time:
+                about = (variable.attrs.get(word, usual) for word, usual in CALENDAR.items())
+                values, unit = times.from_file(variable.values, *about)
+                variable = variable.copy(data=values)
             columns[name] = np.asarray(variable.set_dims(dims).values).ravel()
     order = [*chosen, *(name for name in columns if name not in chosen)]
-    return _with_system_of(dataset, Table(pd.DataFrame(columns)[order], dataset, chosen, dims=dims))
+    about = {"dims": dims, "time": time, "time_unit": unit}
+    return _with_system_of(dataset, Table(pd.DataFrame(columns)[order], dataset, chosen, **about))
 
 
 def on_grid(table, results, along=None):
@@ -388,7 +434,7 @@ def on_grid(table, results, along=None):
         ]
         return xarray.concat(layers, dim=name, data_vars="all", join="exact")
     mapping = _mapping(table.source)
-    grid = table.source.set_coords([*table.locations, *filter(None, [mapping])])
+    grid = table.source.set_coords([*table.locations, *filter(None, [mapping, table.time])])
     coordinates = {
         name: coordinate.drop_encoding()
         for name, coordinate in grid.coords.items()
@@ -416,10 +462,7 @@ def _dataset(data):
 def _horizontal_names(dataset):
     """Return the names of x and y, or of longitude and latitude."""
     roles = {}
-    # dimension coordinates come first, then other coordinates, then variables
-    for name in sorted(
-        dataset.variables, key=lambda name: (name not in dataset.dims, name not in dataset.coords)
-    ):
+    for name in _names_in_order(dataset):
         role = _role(name, dataset[name])
         if role:
             roles.setdefault(role, name)
@@ -433,6 +476,13 @@ def _horizontal_names(dataset):
             f"units of the CF conventions). Got: {have}; name them with `locations`."
         )
     return chosen
+
+
+def _names_in_order(dataset):
+    """Return names: of coordinates of dimensions, then of other coordinates, then of variables."""
+    return sorted(
+        dataset.variables, key=lambda name: (name not in dataset.dims, name not in dataset.coords)
+    )
 
 
 def _role(name, variable):
@@ -463,7 +513,8 @@ def _without_single_dims(dataset, dims, names):
             if dim not in dims and size != 1:
                 raise InvalidInput(
                     f"{name!r} has a dimension {dim!r} of {size} besides {', '.join(dims)}: "
-                    f"select one, data.isel({dim}=0)."
+                    f"select one, data.isel({dim}=0), or name the variable of the times with "
+                    "`time` (--time)."
                 )
     single = [dim for dim, size in dataset.sizes.items() if dim not in dims and size == 1]
     return dataset.squeeze(single)

@@ -4,10 +4,13 @@ import warnings
 
 import numpy as np
 
-from ..errors import InvalidInput, check_one_of
+from ..errors import InvalidInput, check_one_of, one_line
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "year": 31_557_600}
 """Units of time in seconds; a year has 365.25 days."""
+
+SYMBOLS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day"}
+"""Symbols of units of time in files."""
 
 LEAST = {"day": 3 * 86_400, "hour": 3 * 3600, "minute": 3 * 60}
 """Spans from which on a unit is chosen, the largest first; below all of them it is the second."""
@@ -59,33 +62,31 @@ def as_numbers(values, unit="", origin=""):
 
     Numbers stay as they are. Dates become numbers since an origin, by default 0 o'clock of the
     first day, in a unit, by default the day if they span at least 3 days, the hour if they span at
-    least 3 hours, the minute, or the second.
+    least 3 hours, the minute, or the second. Durations (timedelta64) become numbers in such a unit.
 
     Examples
     --------
     >>> as_numbers(np.array(["2026-01-05", "2026-01-08T12:00"], "M8[s]"))
     (array([0. , 3.5]), 'day', '2026-01-05')
     """
-    dates = as_dates(values)
-    if dates is None:
+    durations, dates = _is_duration(values), as_dates(values)
+    if dates is None and not durations:
         return values, unit, origin
     if unit:
         check_one_of("time_unit", unit, tuple(SECONDS))
-    known = dates[~np.isnat(dates)] if np.ndim(dates) else np.atleast_1d(dates)
+    each = np.asarray(values) if durations else dates
+    known = each[~np.isnat(each)] if np.ndim(each) else np.atleast_1d(each)
     if not len(known):
         raise InvalidInput("`time` holds no date.")
-    start = np.datetime64(origin) if origin else known.min().astype("datetime64[D]")
+    if durations:
+        start = origin
+    else:
+        start = np.datetime64(origin) if origin else known.min().astype("datetime64[D]")
     if not unit:
         span = (known.max() - known.min()) / np.timedelta64(1, "s")
         unit = next((name for name, least in LEAST.items() if span >= least), "second")
-    seconds = (dates - start) / np.timedelta64(1, "s")
+    seconds = (each if durations else each - start) / np.timedelta64(1, "s")
     return seconds / SECONDS[unit], unit, str(start)
-
-
-def dates_of(values, unit, origin):
-    """Return times in a unit from an origin on as dates, datetime64 in seconds."""
-    seconds = np.round(np.asarray(values) * SECONDS[unit]).astype("timedelta64[s]")
-    return np.datetime64(origin, "s") + seconds
 
 
 def in_words(values, unit="", origin=""):
@@ -93,12 +94,26 @@ def in_words(values, unit="", origin=""):
 
     >>> in_words(np.array([0.0, 3.5]), "day", "2026-01-05"), in_words(np.array([0.0, 3.5]), "day")
     (['2026-01-05 00:00', '2026-01-08 12:00'], ['0', '3.5'])
+    >>> in_words(np.array([738000.25, 738001.25])), in_words([0, 5], "second", "2026-01-05")
+    (['738000.25', '738001.25'], ['2026-01-05 00:00:00', '2026-01-05 00:00:05'])
     """
-    if not origin:
-        return [f"{when:g}" for when in values]
-    dates = dates_of(values, unit, origin).astype("datetime64[m]")
-    days = dates.astype("datetime64[D]")
-    return [str(one).replace("T", " ") for one in (days if (days == dates).all() else dates)]
+    if origin:
+        dates = as_given(np.asarray(values), unit, origin)
+        coarser = (dates.astype(f"datetime64[{part}]") for part in "Dm")
+        shown = next((known for known in coarser if (known == dates).all()), dates)
+        return [str(one).replace("T", " ") for one in shown]
+    # so many digits that usual steps between times can be seen
+    steps = np.diff(np.unique(values))
+    step = float(np.median(steps)) if len(steps) else np.inf
+    for digits in range(6, 18):
+        texts = [f"{when:.{digits}g}" for when in values]
+        if np.abs(np.array(texts, dtype=float) - values).max(initial=0.0) <= 0.01 * step:
+            break
+    return texts
+
+
+def _is_duration(values):
+    return getattr(getattr(values, "dtype", None), "kind", None) == "m"
 
 
 def since(values, unit, origin):
@@ -106,6 +121,8 @@ def since(values, unit, origin):
 
     Raises InvalidInput for dates if the others were numbers.
     """
+    if values is not None and _is_duration(values):
+        return as_numbers(values, unit)[0]
     if values is None or as_dates(values) is None:
         return values
     if not origin:
@@ -113,3 +130,82 @@ def since(values, unit, origin):
             "`time` must be a number, as the times of the observations are. Got a date."
         )
     return as_numbers(values, unit, origin)[0]
+
+
+# Times in files with the conventions of CF: numbers with units such as "days since 1987-06-03"
+
+
+def is_since(units):
+    """Whether units are those of dates: "hours since 2000-01-01"."""
+    return " since " in str(units)
+
+
+def unit_named(units):
+    """Return the unit of `SECONDS` that text names: "days", "hr", "h since 2000-01-01"; or "".
+
+    Examples
+    --------
+    >>> unit_named("hours"), unit_named("d since 2000-01-01"), unit_named("months")
+    ('hour', 'day', '')
+    """
+    word = str(units).partition(" since ")[0].strip().lower()
+    word = SYMBOLS.get(word, word.removesuffix("s"))
+    word = SYMBOLS.get(word, word)
+    return word if word in SECONDS else ""
+
+
+def in_unit(numbers, unit, wanted):
+    """Return numbers in another unit of `SECONDS`; unchanged if one of the units is unknown."""
+    if unit == wanted or not (unit in SECONDS and wanted in SECONDS):
+        return numbers
+    return numbers * (SECONDS[unit] / SECONDS[wanted])
+
+
+def from_file(values, units="", calendar="standard"):
+    """Return the times of an xarray variable as dates or numbers, and the unit of numbers.
+
+    Numbers in CF units of dates become dates. Dates of a calendar that is not in use, such as
+    "noleap" of climate models, become days since 1970-01-01 of that calendar.
+
+    Examples
+    --------
+    >>> from_file(np.array([0.5, 1.0]), "days since 1987-06-03")[0].astype("M8[h]")
+    array(['1987-06-03T12', '1987-06-04T00'], dtype='datetime64[h]')
+    >>> from_file(np.array([0.5, 1.0]), "hours")
+    (array([0.5, 1. ]), 'hour')
+    """
+    if values.dtype.kind in "iuf" and is_since(units):
+        import xarray
+
+        about = {"units": units, "calendar": calendar}
+        raw = xarray.Dataset({"time": (tuple(map(str, range(values.ndim))), values, about)})
+        try:
+            values = xarray.decode_cf(raw)["time"].values
+        except (ValueError, OverflowError, ImportError) as error:
+            raise InvalidInput(
+                f"times in {str(units)!r:.60} ({calendar} calendar) cannot be read "
+                f"({one_line(error, 80)}): convert them to dates, or to numbers without `units`."
+            ) from None
+    first = next((one for one in values.ravel() if one == one), None)
+    if hasattr(first, "calendar"):
+        import cftime
+
+        known, numbers = values == values, np.full(values.shape, np.nan)
+        origin = "days since 1970-01-01"
+        numbers[known] = cftime.date2num(values[known], origin, calendar=first.calendar)
+        return numbers, "day"
+    return values, unit_named(units) if values.dtype.kind in "iuf" else ""
+
+
+def as_given(times, unit, origin):
+    """Return times as dates if they have an origin, datetime64 in seconds, or as they are.
+
+    Examples
+    --------
+    >>> as_given(np.array([0.0, 3.5]), "day", "2026-01-05").astype(str).tolist()
+    ['2026-01-05T00:00:00', '2026-01-08T12:00:00']
+    """
+    if not origin:
+        return times
+    seconds = np.round(times * SECONDS[unit]).astype("timedelta64[s]")
+    return np.datetime64(origin, "s") + seconds

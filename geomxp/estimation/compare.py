@@ -219,7 +219,7 @@ class ModelComparison:
             "log_likelihood": "log-lik.",
             self.criterion: self.criterion.upper().replace("AICC", "AICc"),
             **{name: name for name in ("delta", "weight")},
-            **{n: n.removeprefix("estimate_")[:10] for n in estimates if "anisotropy" not in n},
+            **{n: n.removeprefix("estimate_") for n in estimates if "anisotropy" not in n},
             "outcome": "outcome",
         }
         frame["outcome"] = frame["outcome"].str.split(":").str[0]
@@ -578,6 +578,6 @@ def _frame(rows, observations):
     tiles = [name for name in frame.columns if name.startswith("tiles_")]
     rest = [name for name in frame.columns if name not in tiles]
     frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
-    names = ("value_name", "value_unit", "unit")
+    names = ("value_name", "value_unit", "unit", "time_unit")
     frame.attrs.update({name: getattr(observations, name) for name in names})
     return frame

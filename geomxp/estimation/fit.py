@@ -412,7 +412,9 @@ def _fit_of(request, problem, solution, seconds):
     """Return the fit of a solution, in the user's units."""
     units, evaluation = request.units, solution.evaluation
     with np.errstate(over="ignore"):
-        covariance = evaluation.coefficient_covariance * units.value**2
+        p = len(evaluation.coefficients)
+        of_coefficients = np.broadcast_to(units.columns, p)
+        covariance = evaluation.coefficient_covariance * np.outer(of_coefficients, of_coefficients)
     if not np.isfinite(covariance).all():
         raise InvalidInput(
             "the variances of the trend's coefficients overflow FP64: divide the values or the "
@@ -435,7 +437,7 @@ def _fit_of(request, problem, solution, seconds):
         trend=request.trend,
         reml=request.reml,
         free=solution.free,
-        coefficients=evaluation.coefficients * units.value,
+        coefficients=evaluation.coefficients * of_coefficients,
         coefficient_covariance=covariance,
         formats=evaluation.formats,
         promotions=evaluation.promotions,

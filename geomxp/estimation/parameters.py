@@ -13,7 +13,7 @@ errors and profiles use it with different options:
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import exp, inf, log, radians
 
@@ -99,6 +99,11 @@ class Units:
     # unit of the numbers of measurements
     replicates: float = 1.0
     time: float = 1.0
+    # units of the values of several variables, in units of `value`; none if they have one trend
+    variables: tuple[float, ...] = ()
+    # of each value (n,) and of each coefficient of the trend (p,), in the user's units
+    rows: np.ndarray | float = field(default=1.0, compare=False)
+    columns: np.ndarray | float = field(default=1.0, compare=False)
 
     @classmethod
     def of(cls, observations, design, transform=None):
@@ -113,6 +118,9 @@ class Units:
         if design.shape[1]:
             scaled = design / np.abs(design).max(axis=0)
             residual = residual - scaled @ np.linalg.lstsq(scaled, residual, rcond=None)[0]
+        of_variables = _units_of_variables(observations, design, residual)
+        if of_variables:
+            residual = residual / np.array(of_variables)[observations.variable]
         spread = float(np.sqrt(np.mean(residual**2)))
         # rounding errors of values that the trend fits exactly
         if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
@@ -140,7 +148,16 @@ class Units:
         time = 1.0
         if observations.time is not None:
             time = power_of_two_near(float(np.ptp(observations.time)))
-        return cls(length, value, (spread * unit / value) ** 2, replicates, time)
+        rows = columns = value
+        if of_variables:
+            each = value * np.array(of_variables)
+            rows = each[observations.variable]
+            # a column is of the variable of its rows that are not 0
+            first = (design != 0).argmax(axis=0) if len(design) else np.zeros(0, dtype=int)
+            columns = rows[first]
+        variance = (spread * unit / value) ** 2
+        about = replicates, time, tuple(of_variables), rows, columns
+        return cls(length, value, variance, *about)
 
     def scaled(self, observations):
         """Return the observations in the units of the scaled problem."""
@@ -152,8 +169,8 @@ class Units:
             return replace(
                 observations,
                 locations=locations / self.length if self.length != 1 else locations,
-                values=observations.values / self.value,
-                error_variance=None if known is None else known / self.value**2,
+                values=observations.values / self.rows,
+                error_variance=None if known is None else known / self.rows**2,
                 replicates=None if counts is None else counts / self.replicates,
                 time=None if observations.time is None else observations.time / self.time,
                 source={},
@@ -161,10 +178,14 @@ class Units:
 
     def of_parameter(self, parameter):
         """Return the unit of a `Parameter`."""
-        units = {"value²": self.value**2, "value": self.value}
+        value = self.value
+        if self.variables and parameter.unit in ("value²", "value"):
+            # variance_2, loading_21
+            value *= self.variables[int(parameter.name.rpartition("_")[2][0]) - 1]
+        units = {"value²": value**2, "value": value}
         units |= {"length": self.length, "time": self.time}
         unit = units.get(parameter.unit, 1.0)
-        return unit * self.replicates if parameter.name == NUGGET else unit
+        return unit * self.replicates if parameter.name.startswith(NUGGET) else unit
 
     def by_name(self, model):
         """Return the unit of each parameter of a model, a dict."""
@@ -197,7 +218,20 @@ class Units:
     def shift(self, design, reml):
         """Return the log-Jacobian of the scaling, to add to the scaled log-likelihood."""
         n, p = design.shape
-        return -(n - (p if reml else 0)) * log(self.value)
+        logs = np.broadcast_to(np.log(self.rows), n).sum()
+        return float(-(logs - (np.broadcast_to(np.log(self.columns), p).sum() if reml else 0.0)))
+
+
+def _units_of_variables(observations, design, residual):
+    """Return powers of two near the spreads of several variables; none if they share a trend."""
+    if observations.variable is None or observations.inputs.variables == 1:
+        return []
+    own = [observations.variable == k for k in range(observations.inputs.variables)]
+    used = np.array([(design[rows] != 0).any(axis=0) for rows in own])
+    if (used.sum(axis=0) > 1).any():
+        return []
+    spreads = [float(np.sqrt(np.mean(residual[rows] ** 2))) for rows in own]
+    return [power_of_two_near(spread) if spread > 0 else 1.0 for spread in spreads]
 
 
 @dataclass(frozen=True)

@@ -606,6 +606,9 @@ class Problem:
         if table.profiled:
             start = start.scaled(model.parameters()[SCALE])
         last = self.monitor.count + evaluations
+        if self._nuggets_of_variables(table):
+            best, converged = self._scored_by_variable(table, start, evaluations)
+            return best.value, best.model, converged
         pauses = evaluations > 2 * PATIENCE and NUGGET in table.free and NUGGET not in table.bounds
         best, converged = self._ascended(table, start, PATIENCE if pauses else evaluations)
         if pauses and not converged and np.isfinite(best.value):
@@ -632,6 +635,61 @@ class Problem:
         model = best.model.replace(**{SCALE: variance, NUGGET: ratio * variance})
         end = self._point(table, table.coordinates(model), model, False)
         return (end, True) if end.value >= best.value else (best, False)
+
+    def _nuggets_of_variables(self, table):
+        """Return the nuggets of several variables that are free and may be 0."""
+        if self.observations.duplicate():
+            return []
+        names = [name for name in table.model.noise_names if name not in NOISE]
+        return [name for name in names if name in table.free and name not in table.bounds]
+
+    def _scored_by_variable(self, table, start, evaluations):
+        """Run Fisher scoring as `score`, with vanishing nuggets of several variables at 0.
+
+        A nugget that vanishes at the start, or is small and falls after some steps, is held at 0
+        until ℓ rises with it: one at a time, since another one may grow then.
+        """
+        last, names = self.monitor.count + evaluations, self._nuggets_of_variables(table)
+        model, best, converged = start, Point(start, -inf), False
+
+        def share(name):
+            return model.parameters()[name] / model.variance_of(name)
+
+        held, released, latest = [name for name in names if share(name) < VANISHING], set(), None
+        for _ in range(3 + 2 * len(names)):
+            left = last - self.monitor.count
+            if left < 2:
+                break
+            zeros = dict.fromkeys(held, 0.0)
+            rest = table.holding(**zeros)
+            pauses = set(names) - set(held) - released
+            most = min(left, 2 * PATIENCE) if pauses else left
+            end, converged = self._ascended(rest, model.replace(**zeros), most)
+            if latest and end.value < best.value - self.tolerance:
+                # the nugget is needed
+                held.remove(latest)
+                released.add(latest)
+                model, latest, converged = best.model, None, False
+                continue
+            if not np.isfinite(end.value):
+                break
+            best, model, latest = end, end.model, None
+            if converged:
+                found = {name: self.one_step_nugget(model, name) for name in held}
+                rising = {name: nugget for name, nugget in found.items() if nugget}
+                if not rising:
+                    return best, True
+                held = [name for name in held if name not in rising]
+                released |= set(rising)
+                model, converged = model.replace(**rising), False
+                continue
+            slopes = dict(zip(rest.coordinates(model).names, end.score, strict=True))
+            small = [name for name in pauses if share(name) < SMALL_NUGGET and slopes[name] < 0]
+            if small:
+                latest = min(small, key=share)
+                held.append(latest)
+        left = last - self.monitor.count
+        return self._ascended(table, best.model, left) if left > 1 else (best, converged)
 
     def _without_nugget(self, table, best):
         """Return the `Point` from which a search goes on, and whether that is its end.
@@ -926,11 +984,12 @@ class Problem:
 
         Of several variables; see `_at_zero_nugget` for one.
         """
-        for name in model.noise_names:
-            if name in NOISE or name not in table.free or name in table.bounds:
-                continue
+        for name in self._nuggets_of_variables(table):
             own = model.parameters()[name]
-            if own > SMALL_NUGGET * model.variances[int(name[-1]) - 1]:
+            if own > SMALL_NUGGET * model.variance_of(name):
+                continue
+            if own == 0 and self.one_step_nugget(model, name) == 0:
+                table = table.holding(**{name: 0.0})
                 continue
             without = table.holding(**{name: 0.0})
             again, moved, _ = self.search(without, model.replace(**{name: 0.0}), step=NEAR)

@@ -17,6 +17,7 @@ from .._version import __version__
 from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
 from ..covariance.observation import TRANSFORMS, ObservationModel, observation_model
+from ..covariance.space_time import SpaceTime
 from ..data import tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
@@ -373,10 +374,16 @@ class Fit(Generic[Model]):
 
     def _results(self, width=18):
         """Return lines with the effective range, the log-likelihood and the criteria."""
-        lines = []
-        if isinstance(self.model, Isotropic):
-            effective = f"{'effective range':<{width}}{self.model.effective_range():>14.6g}"
-            lines.append(f"{effective}   correlation 5 %, in {self.observations.unit}")
+        lines, model, observations = [], self.model, self.observations
+        if isinstance(model, (Isotropic, SpaceTime)):
+            when = "" if isinstance(model, Isotropic) else " at one time"
+            effective = f"{'effective range':<{width}}{model.effective_range():>14.6g}"
+            lines.append(f"{effective}   correlation 5 %{when}, in {observations.unit}")
+        if isinstance(model, SpaceTime):
+            lag = model.effective_lag(dimensions=observations.inputs.points.shape[1])
+            unit = f", in {observations.time_unit}s" if observations.time_unit else ""
+            effective = f"{'effective lag':<{width}}{lag:>14.6g}"
+            lines.append(f"{effective}   correlation 5 % at one location{unit}")
         reml = "   (REML)" if self.reml else ""
         return [
             *lines,

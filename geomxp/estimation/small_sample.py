@@ -179,7 +179,7 @@ def trend_inference(fit, restricted=True):
     inputs = units.scaled(fit.observations).inputs
     model = fit.model.replace(**units.inward(fit.model, fit.model.parameters()))
     coordinates = Coordinates(fit.free, model, wrap=False)
-    about = inputs, design, units.value, fit.coefficients
+    about = inputs, design, units.columns, fit.coefficients
     inference = _at(model, coordinates, *about)
     if fit.reml or not restricted or inference is None:
         return inference
@@ -200,7 +200,9 @@ def trend_inference(fit, restricted=True):
 
 
 def _at(model, coordinates, inputs, design, unit, coefficients):
-    """Return the `TrendInference` at a model of the scaled problem, whose values have a unit.
+    """Return the `TrendInference` at a model of the scaled problem.
+
+    The coefficients have a unit, a number or (p,).
 
     None where Σ has no Cholesky factor in FP64.
     """
@@ -211,7 +213,7 @@ def _at(model, coordinates, inputs, design, unit, coefficients):
         return None
     powers = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0)))
     q, r = np.linalg.qr(scipy.linalg.solve_triangular(lower, design / powers, lower=True))
-    root = scipy.linalg.solve_triangular(r, np.eye(p)) / powers[:, None] * unit
+    root = scipy.linalg.solve_triangular(r, np.eye(p)) * (unit / powers)[:, None]
     whitened = _derivatives(model, inputs, coordinates, lower)
     products = [matrix @ q for matrix in whitened]
     changes = [q.T @ product for product in products]

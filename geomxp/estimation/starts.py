@@ -71,8 +71,12 @@ ALIKE, RISE = 0.3, 0.5
 """Ends of climbs without a nugget this close to another in all coordinates are the same; those this
 far below the best one are dropped."""
 
+USUAL = 0.8
+"""Smoothness of variables in a start of several."""
+
 COMMON = 10
-"""Least number of common locations of two variables that give a correlation to start from."""
+"""Least number of common locations of two variables that give a correlation to start from, and of
+values of one that give its model."""
 
 BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
@@ -148,7 +152,7 @@ def starting_models(problem, start, count, seed):
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
     if isinstance(problem.table.model, Multivariate):
-        return [(_of_variables(problem, start, seed), True)]
+        return [(model, True) for model in _of_variables(problem, start)]
     sizes, grid = problem.table.grid(start)
     grid = _rescaled_for_trend(problem, grid, start)
     if len(grid) == 1 and not problem.evaluator.expensive:
@@ -175,29 +179,39 @@ def starting_models(problem, start, count, seed):
     return starts
 
 
-def _of_variables(problem, start, seed):
-    """Return a start for several variables: each of them alone, then their correlations.
+def _of_variables(problem, start):
+    """Return starts for several variables: each of them alone, then their correlations.
 
     Correlations are those of the residuals at common locations, for the fields without nuggets.
+    Smoothness and range of one variable alone may be poorly determined: the second start has the
+    smoothness `USUAL`.
     """
     table, observations = problem.table, problem.observations
     given, count = table.fixed | start, table.model.variables
-    marginals, residuals = [], np.zeros(len(observations))
+    if set(table.parameters) <= set(given):
+        return [table.model.replace(**given)]
+    marginals, usual, residuals = [], [], np.zeros(len(observations))
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)
         one = _alone_variable(problem, rows, given, i)
+        usual.append(_alone_variable(problem, rows, {"smoothness": USUAL} | given, i))
         design = problem.design[rows]
         fitted = np.linalg.lstsq(design, observations.values[rows], rcond=None)[0]
         residuals[rows] = observations.values[rows] - design @ fitted
         marginals.append(one)
-    rho = _common_correlations(observations, residuals, marginals)
     dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
-    model = type(table.model).from_marginals(marginals, rho, dimensions).replace(**given)
-    return model if table.valid(model) else table.model.replace(**given)
+    starts = []
+    for each in (marginals, usual):
+        rho = _common_correlations(observations, residuals, each)
+        model = type(table.model).from_marginals(each, rho, dimensions).replace(**given)
+        starts += [model] if table.valid(model) else []
+    return starts or [table.model.replace(**given)]
 
 
 def _alone_variable(problem, rows, given, i):
-    """Return the Matérn model that fits one variable best."""
+    """Return the Matérn model that fits one variable best; a guess for few values."""
+    if len(rows) < COMMON:
+        return Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
     observations = replace(problem.observations.subset(rows), variable=None)
     design = problem.design[rows]
     design = design[:, np.abs(design).max(axis=0, initial=0.0) > 0]

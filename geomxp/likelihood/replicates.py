@@ -255,10 +255,9 @@ class ReplicatesEvaluator(Evaluator):
         """See `Evaluator.scoring`."""
         return self.inner.scoring
 
-    @property
-    def graph(self):
-        """The neighbours of all locations, with Vecchia's approximation."""
-        return self.inner.graph
+    def graph_of(self, model):
+        """Return the neighbours of all locations, with Vecchia's approximation."""
+        return self.inner.graph_of(model)
 
     def __call__(self, model):
         """See `Evaluator.__call__`."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
+from ..covariance.ordering import order_points
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.dask import address_of
 from ..runtime.devices import is_cluster, resolve
@@ -189,10 +190,11 @@ class VecchiaEvaluator(Evaluator):
                     f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
                 )
         self._graphs, self._held = {}, None
-        self.moves = observations.time is not None
-        if self.moves:
-            gaps = np.diff(np.unique(observations.time))
-            self._shortest = float(np.median(gaps)) if len(gaps) else 0.0
+        self.moves = observations.time is not None or observations.variable is not None
+        if observations.variable is not None and isinstance(ordering, str):
+            # the axes of the variables are for neighbours only
+            ordering = order_points(observations.inputs.points, ordering)
+        self._ordering = ordering
         self._make = partial(self._passes_over, ordering, method)
         self._passes = None if self.moves else self._make()
         self._twins = observations.duplicate()
@@ -214,37 +216,36 @@ class VecchiaEvaluator(Evaluator):
             return LocalPasses(*about)
         return GpuPasses(*about, device=device)
 
-    # neighbours of space-time models: near each other in the correlation that a model gives them
+    # neighbours of models in time or of several variables: near each other in correlation
 
     def freeze(self, model):
-        """Keep the neighbours of a space-time model for all models."""
-        self._held = self._step_of(model) if self.moves else None
+        """Keep the neighbours of a model in time, or of several variables, for all models."""
+        self._held = self._key_of(model) if self.moves else None
 
     def would_move(self, model):
-        """Whether a space-time model has other neighbours than those that are kept."""
-        return self._held is not None and self._step_of(model) != self._held
+        """Whether a model has other neighbours than those that are kept."""
+        return self._held is not None and self._key_of(model) != self._held
 
-    def _step_of(self, model):
-        """Return the scale of time, in half powers of two, for which neighbours are found."""
-        return round(2 * np.log2(model.time_scale(self._shortest)))
+    def _key_of(self, model):
+        """Return what decides on neighbours; see `Covariance.neighbour_key`."""
+        return model.neighbour_key(self.observations.inputs)
+
+    def _points(self, model, key):
+        """Return the points by which neighbours are found."""
+        return model.neighbour_points(*[self.observations.inputs] * 2, key)
 
     def _meet(self, model):
         """Have the passes over the neighbours of a model."""
         if not self.moves:
             return
-        step = self._step_of(model) if self._held is None else self._held
-        if step not in self._graphs:
+        key = self._key_of(model) if self._held is None else self._held
+        if key not in self._graphs:
             while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
                 self._graphs.pop(next(iter(self._graphs)))
-            self._graphs[step] = self._make(self._points(step))
-        if self._passes is not self._graphs[step]:
-            self._passes = self._graphs[step]
+            self._graphs[key] = self._make(self._points(model, key))
+        if self._passes is not self._graphs[key]:
+            self._passes = self._graphs[key]
             self._transform, self._last = "unknown", (None, ())
-
-    def _points(self, step):
-        """Return the points whose neighbours are those of a step; see `_step_of`."""
-        inputs = self.observations.inputs
-        return np.column_stack((inputs.points, inputs.time * 2.0 ** (step / 2)))
 
     def _know(self, transform):
         """Keep the columns to whiten under a transformation, unless they are known.
@@ -279,9 +280,9 @@ class VecchiaEvaluator(Evaluator):
         """Numbers of the columns of Q."""
         return slice(1, 1 + self.design.shape[1])
 
-    @property
-    def graph(self):
-        """The neighbours of all locations: a `geomxp.vecchia.factor.Graph`."""
+    def graph_of(self, model):
+        """Return the neighbours of all locations with a model: a `geomxp.vecchia.factor.Graph`."""
+        self._meet(model)
         return self._passes.graph
 
     def __call__(self, model):
@@ -458,9 +459,9 @@ class VecchiaEvaluator(Evaluator):
             variance[np.ix_(rows, rows)] = self.score_variance(model, ours, seed)
             return variance
         root = np.linalg.cholesky(self.expected_information(model, names))
-        about, points = (self.observations.inputs, self.method.ordering), None
+        about, points = (self.observations.inputs, self._ordering), None
         if self.moves:
-            points = self._points(self._step_of(model))
+            points = self._points(model, self._key_of(model))
         passes = LocalPasses(*about, self.method.neighbours, points)
         draws = self._richer(model, about, points), self.factorize(model).multiply
         scores = [], []
@@ -481,7 +482,7 @@ class VecchiaEvaluator(Evaluator):
     def _richer(self, model, about, points):
         """Return a function, normal numbers to draws of the observations, in Vecchia's order."""
         if len(self.observations) <= EXACT:
-            order = self._passes.tree.order[self.graph.sequence]
+            order = self._passes.tree.order[self._passes.graph.sequence]
             inputs = self.observations.inputs[order]
             sigma = covariance_matrix(model, inputs, self.observations.metric)
             try:
@@ -551,6 +552,6 @@ class VecchiaEvaluator(Evaluator):
         self._check(model)
         weights, variances = self._passes.weights(model)
         try:
-            return VecchiaFactor(self.graph, weights, variances)
+            return VecchiaFactor(self._passes.graph, weights, variances)
         except NotPositiveDefinite as error:
             raise self._explain(error.order, model) from None

@@ -106,7 +106,9 @@ def unit_of(parameter: str, observations: Observations) -> str:
     return {
         "variance": squared,
         "nugget": squared,
+        "microscale": squared,
         "range": observations.unit,
+        "time_range": observations.time_unit or None,
         "anisotropy_angle": "degrees",
     }.get(parameter)
 

@@ -74,7 +74,7 @@ def influence_of_precision(
         one.set_title(name.replace("_", " ").capitalize())
         about = SimpleNamespace(**frame.attrs)
         # a frame that was read from a file has no units
-        known = {"value_name", "value_unit", "unit"} <= set(frame.attrs)
+        known = {"value_name", "value_unit", "unit", "time_unit"} <= set(frame.attrs)
         one.set_ylabel(axes.parameter_label(name, about) if known else "estimate")
     axes.legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
     for one in panels:

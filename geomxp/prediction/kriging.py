@@ -20,6 +20,7 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
 from ..data.observations import few, summary, summary_html
+from ..data.times import as_dates
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.replicates import sufficient
@@ -568,7 +569,7 @@ def _product(k, b):
 class Neighbourhoods:
     """Data shared by all predictions from nearest observations.
 
-    The tree is in coordinates where the model is isotropic; inputs (n), columns (1 + p, n) and
+    The tree is of the model's `neighbour_points`; inputs (n), columns (1 + p, n) and
     noise (n,) are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is None
     if the coefficients are those of the `count` neighbours.
     """
@@ -595,7 +596,8 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     model.check_tabulated("Predict from all observations, without `neighbours`.")
     observations, own_design, _ = sufficient(observations, design_of(fit))
     count = min(count, len(observations))
-    tree = tree_of(model.isotropic(observations.inputs))
+    inputs = observations.inputs
+    tree = tree_of(model.neighbour_points(inputs, inputs))
     residuals = observations.values - own_design @ fit.coefficients
     trend = design @ fit.coefficients
     if local_trend and own_design.shape[1]:
@@ -603,9 +605,9 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     known = Neighbourhoods(
         model,
         tree,
-        observations.inputs[tree.order],
+        inputs[tree.order],
         np.vstack((residuals, own_design.T))[:, tree.order],
-        np.broadcast_to(model.noise(observations.inputs), len(residuals))[tree.order],
+        np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
         count,
         None if local_trend else fit.coefficient_covariance,
     )
@@ -630,7 +632,7 @@ def krige_part(known, piece):
     targets, design, first = piece
     model, metric, tree = known.model, known.inputs.metric, known.tree
     own = targets.inputs if isinstance(targets, Points) else Inputs(targets.locations, metric)
-    near = nearest(tree, model.isotropic(own), known.count)
+    near = nearest(tree, model.neighbour_points(own, known.inputs), known.count)
     blocks = Blocks(model, known.inputs, own)
     averages = targets.covariances_with(model, known.inputs.locations, metric, near)
     grams = blocks.grams(near, known.noise, known.columns, averages)
@@ -723,11 +725,15 @@ def for_file(prediction, path, observations, level, of):
 
 
 def records(prediction, fit, level, of):
-    """Return predictions as a list of dicts: coordinates, covariates of the trend, results."""
+    """Return predictions as a list of dicts: coordinates, times, covariates, results."""
     import pandas as pd
 
     columns = dict(zip(fit.observations.location_names, prediction.locations.T, strict=True))
-    table = prediction.table.columns
+    table, time = prediction.table.columns, prediction.table.time or fit.observations.time_name
+    if fit.observations.time is not None and time in table:
+        dates = as_dates(table[time])
+        known = table[time] if dates is None else np.datetime_as_string(dates, "s")
+        columns[time] = np.asarray(known)
     for name in fit.trend.needs:
         text = name in fit.trend.levels
         numbers = table[name] if text else tables.number_columns(table, (name,))[:, 0]

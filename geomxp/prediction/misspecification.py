@@ -186,8 +186,9 @@ def _from_all(models, inputs, targets, method):
 
 def _from_nearest(models, inputs, targets, neighbours):
     """As `_from_all`, each target from the locations nearest in the true model's coordinates."""
-    tree = tree_of(models[0].isotropic(inputs))
-    near = nearest(tree, models[0].isotropic(targets), min(neighbours, len(inputs)))
+    true = models[0]
+    tree = tree_of(true.neighbour_points(inputs, inputs))
+    near = nearest(tree, true.neighbour_points(targets, inputs), min(neighbours, len(inputs)))
     result, cpu = np.empty((3, len(targets))), Device("cpu")
     with blas_threads(neighbours):
         for i, rows in enumerate(near):

@@ -14,11 +14,11 @@ from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
-from ..data.times import dates_of, since
+from ..data.times import as_given, since
 from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
-from .supports import inside, polygons_of
+from .supports import inside, polygons_of, targets_of
 
 if TYPE_CHECKING:
     from .._typing import (
@@ -325,9 +325,7 @@ class RasterSeries:
     @property
     def dates(self) -> Any:
         """The times as dates if they have an origin, (t,) of datetime64 in seconds, or `times`."""
-        if not self.origin:
-            return self.times
-        return dates_of(self.times, self.unit, self.origin)
+        return as_given(self.times, self.unit, self.origin)
 
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of all cells and times; see `Raster.to_frame`."""
@@ -380,7 +378,17 @@ def check_holds_series(path: PathLikeText) -> None:
         )
 
 
-def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
+def times_in(fit: Fit, places: Any) -> Floats | None:
+    """Return the distinct times in a table of places, increasing; None if it has none."""
+    seen = fit.observations
+    if seen.time is None or not spatial.is_frame(places) or seen.time_name not in places:
+        return None
+    return np.unique(targets_of(fit, places)[0].time)
+
+
+def raster_at(
+    fit: Fit, places: Any, *, time: ArrayLike | None = None, progress: bool = True
+) -> Raster | RasterSeries:
     """Predict at the cells of a regular grid that a table lists; a missing cell is NaN.
 
     Parameters
@@ -388,24 +396,82 @@ def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
     fit : Fit
         Of locations in the plane.
     places : frame
-        Columns of the coordinates, which are equally spaced, and of the trend's covariates.
+        Columns of the coordinates, which are equally spaced, and of the trend's covariates. With a
+        column of the times it has a row for each cell and time.
+    time : increasing sequence, optional
+        Times of the maps of a space-time model: of a table with times some of these, and all of
+        them if not given.
     progress : bool
 
     Returns
     -------
-    Raster
+    Raster, or for a space-time model a RasterSeries
 
     Raises
     ------
     InvalidInput
-        If the locations are not in the plane, or not those of a regular grid.
+        If the locations are not in the plane, or not those of a regular grid; if the table has no
+        times, and covariates of the trend change with time; if the table lacks one of the times.
     """
     seen = fit.observations
     if seen.dimensions != 2:
         raise InvalidInput(f"a map needs locations in the plane. Got {seen.dimensions} dimensions.")
-    prediction = predict(fit, places, progress=progress)
-    at, sides, ends = [], [], []
-    for name, x in zip(seen.location_names, prediction.locations.T, strict=True):
+    listed = times_in(fit, places)
+    time = listed if time is None else _checked_times(time, seen)
+    if time is None:
+        prediction = predict(fit, places, progress=progress)
+        return _filled(*_cells_of(fit, prediction.locations), prediction, slice(None))
+    if listed is None:
+        _check_constant_in_time(fit)
+    inputs, covariates, _ = targets_of(fit, places, time=time[0] if listed is None else None)
+    rows = [np.flatnonzero((listed is None) | (inputs.time == when)) for when in time]
+    for when, known in zip(time, rows, strict=True):
+        if not len(known):
+            raise InvalidInput(
+                f"the table of places has no row of the time {when:g}: its times lie between "
+                f"{listed[0]:g} and {listed[-1]:g}."
+            )
+    raster, cells = _cells_of(fit, inputs.locations)
+    every, ends = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+    prediction = predict(
+        fit,
+        inputs.locations[every],
+        None if covariates is None else covariates.iloc[every].reset_index(drop=True),
+        time=np.repeat(time, np.diff(ends)),
+        progress=progress,
+    )
+    maps = [
+        _filled(raster, tuple(cells[:, known]), prediction, slice(*ends[k : k + 2]))
+        for k, known in enumerate(rows)
+    ]
+    return RasterSeries(tuple(maps), time, seen.time_name, seen.time_unit, seen.time_origin)
+
+
+def _check_constant_in_time(fit):
+    """Raise `InvalidInput` if covariates of the trend differ between times at one location."""
+    seen = fit.observations
+    if not fit.trend.needs or seen.covariates is None:
+        return
+    place = np.unique(seen.locations, axis=0, return_inverse=True)[1].reshape(-1)
+    first = np.unique(place, return_index=True)[1][place]
+    differ = (seen.covariates != seen.covariates[first]).any(axis=0)
+    changing = [
+        name
+        for name, change in zip(seen.covariate_names, differ, strict=True)
+        if change and name in fit.trend.needs
+    ]
+    if changing:
+        raise InvalidInput(
+            f"covariates of the trend change with time at one location ({', '.join(changing)}): "
+            f"the table of places needs the column {seen.time_name!r} and a row for each cell and "
+            "time."
+        )
+
+
+def _cells_of(fit, locations):
+    """Return a raster without numbers and the row and column of each location, (2, n)."""
+    seen, at, ends, sides = fit.observations, [], [], []
+    for name, x in zip(seen.location_names, locations.T, strict=True):
         known = np.unique(x)
         side = float(np.diff(known).min()) if len(known) > 1 else 0.0
         steps = (x - known[0]) / side if side else np.full(len(x), 0.5)
@@ -418,16 +484,10 @@ def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
         at.append(cells)
         ends += [float(known[0]) - side / 2, float(known[-1]) + side / 2]
         sides.append(int(cells.max()) + 1)
-    columns, rows = at
-
-    def grid(values):
-        cells = np.full((sides[1], sides[0]), np.nan)
-        cells[rows, columns] = values
-        return cells
-
-    return Raster(
-        grid(prediction.mean),
-        grid(prediction.variance),
+    empty = np.full(sides[::-1], np.nan)
+    raster = Raster(
+        empty,
+        empty,
         tuple(ends),
         fit.model.nugget,
         seen.location_names,
@@ -435,9 +495,8 @@ def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
         seen.metric,
         seen.crs,
         seen.length_unit,
-        prediction.transform,
-        prediction.gaussian and tuple(map(grid, prediction.gaussian)),
     )
+    return raster, np.array(at[::-1])
 
 
 def predict_raster(
@@ -542,9 +601,9 @@ def predict_raster(
         progress=progress,
     )
     if not several:
-        return _filled(raster, known, prediction, slice(None))
+        return _filled(raster, np.nonzero(known), prediction, slice(None))
     maps = [
-        _filled(raster, known, prediction, slice(k * cells, (k + 1) * cells))
+        _filled(raster, np.nonzero(known), prediction, slice(k * cells, (k + 1) * cells))
         for k in range(len(time))
     ]
     about = observations.time_name, observations.time_unit, observations.time_origin
@@ -581,12 +640,12 @@ def _checked_times(time, observations):
     return numbers
 
 
-def _filled(raster, known, prediction, rows):
-    """Return a raster with some rows of a prediction in the cells that are known."""
+def _filled(raster, at, prediction, rows):
+    """Return a raster with some rows of a prediction in the cells of these rows and columns."""
 
     def layer(values):
-        cells = np.full((*values.shape[:-1], *known.shape), np.nan)
-        cells[..., known] = values[..., rows]
+        cells = np.full((*values.shape[:-1], *raster.mean.shape), np.nan)
+        cells[(..., *at)] = values[..., rows]
         return cells
 
     filled = replace(

@@ -256,17 +256,19 @@ def _from_nearest(fit, new, own_design, random, draws):
     residuals = observations.values[:, None] - own_design @ betas.T
     if not len(new):
         return betas, residuals[of]
-    order = order_points(new.points if new.time is None else model.isotropic(new), "maximin")
+    known = observations.inputs
+    points = new.points if new.time is None else model.neighbour_points(new, known)
+    order = order_points(points, "maximin")
     new = new[order]
-    both = observations.inputs.with_rows_of(new)
-    tree = tree_of(model.isotropic(both))
+    both = known.with_rows_of(new)
+    tree = tree_of(model.neighbour_points(both, known))
     # positions of rows in the tree
     at = np.empty(len(both), dtype=np.int64)
     at[tree.order] = np.arange(len(both))
-    near = nearest(tree, model.isotropic(new), count, np.arange(n, len(both)))
+    near = nearest(tree, model.neighbour_points(new, known), count, np.arange(n, len(both)))
     blocks = Blocks(model, both[tree.order], new)
     noise = np.zeros(len(both))
-    noise[at[:n]] = model.noise(observations.inputs)
+    noise[at[:n]] = model.noise(known)
     weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
     if not np.isfinite(variances).all():
         raise NotPositiveDefinite(

@@ -64,7 +64,8 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     """
     observations, table = fit.observations, None
     if spatial.is_frame(new_locations):
-        new_locations, covariates, table = _from_frame(fit, new_locations, covariates)
+        about = covariates, time is None and observations.time is not None
+        new_locations, covariates, table = _from_frame(fit, new_locations, *about)
         time = _column_of(table, observations, "time") if time is None else time
         own = _column_of(table, observations, "variable")
         if own is not None and variable is not None:
@@ -144,6 +145,8 @@ def _variables_of(fit, variable, inputs):
 def _column_of(table, observations, name):
     """Return a column of a table that the observations have too, such as their times, or None."""
     column, columns = getattr(observations, f"{name}_name"), table.columns
+    if name == "time" and table.time is not None:
+        return times.in_unit(columns[table.time], table.time_unit, observations.time_unit)
     if getattr(observations, name) is None:
         return None
     if name == "error_variance" and column not in columns.columns:
@@ -154,12 +157,16 @@ def _column_of(table, observations, name):
     return columns[column] if column in columns.columns else None
 
 
-def _from_frame(fit, data, covariates):
-    """As `targets_of`, for a frame or a grid."""
+def _from_frame(fit, data, covariates, timed):
+    """As `targets_of`, for a frame or a grid; `timed`: whether a grid has times."""
     observations, names = fit.observations, fit.observations.location_names
-    needed = fit.trend.needs if covariates is None else ()
+    needed, time = fit.trend.needs if covariates is None else (), None
     variables = {*data.coords, *spatial.variable_names(data)} if spatial.is_grid(data) else ()
-    table = spatial.tabulate(data, needed, names if set(names) <= set(variables) else ())
+    chosen = names if set(names) <= set(variables) else ()
+    if timed and variables:
+        known = observations.time_name in variables
+        time = observations.time_name if known else spatial.time_of(data, locations=chosen)
+    table = spatial.tabulate(data, needed, chosen, time)
     if len(table.locations) != observations.dimensions:
         # in 1-D, in 3-D and without points the columns are found by name
         table = table.with_locations(names)

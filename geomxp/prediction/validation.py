@@ -14,6 +14,7 @@ import scipy
 
 from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS
+from ..data.times import as_given
 from ..errors import (
     FitFailed,
     GeomxpError,
@@ -337,8 +338,8 @@ class Validation:
     def to_frame(self, level: float = 0.95) -> Frame:
         """Return a pandas frame, one row for each observation.
 
-        Columns: the locations, then fold, observed, mean, variance, lower, upper,
-        standardised_error, pit.
+        Columns: the locations, the times if there are any (dates, if they were given as dates),
+        then fold, observed, mean, variance, lower, upper, standardised_error, pit.
         """
         import pandas as pd
 
@@ -353,12 +354,14 @@ class Validation:
             "standardised_error": self.standardised_errors,
             "pit": self.pit(),
         }
-        names = self.observations.location_names
-        for name in names:
+        seen = self.observations
+        places = list(zip(seen.location_names, seen.locations.T, strict=True))
+        if seen.time is not None:
+            places.append((seen.time_name, as_given(seen.time, seen.time_unit, seen.time_origin)))
+        for name, _ in places:
             if name in columns:
-                raise InvalidInput(f"location {name!r} has the name of a result: rename it.")
-        locations = dict(zip(names, self.observations.locations.T, strict=True))
-        return pd.DataFrame(locations | columns)
+                raise InvalidInput(f"column {name!r} has the name of a result: rename it.")
+        return pd.DataFrame(dict(places) | columns)
 
     def to_dict(self, level: float = 0.95) -> Document:
         """Return the JSON document of `geomxp validate --json`."""

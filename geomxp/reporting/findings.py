@@ -17,10 +17,11 @@ from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
 from ..prediction.kriging import Prediction, predict
-from ..prediction.raster import Raster, predict_raster, raster_at
+from ..prediction.raster import Raster, RasterSeries, predict_raster, raster_at, times_in
 from ..prediction.validation import Validation, leave_one_out
 from ..runtime.progress import Line
 from .charts import Chart, chart
+from .maps import evenly, nearest, times_shown
 
 if TYPE_CHECKING:
     from ..vecchia.factor import Graph
@@ -45,8 +46,8 @@ QUICK = 0.02
 SLOW = 5.0
 """Seconds of an evaluation above which no score is timed: the time of the fit is used instead."""
 
-CELLS = 80
-"""Cells of the maps of predictions, along the longer side."""
+CELLS, CELLS_IN_TIME = 80, 48
+"""Cells of the maps of predictions along the longer side, and of those of several times."""
 
 STEPS = 200
 """Locations of a prediction along a line."""
@@ -86,7 +87,7 @@ class Findings:
     progress: Line = field(default_factory=lambda: Line("", shown=False))
     score: float = QUICK  # seconds of the log-likelihood and its gradient
     validation: Validation | None = None
-    raster: Raster | None = None
+    raster: Raster | RasterSeries | None = None
     transect: Prediction | None = None  # in one dimension, in place of the raster
     wald: dict = field(default_factory=dict)  # confidence intervals by parameter
     profile: dict = field(default_factory=dict)
@@ -138,14 +139,22 @@ class Findings:
         """Predict from all observations, or from the nearest ones if that would take too long."""
         fit, observations, n = self.fit, self.fit.observations, len(self.fit.observations)
         if self.places is not None:
-            work = partial(raster_at, fit, self.places, progress=False)
-            self.raster = self.spend("Maps of predictions", 0.0, work)
+            self.raster = self.spend("Maps of predictions", 0.0, self._predict_at_places)
             return
+        times = times_shown(observations)
         if observations.dimensions > 1 and fit.trend.needs:
             self.notes.append(
                 "Maps of predictions: left out, because the trend needs "
                 f"{', '.join(fit.trend.needs)} at the cells. Give a table of a regular grid with "
                 "these columns: --places grid.csv (in Python places=frame)."
+                + f" If they change with time, add {observations.time_name!r} and a row for each "
+                "cell and time." * (times is not None)
+            )
+            return
+        if observations.dimensions == 1 and times is not None:
+            self.notes.append(
+                "Prediction: left out, because the report has no picture of one coordinate and "
+                "time. In Python: geomxp.predict(fit, locations, time=times)."
             )
             return
         if observations.dimensions == 1:
@@ -156,7 +165,8 @@ class Findings:
                 lambda: predict(fit, line, progress=False),
             )
             return
-        cells = 2 * CELLS**2 / 3
+        side = CELLS if times is None else CELLS_IN_TIME
+        cells = 2 * side**2 / 3 * (1 if times is None else len(times))
         # Σ⁻¹ is applied to one column per cell; for Vecchia a cell is one more location
         systems = 1 if fit.method.approximate else 2
         expected, near = (2 + systems * cells / n) * self.score, None
@@ -165,13 +175,27 @@ class Findings:
         self.raster = self.spend(
             "Maps of predictions",
             expected,
-            lambda: predict_raster(fit, cells=CELLS, neighbours=near, progress=False),
+            lambda: predict_raster(fit, cells=side, neighbours=near, time=times, progress=False),
         )
         if self.raster is not None and near:
             self.notes.append(
                 f"The maps of predictions use the {NEIGHBOURS} nearest observations of each cell, "
                 "because all would take too long."
             )
+
+    def _predict_at_places(self):
+        """Predict at the places of the table, and at the times that are shown if there are some."""
+        fit, times = self.fit, times_shown(self.fit.observations)
+        listed = times_in(fit, self.places)
+        if listed is not None:
+            times = np.unique(listed[nearest(listed, evenly(listed))])
+        found = raster_at(fit, self.places, time=times, progress=False)
+        if times is not None and listed is None and fit.trend.needs:
+            self.notes.append(
+                "The maps of predictions have the covariates of the table of places at all times, "
+                "because the table has no column of the times."
+            )
+        return found
 
     def draw_variogram(self):
         """Draw the semivariogram; at the level quick without the band of simulated fields."""
@@ -253,7 +277,7 @@ class Findings:
         if method.approximate and method.neighbours and observations.dimensions > 1:
             seconds = ORDERING * len(observations)
             self.graph = self.spend(
-                "Neighbours", seconds, lambda: method.prepare(observations).graph
+                "Neighbours", seconds, lambda: method.prepare(observations).graph_of(self.fit.model)
             )
 
     def draw_contours(self):

@@ -11,9 +11,13 @@ from math import floor, log10
 
 import numpy as np
 
+from ..data.times import in_words
+from ..estimation.result import design_of
+from ..likelihood.replicates import sufficient
 from ..plots.axes import plain_name
 from ..plots.diagnostics import EXTREME
 from ..plots.maps import SLIM, length_ratio, opacity
+from ..prediction.raster import RasterSeries
 
 ACROSS, HIGHEST = 330.0, 1.15
 """Largest width of a map, and its largest height in widths."""
@@ -26,6 +30,9 @@ MARGIN = 0.035
 
 MOST = 5000
 """Largest number of locations that are drawn; of more, a random sample is drawn."""
+
+TIMES = 12
+"""Largest number of times with maps."""
 
 COLOURS = 48
 """Steps of a scale of colours."""
@@ -146,6 +153,16 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Still:
+    """What a map shows at one time; as `Map` without times has it."""
+
+    title: str
+    layers: tuple
+    facts: dict
+    image: dict | None = None
+
+
+@dataclass(frozen=True)
 class Map:
     """A map as the page's template draws it."""
 
@@ -157,6 +174,7 @@ class Map:
     shows: str  # source of the numbers under the pointer: "places" or "cells"
     facts: dict  # numbers of the caption and the alternative text
     image: dict | None = None  # address and box of a PNG image below the layers
+    stills: tuple[Still, ...] = ()  # in place of the layers and the image, for several times
 
     @property
     def origin(self):
@@ -193,34 +211,54 @@ class Maps:
     """The maps of a fit in two or three dimensions."""
 
     def __init__(self, fit, validation=None, raster=None):
-        self.observations, self.validation, self.raster = fit.observations, validation, raster
+        self.observations, self.validation = fit.observations, validation
+        self.raster, self.times = raster, times_shown(fit.observations)
+        if isinstance(raster, RasterSeries):
+            # a table of places may have other times than the observations
+            self.times = raster.times
         self.frame = Frame.of(self.observations)
-        self.rows = sample_of(len(self.observations))
+        drawn, still = near_in_time(self.observations, self.times)
+        chosen = sample_of(len(drawn))
+        self.rows, self.still = drawn[chosen], still[chosen]
+        self.near = len(drawn)
         self.x, self.y = self.observations.locations[self.rows, :2].T
         self.name = plain_name(self.observations.value_name)
         self.unit = self.observations.value_unit
         self.fit = fit  # or an exploration, which has no map of predictions
-        self.dot = diameter(len(self.rows))
+        self.dot = diameter(int(np.bincount(self.still).max(initial=1)))
+        self.titles = []
+        if self.times is not None:
+            self.titles = self._titles_of(self.times)
 
     def notes(self):
         """Return sentences about locations that are not drawn."""
         n, shown = len(self.observations), len(self.rows)
         if n == shown:
             return []
+        if self.times is None:
+            return [
+                f"The maps show {shown:,} of the {n:,} locations, drawn at random (seed 0); "
+                "everything else in this report uses all of them."
+            ]
+        count, known = len(self.times), len(np.unique(self.observations.time))
+        how = ", at each location the one nearest in time to each map" if self.near < n else ""
+        how += ", drawn at random (seed 0)" if shown < self.near else ""
         return [
-            f"The maps show {shown:,} of the {n:,} locations, drawn at random (seed 0); "
-            "everything else in this report uses all of them."
+            f"The maps are of {count} time{'s' if count > 1 else ''}, the observations of "
+            f"{known:,}. The maps show {shown:,} of the {n:,} observations{how}; everything else "
+            "in this report uses all of them."
         ]
 
     def all(self):
         """Return the maps that can be drawn, in the order of the page."""
         maps = [self.values()]
         if self.raster is not None:
-            mean, error = self.raster.centre, self.raster.standard_error
+            mean, error = self._layers()
             low, high = maps[0].scale.low, maps[0].scale.high
             beyond = bool(np.nanmin(mean) < low or np.nanmax(mean) > high)
-            # observed and predicted values have the same colours
-            name, faded = self._with_unit(self.name), opacity(self.raster, self.fit)
+            # observed and predicted values have the same colours, as all times have
+            name = self._with_unit(self.name)
+            faded = np.array([opacity(raster, self.fit) for raster in self._rasters()])
             maps.append(self._cells("mean", Scale(name, low, high, "viridis", beyond), mean, faded))
             # intervals of some transformations are infinite where the data say little
             finite = error[np.isfinite(error)]
@@ -256,7 +294,10 @@ class Maps:
 
     def neighbours(self, graph):
         """Return the map of some locations and those that they are conditioned on."""
-        n, order = len(self.observations), graph.tree.order
+        n, order = len(graph.tree.order), graph.tree.order
+        if n < len(self.observations):
+            # replicates are one location
+            order = sufficient(self.observations, design_of(self.fit))[2][order]
         # from early in the order, with distant neighbours, to late, with near ones
         ranks = np.unique(np.geomspace(n / 64, n - 1, len(EXAMPLE_COLOURS)).astype(int))
         stars = []
@@ -285,13 +326,48 @@ class Maps:
                 "columns": self._columns(),
             },
         }
+        if self.times is not None:
+            data["times"] = self.titles
+            known, row = np.unique(self.observations.time[self.rows], return_inverse=True)
+            names = self._titles_of(known)
+            data["places"]["times"] = [names[k] for k in row]
+            data["places"]["stills"] = self.still.tolist()
         if self.raster is not None:
-            mean, error = self.raster.centre, self.raster.standard_error
+            # one time after the other
+            mean, error = self._layers()
             columns = [[f"{self.name}, predicted", rounded(mean, 4)]]
             columns.append(["standard error", rounded(error, 3)])
-            box, shape = list(self.raster.extent), list(mean.shape)
+            box, shape = list(self._rasters()[0].extent), list(mean.shape[1:])
             data["cells"] = {"box": box, "shape": shape, "columns": columns}
         return data
+
+    @property
+    def away(self):
+        """Longest time between a map and an observation on it, in words; "" if it is 0."""
+        longest = np.abs(self.observations.time[self.rows] - self.times[self.still]).max(initial=0)
+        if not longest:
+            return ""
+        unit = self.observations.time_unit
+        number = f"{longest:.3g}"
+        return f"{number} {unit}{'s' if number != '1' else ''}" if unit else number
+
+    def _titles_of(self, times):
+        """Return times as titles: dates, or numbers with name and unit."""
+        seen = self.observations
+        texts = in_words(times, seen.time_unit, seen.time_origin)
+        if seen.time_origin:
+            return texts
+        unit = f" ({plain_name(seen.time_unit)})" if seen.time_unit else ""
+        return [f"{plain_name(seen.time_name)} {text}{unit}" for text in texts]
+
+    def _rasters(self):
+        """Return the raster of each time."""
+        return (self.raster,) if self.times is None else self.raster.rasters
+
+    def _layers(self):
+        """Return centres and standard errors of the predictions, (times, rows, columns)."""
+        layers = [(raster.centre, raster.standard_error) for raster in self._rasters()]
+        return tuple(map(np.array, zip(*layers, strict=True)))
 
     def _columns(self):
         """Return (name, numbers) of what is known at the locations."""
@@ -313,27 +389,54 @@ class Maps:
 
     def _dots(self, key, scale, numbers, order, facts):
         """Return a map of coloured dots."""
-        paths = scale.dots(self.frame, self.x, self.y, numbers[self.rows], order[self.rows])
-        strokes = [
-            stroke
-            for colour, path in paths
-            for stroke in (("dot halo", "", path), ("dot", colour, path))
-        ]
+
+        def layers(drawn):
+            rows = self.rows[drawn]
+            about = self.x[drawn], self.y[drawn], numbers[rows], order[rows]
+            paths = scale.dots(self.frame, *about)
+            strokes = [
+                stroke
+                for colour, path in paths
+                for stroke in (("dot halo", "", path), ("dot", colour, path))
+            ]
+            return ((self.dot, strokes),)
+
         facts |= {"spread": spread(numbers)}
-        return Map(key, self.frame, scale, ((self.dot, strokes),), "places", facts)
+        if self.times is None:
+            return Map(key, self.frame, scale, layers(slice(None)), "places", facts)
+        stills = [
+            Still(title, layers(drawn), {"spread": spread(numbers[self.rows[drawn]])})
+            for title, drawn in self.drawn()
+        ]
+        return Map(key, self.frame, scale, (), "places", facts, stills=tuple(stills))
 
     def _cells(self, key, scale, cells, opacity=None):
-        """Return a map of a raster with the locations as small dots."""
-        left, right, bottom, top = self.raster.extent
+        """Return a map of rasters, (times, rows, columns), with the locations as small dots."""
+        left, right, bottom, top = self._rasters()[0].extent
         x, y = self.frame.x([left, right]), self.frame.y([top, bottom])
         box = [round(float(v), 2) for v in (x[0], y[0], x[1] - x[0], y[1] - y[0])]
-        image = {"address": scale.image(cells, opacity), "box": box}
-        facts = {"spread": spread(cells), "shape": cells.shape}
-        return Map(key, self.frame, scale, (self._ground("dot"),), "cells", facts, image)
+        faded = [None] * len(cells) if opacity is None else opacity
+        images = [
+            {"address": scale.image(one, share), "box": box}
+            for one, share in zip(cells, faded, strict=True)
+        ]
+        facts = {"spread": spread(cells), "shape": cells.shape[1:]}
+        if self.times is None:
+            layers = (self._ground("dot"),)
+            return Map(key, self.frame, scale, layers, "cells", facts, images[0])
+        stills = [
+            Still(title, (self._ground("dot", drawn),), {"spread": spread(one)}, image)
+            for (title, drawn), one, image in zip(self.drawn(), cells, images, strict=True)
+        ]
+        return Map(key, self.frame, scale, (), "cells", facts, stills=tuple(stills))
 
-    def _ground(self, kind):
-        """Return all locations as small dots of one colour."""
-        path = self.frame.path(self.x, self.y)
+    def drawn(self):
+        """Return the title of each time, and which of the drawn observations it has."""
+        return [(title, np.flatnonzero(self.still == k)) for k, title in enumerate(self.titles)]
+
+    def _ground(self, kind, drawn=slice(None)):
+        """Return locations as small dots of one colour."""
+        path = self.frame.path(self.x[drawn], self.y[drawn])
         return round(max(1.2, 0.35 * self.dot), 1), [(kind, "", path)]
 
     def _star(self, row, others, colour):
@@ -348,8 +451,62 @@ class Maps:
         )
 
 
+def times_shown(observations):
+    """Return the times of maps; None of observations at less than two times.
+
+    They are all times if these are few. Otherwise they are equally spaced, but an observed time is
+    taken instead if it is at most a quarter of a step away.
+    """
+    if observations.time is None:
+        return None
+    known = np.unique(observations.time)
+    if len(known) <= TIMES:
+        return known if len(known) > 1 else None
+    even = evenly(known)
+    near = known[nearest(known, even)]
+    return np.where(np.abs(near - even) <= (even[1] - even[0]) / 4, near, even)
+
+
+def evenly(times):
+    """Return equally spaced times from the first to the last of many; few times as they are."""
+    return times if len(times) <= TIMES else np.linspace(times[0], times[-1], TIMES)
+
+
+def nearest(times, numbers):
+    """Return the index of the nearest of increasing times to each number.
+
+    >>> nearest(np.array([0.0, 1.0, 5.0]), np.array([-1.0, 0.4, 2.9, 3.1, 9.0])).tolist()
+    [0, 0, 1, 2, 2]
+    """
+    return np.searchsorted(0.5 * (times[1:] + times[:-1]), numbers)
+
+
+def near_in_time(observations, times):
+    """Return the rows of observations to draw, and the index of the time that each is drawn at.
+
+    If the times of the maps are not those of the observations, each map has of each location the
+    observation nearest in time, if that is nearest to this map, and not before or after all maps by
+    more than half the longest step between them.
+    """
+    n = len(observations)
+    if times is None:
+        return np.arange(n), np.zeros(n, dtype=int)
+    still = nearest(times, observations.time)
+    away = np.abs(observations.time - times[still])
+    if not away.any():
+        return np.arange(n), still
+    reach = 0.5 * np.diff(times).max() * (1 + 1e-9) if len(times) > 1 else np.inf
+    order = np.argsort(away, kind="stable")
+    order = order[away[order] <= reach]
+    keys = np.column_stack((still, observations.locations))[order]
+    rows = np.sort(order[np.unique(keys, axis=0, return_index=True)[1]])
+    return rows, still[rows]
+
+
 def spread(numbers):
-    """Return minimum, median and maximum."""
+    """Return minimum, median and maximum; NaN if there are no numbers."""
+    if not np.size(numbers):
+        return np.full(3, np.nan)
     return np.array([np.nanmin(numbers), np.nanmedian(numbers), np.nanmax(numbers)])
 
 

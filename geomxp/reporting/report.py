@@ -17,13 +17,16 @@ from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .. import plots
 from .._version import __version__
-from ..data import datasets, tables
+from ..data import datasets, tables, times
 from ..errors import GeomxpWarning, InvalidInput, check_one_of
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
+from ..prediction.raster import RasterSeries
 from ..prediction.screening import below_zero, transformed
 from .charts import chart
 from .exploration import SHOWN, Exploration, cost_rows
@@ -64,6 +67,9 @@ def report(
 ) -> None:
     """Write a report of a fit, or of an exploration, as one HTML file.
 
+    Maps of a space-time fit show one time at a time: all times if there are at most 12, otherwise
+    12 about equally spaced ones. A button plays them, and a slider chooses one.
+
     Parameters
     ----------
     fit : Fit or Exploration
@@ -78,6 +84,8 @@ def report(
     places : pandas.DataFrame, optional
         Locations of the maps of predictions, the cells of a regular grid in the plane, with the
         covariates of the trend. Cells may be missing. The report says if the table does not suit.
+        For a space-time fit, a table without times is used at the times of all maps; one with the
+        column of the times has a row for each cell and time.
     budget : float
         Seconds for what the report computes beside the fit: validation, maps, profiles, contours
         and the divergence of an approximation. Parts that would take longer are skipped, and the
@@ -206,6 +214,8 @@ def _page_of_exploration(found, command):
         "maps": ring,
         "numbers": _numbered(maps, found.kept) if maps else None,
         "shown_locations": len(maps.rows) if maps else 0,
+        "maps_notes": maps.notes() if maps else [],
+        "away": maps.away if maps and maps.times is not None else "",
         "charts": {name: chart(function, name) for name, function in draw.items()},
         "outliers": found.outlier_rows(SHOWN),
         "bins": bins,
@@ -225,9 +235,18 @@ def _with_rings(maps, rows):
     one = maps.values()
     if not len(rows):
         return one
-    path = maps.frame.path(*maps.observations.locations[rows, :2].T)
-    ring = (maps.dot + RING, [("dot", "var(--mark)", path)])
-    return replace(one, layers=(ring, *one.layers))
+
+    def ring(rows):
+        path = maps.frame.path(*maps.observations.locations[rows, :2].T)
+        return maps.dot + RING, [("dot", "var(--mark)", path)]
+
+    if not one.stills:
+        return replace(one, layers=(ring(rows), *one.layers))
+    stills = [
+        replace(still, layers=(ring(np.intersect1d(rows, maps.rows[drawn])), *still.layers))
+        for still, (_, drawn) in zip(one.stills, maps.drawn(), strict=True)
+    ]
+    return replace(one, stills=tuple(stills))
 
 
 def _page(fit, command, level, places, budget, progress):
@@ -239,6 +258,7 @@ def _page(fit, command, level, places, budget, progress):
     if observations.dimensions > 1:
         maps = Maps(fit, validation, findings.raster)
         findings.notes += maps.notes()
+    several = observations.time is not None
     return _frame() | {
         "fit": fit,
         "model": fit.model,
@@ -246,6 +266,9 @@ def _page(fit, command, level, places, budget, progress):
         "findings": findings,
         "about": fit.method.describe(len(observations)),
         "value_name": plain_name(observations.value_name),
+        "in_time": several,
+        "time_span": _time_span(observations) if several else "",
+        "away": maps.away if maps and several else "",
         "scale": plain_name(fit.gaussian.observations.value_name),
         "held": held(fit),
         "microergodic_told": _tells_ratio(findings),
@@ -266,6 +289,14 @@ def _page(fit, command, level, places, budget, progress):
     }
 
 
+def _time_span(observations):
+    """Return the column of the times, the first and the last one, and their unit, in words."""
+    ends = np.array([observations.time.min(), observations.time.max()])
+    first, last = times.in_words(ends, observations.time_unit, observations.time_origin)
+    unit = f", in {plain_name(observations.time_unit)}s" if observations.time_unit else ""
+    return f"{plain_name(observations.time_name)}, from {first} to {last}{unit}"
+
+
 def cautions(findings):
     """Return warnings about the estimates as sentences."""
     fit, validation, result = findings.fit, findings.validation, []
@@ -282,7 +313,9 @@ def cautions(findings):
         if not any(name in sentence for sentence in result):
             result.append(f"the {name} is on a boundary")
     result += findings.warnings
-    for bounds in (validation, findings.raster, findings.transect):
+    rasters = findings.raster
+    rasters = rasters.rasters if isinstance(rasters, RasterSeries) else (rasters,)
+    for bounds in (validation, *rasters, findings.transect):
         sentence = bounds is not None and below_zero(fit, bounds.interval()[0])
         if sentence:
             result.append(sentence)

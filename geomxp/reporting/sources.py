@@ -102,13 +102,13 @@ def reading_lines(observations, source=None):
             f"observations = gx.Observations(locations, values{covariates}{metric})",
         ]
     entry = datasets.DATASETS.get(source.get("dataset"))
-    usual = {"locations": (), "values": None, "covariates": (), "metric": None}
+    usual = {"locations": (), "values": None, "covariates": (), "metric": None, "time": None}
     start = f"observations = gx.read_table({source['path']!r}"
     if entry:
         usual = {"locations": entry.locations, "values": entry.value}
-        usual |= {"covariates": entry.covariates, "metric": entry.metric}
+        usual |= {"covariates": entry.covariates, "metric": entry.metric, "time": entry.time}
         start = f"observations = gx.datasets.load({source['dataset']!r}"
-    usual |= {"formula": None, "drop_missing": False, "crs": None, "time": None, "variable": None}
+    usual |= {"formula": None, "drop_missing": False, "crs": None, "variable": None}
     usual |= {"error_variance": None, "missing": None, "decimal": None, "duplicates": None}
     usual |= {"value_unit": None}
     about = {

@@ -1,6 +1,7 @@
 """Space-time families: formulas, derivatives, limits, validity, and every way to evaluate them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mpmath
@@ -426,3 +427,115 @@ def test_messages_name_the_problem_and_the_remedy():
         with pytest.raises(gx.InvalidInput) as error:
             call()
         assert message in str(error.value)
+
+
+ROUGH = gx.Gneiting(1.0, 0.2, 0.01, 0.5, 0.15, 0.5, 0.1, 0.02)
+"""The correlation is ½ far below a step of 1 between times, and more than 0.3 after it."""
+
+
+def series(model, stations=60, steps=10):
+    """Observations at stations, and the fit of the model that drew them."""
+    places = np.repeat(np.random.default_rng(4).random((stations, 2)), steps, axis=0)
+    when = np.tile(np.arange(float(steps)), stations)
+    values = gx.simulate(model, places, time=when, seed=1)[0]
+    data = gx.Observations(places, values, time=when)
+    return gx.fit(data, model, fixed=tuple(model.parameters()), trend="zero", progress=False)
+
+
+def nearest_to(place, when, data, scale, count):
+    """Rows of the nearest observations, with times multiplied by the scale."""
+    apart = np.hypot(*(data.locations - place).T)
+    return np.argsort(np.hypot(apart, scale * (data.time - when)))[:count]
+
+
+def test_predictions_are_from_the_neighbours_of_vecchias_scale():
+    fit, count = series(ROUGH), 12
+    assert ROUGH.half_lag() < 0.2
+    assert ROUGH.correlation_in_time(1.0) > 0.3
+    new, when = testing.places(8, seed=9), np.linspace(0.5, 9.5, 8)
+    found = gx.predict(fit, new, time=when, neighbours=count)
+    whole = gx.predict(fit, new, time=when)
+    before = []
+    for i, (place, at) in enumerate(zip(new, when, strict=True)):
+        here = gx.Inputs(place[None], time=np.array([at]))
+        # at the correlation after a step, not at ½
+        scales = ROUGH.time_scale(1.0), ROUGH.time_scale()
+        variances = []
+        for scale in scales:
+            near = fit.observations.subset(nearest_to(place, at, fit.observations, scale, count))
+            sigma = ROUGH(near.inputs, near.inputs) + ROUGH.nugget * np.eye(count)
+            k = ROUGH(near.inputs, here)[:, 0]
+            weights = np.linalg.solve(sigma, k)
+            variances.append(ROUGH.variance - k @ weights)
+            if scale == scales[0]:
+                assert found.mean[i] == pytest.approx(weights @ near.values, abs=1e-10)
+        assert found.variance[i] == pytest.approx(variances[0], rel=1e-9)
+        before.append(variances[1])
+    # the mean squared error of prediction, beyond that from all observations
+    excess, earlier = (np.mean(v - whole.variance) for v in (found.variance, np.array(before)))
+    assert 0 < excess < earlier
+
+
+def test_the_error_of_predictions_from_neighbours_falls_to_that_from_all():
+    fit = series(ROUGH)
+    new, when = testing.places(30, seed=9), np.linspace(0.0, 10.0, 30)
+    whole = gx.predict(fit, new, time=when)
+    excess = [
+        np.mean(gx.predict(fit, new, time=when, neighbours=m).variance - whole.variance)
+        for m in (5, 20, 80, len(fit.observations))
+    ]
+    assert excess == sorted(excess, reverse=True)
+    assert excess[-1] == pytest.approx(0.0, abs=1e-10)
+
+
+def test_the_median_step_is_that_between_different_times():
+    times = np.array([0.0, 0.0, 5.0, 1.0, 2.0, 2.0])
+    assert gx.Inputs(np.zeros((6, 1)), time=times).median_step == 1.0
+    assert gx.Inputs(np.zeros((2, 1)), time=np.ones(2)).median_step == 0.0
+
+
+def test_misspecification_is_from_the_same_neighbours():
+    fit, count = series(ROUGH), 12
+    new = gx.Inputs(testing.places(3, seed=9), time=np.array([1.5, 4.0, 9.5]))
+    found = gx.mloe_mmom(ROUGH, ROUGH, fit.observations.inputs, new, neighbours=count)
+    predicted = gx.predict(fit, new, neighbours=count)
+    np.testing.assert_allclose(found.error_of_true, predicted.variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("correlation", [0.5, 0.05])
+@each_family
+def test_the_effective_lag_has_its_correlation(model, correlation, dimensions):
+    lag = model.effective_lag(correlation, dimensions)
+    assert model.correlation_in_time(lag, dimensions) == pytest.approx(correlation, rel=1e-8)
+    # a lag scales with the range in time
+    longer = model.replace(time_range=7.0 * model.time_range)
+    assert longer.effective_lag(correlation, dimensions) == pytest.approx(7.0 * lag, rel=1e-8)
+
+
+def test_a_correlation_that_does_not_fall_has_no_effective_lag():
+    assert gx.Gneiting(1.0, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0).effective_lag() == np.inf
+
+
+@pytest.mark.parametrize(("unit", "said"), [("day", ", in days"), ("", "")])
+def test_a_fit_says_how_far_it_reaches_in_space_and_time(unit, said):
+    model = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, 0.1)
+    data = replace(series(model, 12, 5).observations, time_unit=unit, length_unit="kilometre")
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()))
+    text = str(fit)
+    ranges = [f"{-scale * np.log(0.05):>14.6g}" for scale in (0.3, 2.0)]
+    assert f"effective range   {ranges[0]}   correlation 5 % at one time, in km\n" in text
+    assert f"effective lag     {ranges[1]}   correlation 5 % at one location{said}\n" in text
+    for shown in (text, repr(fit), fit._repr_html_()):
+        assert "60 observations at 12 locations and 5 times" in shown
+    assert gx.plots.unit_of("time_range", data) == (unit or None)
+
+
+def test_the_effective_lag_of_a_fit_is_that_of_the_metric():
+    """On the sphere distances are those of three dimensions, on which Gneiting's decay depends."""
+    model = gx.Gneiting(1.0, 300.0, 2.0, 0.5, 0.6, 0.9, 0.3, 0.1)
+    places, when = np.repeat(testing.places(9) * 5.0, 4, axis=0), np.tile(np.arange(4.0), 9)
+    data = gx.Observations(places, np.cos(np.arange(36.0)), metric="chordal", time=when)
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend="zero")
+    assert f"{model.effective_lag(dimensions=3):.6g}   correlation 5 % at one loc" in str(fit)
+    assert model.effective_lag(dimensions=3) != pytest.approx(model.effective_lag(), rel=0.01)

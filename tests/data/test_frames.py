@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import geopandas
 import numpy as np
@@ -19,6 +20,10 @@ from geomxp.prediction.raster import grid_over
 
 RD = "EPSG:28992"
 HELD = {"smoothness": 0.5}
+HELD_IN_TIME = {
+    **{"variance": 1, "range": 2, "time_range": 2, "smoothness": 0.5},
+    **{"time_smoothness": 0.5, "nugget": 0.1},
+}.items()
 
 
 def table():
@@ -287,6 +292,264 @@ def test_grids_that_cannot_be_read_are_named(make, message):
 def test_the_only_time_of_a_grid_is_no_dimension():
     seen = gx.Observations.from_xarray(grid().expand_dims(time=[7.0]))
     assert seen.digest() == gx.Observations.from_xarray(grid()).digest()
+
+
+# grids of several times
+
+
+DAYS = pd.date_range("1987-06-03", periods=4, freq="D")
+
+
+def cube(**attributes):
+    """A DataArray (time, y, x) of four days, with one missing cell."""
+    values = np.random.default_rng(5).standard_normal((4, 3, 5))
+    values[2, 1, 3] = np.nan
+    where = {"time": DAYS, "y": [2.0, 1.0, 0.0], "x": np.arange(5.0)}
+    return xarray.DataArray(values, where, name="z", attrs=attributes)
+
+
+def stations():
+    """A Dataset (time, station) of discrete samples, with lon(station) and lat(station)."""
+    random = np.random.default_rng(6)
+    place = {
+        "lon": ("station", random.uniform(5, 6, 7)),
+        "lat": ("station", random.uniform(50, 51, 7)),
+    }
+    height = {
+        "height": ("station", random.random(7)),
+        "z": (("time", "station"), random.random((4, 7))),
+    }
+    data = xarray.Dataset(height, {"time": DAYS, **place})
+    return data.assign_coords(station=[f"s{k}" for k in range(7)])
+
+
+def undecoded(data, units="days since 1987-06-03", **attributes):
+    """The data with numbers as times, as in a file."""
+    numbers = ("time", np.arange(4), {"units": units, **attributes})
+    return data.assign_coords(time=numbers)
+
+
+def seen_in(data, **columns):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "1 of 60 cells have no z")
+        return gx.Observations.from_frame(data, values="z", **columns)
+
+
+def space_time_fit(seen):
+    model = gx.Separable(1.0, 2.0, 2.0, 0.5, 0.5, 0.1)
+    return gx.fit(seen, model, fixed=tuple(model.parameters()), progress=False)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cube().to_dataset(),
+        lambda: cube().transpose("y", "time", "x").to_dataset(),
+        stations,
+    ],
+)
+def test_times_of_a_grid_its_table_and_its_file_are_the_same(tmp_path, make):
+    data = make()
+    names = ("lon", "lat") if "lon" in data.coords else ("x", "y")
+    seen = seen_in(data)
+    frame = data.to_dataframe(dim_order=data["z"].dims).reset_index().dropna()
+    data.to_netcdf(tmp_path / "t.nc")
+    raw = tables.read_data(tmp_path / "t.nc")
+    assert raw["time"].dtype.kind in "if"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "1 of 60 cells have no z")
+        of_file = gx.read_table(tmp_path / "t.nc", values="z")
+    of_frame = gx.Observations.from_frame(frame, values="z", time="time", locations=names)
+    for other in (of_frame, of_file, seen_in(raw), seen_in(raw, time="time")):
+        assert other.digest() == seen.digest()
+        about = other.time_unit, other.time_origin, other.time_name
+        assert about == ("day", "1987-06-03", "time")
+    assert of_file.source["time"] == "time"
+    assert seen.location_names == names
+
+
+def test_numbers_in_units_of_dates_are_the_dates():
+    seen = seen_in(cube())
+    np.testing.assert_array_equal(np.unique(seen.time), [0.0, 1.0, 2.0, 3.0])
+    for data in (
+        undecoded(cube()),
+        undecoded(cube(), "d since 1987-06-03 00:00:00", calendar="standard"),
+        cube().rename(time="when"),
+        undecoded(cube(), standard_name="time").rename(time="valid"),
+    ):
+        assert seen_in(data).digest() == seen.digest()
+    later = seen_in(undecoded(cube(), "days since 1990-01-01"))
+    assert (later.time_origin, later.digest()) == ("1990-01-01", seen.digest())
+
+
+@pytest.mark.parametrize(
+    ("units", "unit"), [("hours", "hour"), ("h", "hour"), ("days", "day"), ("months", ""), ("", "")]
+)
+def test_numbers_in_other_units_stay(units, unit):
+    seen = seen_in(undecoded(cube(), units))
+    np.testing.assert_array_equal(np.unique(seen.time), [0.0, 1.0, 2.0, 3.0])
+    assert (seen.time_unit, seen.time_origin) == (unit, "")
+
+
+def test_durations_are_numbers():
+    seen = seen_in(cube().assign_coords(time=DAYS - DAYS[0]))
+    assert (seen.digest(), seen.time_unit, seen.time_origin) == (
+        seen_in(cube()).digest(),
+        "day",
+        "",
+    )
+    fit = space_time_fit(seen)
+    day = gx.predict(fit, [[0.5, 0.5]], time=np.timedelta64(36, "h")).mean
+    np.testing.assert_array_equal(day, gx.predict(fit, [[0.5, 0.5]], time=1.5).mean)
+
+
+def test_calendars_of_climate_models_are_days_of_their_own():
+    numbers = undecoded(cube(), "days since 2000-02-27", calendar="noleap")
+    seen = seen_in(numbers)
+    assert (seen.time_unit, seen.time_origin) == ("day", "")
+    # 1 March is two days after 27 February in a year without a leap day
+    days = [0.0, 1.0, 2.0, 3.0] + 30 * np.float64(365) + 31 + 26
+    np.testing.assert_array_equal(np.unique(seen.time), days)
+    decoded = xarray.decode_cf(numbers.to_dataset())
+    assert decoded["time"].dtype.kind == "O"
+    assert seen_in(decoded).digest() == seen.digest()
+    with pytest.raises(gx.InvalidInput, match="as the times of the observations are"):
+        gx.predict(space_time_fit(seen), [[0.5, 0.5]], time="2000-03-01")
+
+
+def test_a_single_time_counts_only_where_it_is_named():
+    one = cube().isel(time=[1])
+    for data in (one, one.squeeze(), one.squeeze(drop=True)):
+        assert seen_in(data).time is None
+    for data in (one, one.squeeze()):
+        seen = seen_in(data, time="time")
+        assert (set(seen.time), seen.time_origin) == ({0.0}, "1987-06-04")
+
+
+def test_times_of_each_location_are_no_dimension():
+    """A list of places and times is spatial unless the time is named."""
+    data = xarray.Dataset(cube().to_dataframe().reset_index())
+    data["time"].attrs["standard_name"] = "time"
+    data = data.set_coords(["time", "x", "y"]).isel(dim_0=slice(20))
+    assert seen_in(data, duplicates="keep").time is None
+    assert len(np.unique(seen_in(data, time="time").time)) == 2
+
+
+def test_series_may_have_times_of_their_own():
+    """CF: time(station, observation), filled up with missing values."""
+    when = np.array([[0.0, 6.0, 12.0], [1.0, 7.0, np.nan], [2.0, np.nan, np.nan]])
+    data = xarray.Dataset(
+        {"z": (("station", "o"), np.where(np.isnan(when), np.nan, np.sin(when)))},
+        {"x": ("station", [0.0, 1.0, 2.0]), "y": ("station", [0.0, 1.0, 0.0])},
+    ).assign_coords(time=(("station", "o"), when, {"units": "hours since 2026-03-01"}))
+    with pytest.warns(gx.GeomxpWarning, match="3 of 9 cells have no z"):
+        seen = gx.Observations.from_frame(data)
+    np.testing.assert_array_equal(seen.time, [0.0, 6.0, 12.0, 1.0, 7.0, 2.0])
+    np.testing.assert_array_equal(seen.values, np.sin(seen.time))
+    assert (seen.time_unit, seen.time_origin) == ("hour", "2026-03-01")
+
+
+@pytest.mark.parametrize(
+    ("make", "columns", "message"),
+    [
+        (
+            lambda a: a.expand_dims(level=2),
+            {},
+            "'z' has a dimension 'level' of 2 besides time, y, x",
+        ),
+        (lambda a: a.drop_vars("time"), {}, r"name the variable of the times with `time`"),
+        (lambda a: a, {"time": "when"}, "no variable 'when'"),
+        (lambda a: a, {"time": "z"}, "`time` must name a column other than the values"),
+        (
+            lambda a: undecoded(a, "fortnights since 1987-06-03"),
+            {},
+            r"times in 'fortnights since 1987-06-03' \(standard calendar\) cannot be read",
+        ),
+    ],
+)
+def test_times_that_cannot_be_read_are_named(make, columns, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.Observations.from_frame(make(cube()), values="z" if columns else None, **columns)
+
+
+@pytest.mark.parametrize("order", [("time", "y", "x"), ("y", "x", "time")])
+def test_predictions_at_a_grid_of_times_come_back_with_its_dimensions(tmp_path, order):
+    fit = space_time_fit(seen_in(cube()))
+    where = {"time": DAYS[1:3], "y": [1.5, 0.5], "x": [0.5, 1.5, 2.5]}
+    places = xarray.DataArray(np.zeros((2, 2, 3)), where, ("time", "y", "x"), "w").transpose(*order)
+    found = gx.predict(fit, places)
+    result = found.to_xarray()
+    assert result["mean"].dims == order
+    for k, day in enumerate(DAYS[1:3]):
+        flat = places.isel(time=k)
+        at = gx.predict(fit, flat.drop_vars("time"), time=day).to_xarray()
+        chosen = result.sel(time=day, drop=True)
+        xarray.testing.assert_allclose(chosen.transpose(*at["mean"].dims), at, rtol=1e-12)
+        # a single time is a coordinate without a dimension
+        xarray.testing.assert_allclose(gx.predict(fit, flat).to_xarray().drop_vars("time"), at)
+    np.testing.assert_array_equal(
+        gx.predict(fit, found.to_frame()[["x", "y", "time"]]).mean, found.mean
+    )
+    tables.write_frame(result, tmp_path / "map.nc")
+    xarray.testing.assert_equal(xarray.load_dataset(tmp_path / "map.nc"), result)
+    again = gx.predict(fit, tables.read_data(tmp_path / "map.nc")[["time", "y", "x"]])
+    assert again.to_xarray()["mean"].sizes == {"time": 2, "y": 2, "x": 3}
+    np.testing.assert_array_equal(np.sort(again.mean), np.sort(found.mean))
+
+
+def test_predictions_of_stations_have_time_and_station():
+    fit = space_time_fit(seen_in(stations()))
+    data = stations()[["lon", "lat", "time"]]
+    found = gx.predict(fit, data).to_xarray()
+    assert dict(found["mean"].sizes) == {"time": 4, "station": 7}
+    np.testing.assert_array_equal(
+        found["mean"].values.ravel(), gx.predict(fit, fit.observations).mean
+    )
+    # time= in place of the grid's
+    assert dict(gx.predict(fit, data, time="1987-06-05").to_xarray().sizes) == {"station": 7}
+
+
+def test_covariates_may_have_fewer_dimensions_than_the_cells():
+    seen = seen_in(stations(), covariates=["height"])
+    np.testing.assert_array_equal(seen.covariates[:, 0], np.tile(stations().height.values, 4))
+    model = gx.Separable(1.0, 50.0, 2.0, 0.5, 0.5, 0.1)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend="covariates")
+    assert gx.predict(fit, stations()).to_xarray()["mean"].dims == ("time", "station")
+
+
+def test_times_of_a_grid_in_another_unit_are_converted():
+    fit = space_time_fit(seen_in(undecoded(cube(), "days")))
+    hours = (
+        cube().isel(time=slice(2)).assign_coords(time=("time", [12.0, 36.0], {"units": "hours"}))
+    )
+    found, first = gx.predict(fit, hours), np.repeat([0.5, 1.5], 15)
+    places = np.tile(gx.Observations.from_frame(cube()[0]).locations, (2, 1))
+    np.testing.assert_array_equal(found.mean, gx.predict(fit, places, time=first).mean)
+
+
+def test_the_command_line_takes_the_times_of_a_netcdf_file(tmp_path, capsys):
+    cube().to_netcdf(tmp_path / "t.nc")
+    cube().isel(time=slice(2)).rename("w").to_netcdf(tmp_path / "new.nc")
+    model = ["--family", "separable", *(f"--fix={name}={value}" for name, value in HELD_IN_TIME)]
+    found = []
+    for time in ([], ["--time", "time"]):
+        command = ["fit", tmp_path / "t.nc", *time, *model, "--output", tmp_path / "fit.json"]
+        assert main([*map(str, command)]) == 0
+        assert ("time is the time (another: --time NAME)" in capsys.readouterr().err) == (not time)
+        command = ["predict", tmp_path / "fit.json", tmp_path / "new.nc"]
+        assert main([*map(str, command), "--output", str(tmp_path / "map.nc")]) == 0
+        found.append(xarray.load_dataset(tmp_path / "map.nc"))
+        assert dict(found[-1]["mean"].sizes) == {"time": 2, "y": 3, "x": 5}
+        capsys.readouterr()
+        assert main([*map(str, command), "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert [row["time"] for row in rows[:16:15]] == [
+            "1987-06-03T00:00:00",
+            "1987-06-04T00:00:00",
+        ]
+    xarray.testing.assert_equal(*found)
+    assert main(["fit", str(tmp_path / "t.nc")]) == 2
+    assert "a matern model does not depend on `time`" in capsys.readouterr().err
 
 
 # files

@@ -9,6 +9,7 @@ import geomxp as gx
 from geomxp.cli import options
 from geomxp.data import tables
 from geomxp.prediction.raster import grid_over
+from geomxp.reporting import sources
 
 COLUMNS = {"locations": ("x", "y"), "values": "z"}
 
@@ -296,6 +297,38 @@ def test_derived_columns_of_meuse_are_functions_of_the_measured_ones():
     data = pd.read_csv(gx.datasets.path("meuse"))
     np.testing.assert_allclose(data.log_zinc, np.log(data.zinc), rtol=1e-15)
     np.testing.assert_allclose(data.sqrt_dist, np.sqrt(data.dist), rtol=1e-15)
+
+
+def test_ozone_of_one_day_is_the_summers_of_that_day():
+    summer = pd.read_csv(gx.datasets.path("ozone_summer"))
+    assert list(summer) == ["lon", "lat", "date", "o3_ppb"]
+    day = summer[summer.date == "1987-06-18"].drop(columns="date").reset_index(drop=True)
+    pd.testing.assert_frame_equal(day, pd.read_csv(gx.datasets.path("ozone")), check_exact=True)
+
+
+def test_ozone_of_the_summer_has_each_station_and_day_at_most_once():
+    summer = pd.read_csv(gx.datasets.path("ozone_summer"), parse_dates=["date"])
+    assert not summer.duplicated(["lon", "lat", "date"]).any()
+    assert summer.date.is_monotonic_increasing
+    days = pd.date_range("1987-06-03", "1987-08-31")
+    assert list(summer.date.unique()) == list(days[days != "1987-08-29"])
+    assert len(summer[["lon", "lat"]].drop_duplicates()) == 153
+
+
+def test_a_data_set_of_several_times_has_their_column_and_unit():
+    seen = gx.datasets.load("ozone_summer")
+    assert (seen.time_name, seen.time_unit, seen.time_origin) == ("date", "day", "1987-06-03")
+    assert (seen.time.min(), seen.time.max()) == (0.0, 89.0)
+    assert gx.datasets.load("ozone").time is None
+
+
+def test_a_fit_to_a_data_set_of_several_times_reads_it_again(tmp_path):
+    model = gx.Separable(200.0, 400.0, 2.0, 0.5, 0.5, nugget=10.0)
+    seen = gx.datasets.load("ozone_summer")
+    fit = gx.fit(seen, model, gx.Vecchia(5), fixed=tuple(model.parameters()))
+    fit.save(tmp_path / "fit.json", embed=False)
+    assert gx.Fit.load(tmp_path / "fit.json").observations.digest() == seen.digest()
+    assert "observations = gx.datasets.load('ozone_summer')\n" in sources.python_lines(fit)
 
 
 @pytest.mark.parametrize(

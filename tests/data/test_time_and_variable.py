@@ -185,3 +185,23 @@ def test_dates_of_new_locations_are_those_of_the_observations(tmp_path):
     plain = gx.fit(numbers, model, fixed=tuple(model.parameters()))
     with pytest.raises(gx.InvalidInput, match=r"as the times of the observations are\. Got a date"):
         gx.predict(plain, [[0.2, 0.3]], time="2026-03-02")
+
+
+def test_counts_are_of_observations_locations_and_times():
+    places = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], 4, axis=0)
+    values, when = np.arange(12.0), np.tile([0.0, 1.0, 2.0, 4.0], 3)
+    seen = gx.Observations(places, values, time=when)
+    assert seen.count_in_words == "12 observations at 3 locations and 4 times"
+    assert "3 locations and 4 times (x, y, time)" in repr(seen)
+    once = seen.subset(when == 1.0)
+    assert once.count_in_words == "3 observations at 3 locations and 1 time"
+    moving = gx.Observations(np.arange(12.0), values, time=np.arange(12.0))
+    assert moving.count_in_words == "12 observations at 12 locations and 12 times"
+    twice = gx.Observations(np.tile(places, (2, 1)), np.tile(values, 2), time=np.tile(when, 2))
+    assert twice.count_in_words == "24 observations at 3 locations and 4 times"
+    # longitudes of one meridian are one location
+    around = gx.Observations(
+        [[180, 0], [-180, 0], [0, 0]], values[:3], None, "chordal", time=when[:3]
+    )
+    assert around.count_in_words == "3 observations at 2 locations and 3 times"
+    assert gx.Observations(places[::4], values[:3]).count_in_words == "3 locations"

@@ -176,3 +176,13 @@ def test_the_document_has_no_nan(found):
 def test_wrong_choices_are_one_line(seen, options, words):
     with pytest.raises(gx.InvalidInput, match=words):
         gx.compare_models(seen, **options)
+
+
+def test_the_table_has_the_whole_names_of_parameters():
+    places = np.repeat(np.random.default_rng(1).random((12, 2)), 4, axis=0)
+    times = np.tile(np.arange(4.0), 12)
+    model = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, nugget=0.1)
+    values = gx.simulate(model, places, time=times, seed=2)[0]
+    seen = gx.Observations(places, values, time=times)
+    compared = gx.compare_models(seen, families=("separable",))
+    assert "time_smoothness" in str(compared).split()

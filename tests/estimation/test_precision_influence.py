@@ -52,6 +52,7 @@ def test_fits_that_were_made_already_give_the_same_frame(frame, meuse):
             "value_name": "log_zinc",
             "value_unit": "",
             "unit": meuse.unit,
+            "time_unit": "",
         }
     )
     with pytest.raises(gx.InvalidInput, match="one of `fits` must be in FP64"):

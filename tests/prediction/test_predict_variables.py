@@ -1,11 +1,14 @@
 """Predictions of several variables: which ones, in which rows, and in frames, grids and maps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.likelihood.trend import Trend
 
 NAMES = ("zinc", "log(lead)")
 MODEL = gx.ParsimoniousMatern((1.0, 2.0), 0.3, (0.5, 1.5), 0.6, (0.1, 0.2))
@@ -225,13 +228,13 @@ def test_a_fit_of_one_variable_has_none():
         gx.predict(fit, NEW, variable="zinc")
 
 
-def test_variables_without_observations_are_not_predicted_unless_asked_for():
+def test_variables_without_observations_are_not_predicted_unless_asked_for(plain):
     data = seen()
     only = data.subset(data.variable == 1)
-    fit = gx.fit(only, MODEL, fixed=tuple(MODEL.parameters()))
+    fit = replace(plain, observations=only, trend=Trend.of(only, "constant"))
     assert set(gx.predict(fit, NEW).variable.tolist()) == {"log(lead)"}
     with pytest.raises(gx.InvalidInput, match="no observation is of the variable 'zinc'"):
         gx.predict(fit, NEW, variable="zinc")
     # a mean of 0 is known
-    known = gx.fit(only, MODEL, fixed=tuple(MODEL.parameters()), trend="zero")
+    known = replace(plain, observations=only, trend=Trend.of(only, "zero"))
     assert np.isfinite(gx.predict(known, NEW, variable="zinc").mean).all()

@@ -209,6 +209,23 @@ def test_labels_of_ones_own_may_be_words():
     np.testing.assert_allclose(found.mean[words == "west"], mean, rtol=1e-11)
 
 
+@pytest.mark.parametrize("dates", [True, False])
+def test_a_table_of_observations_with_times_has_their_times(dates):
+    days = np.arange("2026-03-01", "2026-03-09", dtype="datetime64[D]")
+    when = np.tile(days, 5) if dates else np.tile(np.arange(8.0), 5)
+    places = np.repeat(testing.places(5, seed=1), 8, axis=0)
+    values = np.random.default_rng(1).standard_normal(40)
+    seen = gx.Observations(places, values, time=when, time_name="day")
+    fit = held(seen, gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, nugget=0.1))
+    frame = gx.cross_validate(fit, 3, in_time="forecast").to_frame()
+    assert list(frame)[:4] == ["x", "y", "day", "fold"]
+    # the first times are not predicted
+    assert (frame.day.to_numpy() == when[when >= frame.day.min()]).all()
+    assert frame.day.nunique() == 6
+    with pytest.raises(gx.InvalidInput, match="'fold' has the name of a result: rename"):
+        gx.leave_one_out(replace(fit, observations=replace(seen, time_name="fold"))).to_frame()
+
+
 def test_a_block_is_left_out_as_a_whole():
     fit = held(MEUSE, gx.Matern(0.6, 220.0, 0.5, 0.06))
     found = gx.cross_validate(fit, 5, blocks=400.0, seed=1)

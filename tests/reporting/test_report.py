@@ -434,7 +434,7 @@ def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     kl = [known.kl for _, known in found.divergences]
     # more neighbours are nearer to the exact model
     assert kl[1] > kl[0] > kl[2] > 0
-    graph = sparse.method.prepare(sparse.observations).graph
+    graph = sparse.method.prepare(sparse.observations).graph_of(sparse.model)
     one = Maps(sparse).neighbours(graph)
     drawn = [(size, kind, path.count("M")) for size, layer in one.layers for kind, _, path in layer]
     assert drawn[0][1:] == ("dot quiet", len(sparse.observations))
@@ -654,3 +654,23 @@ def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
         report_html(fit, budget=-1)
     with pytest.raises(gx.InvalidInput, match=r"`level` must be one of: quick, full\. Got 'brief'"):
         report_html(fit, level="brief")
+
+
+def test_a_report_of_space_and_time_has_the_units_of_both():
+    places = np.repeat(np.random.default_rng(2).random((12, 2)), 5, axis=0)
+    when = np.tile(np.arange("2026-03-01", "2026-03-06", dtype="datetime64[D]"), 12)
+    model = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, 0.1)
+    values = gx.simulate(model, places, time=np.tile(np.arange(5.0), 12), seed=1)[0]
+    about = {"length_unit": "kilometre", "value_unit": "mm"}
+    seen = gx.Observations(places, values, time=when, **about)
+    held = tuple(model.parameters())
+    text = Page(report_html(gx.fit(seen, model, fixed=held), level="quick")).text
+    assert "60 observations at 12 locations and 5 times" in text
+    assert "60 locations" not in text
+    # where an exponential correlation is 5 %
+    lag = f"{-2.0 * np.log(0.05):.3g}"
+    for words in (
+        f"{lag} days; correlation 5 % at one location",
+        "time, from 2026-03-01 to 2026-03-05, in days",
+    ):
+        assert words in text, words

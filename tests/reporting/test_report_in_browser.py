@@ -452,3 +452,177 @@ def test_names_from_strangers_run_nothing_in_an_exploration(opened, browser, tmp
     assert tab.complaints() == []
     assert tab.ask("typeof hacked") == "undefined"
     assert tab.ask("document.querySelectorAll('img').length") == 0
+
+
+@pytest.fixture(scope="module")
+def hours():
+    """A fit of 20 stations at four times, all at different hours."""
+    random = np.random.default_rng(1)
+    places, times = np.repeat(random.random((20, 2)), 4, axis=0), np.tile(np.arange(4.0), 20)
+    model = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, 0.1)
+    values = gx.simulate(model, places, time=times, seed=1)[0]
+    seen = gx.Observations(places, values, time=times, time_unit="hour")
+    return gx.fit(seen, model, fixed=tuple(model.parameters()))
+
+
+@pytest.fixture(scope="module")
+def film(browser, hours, tmp_path_factory):
+    path = tmp_path_factory.mktemp("film") / "hours.html"
+    with in_no_time():
+        gx.report(hours, path)
+    return path.as_uri()
+
+
+KEYS = ("values", "mean", "error", "misses")
+
+
+def time_of(tab):
+    """Return the number of the time that all maps, their headings and the slider show."""
+    headings = tab.ask("[...document.querySelectorAll('.when')].map((e) => e.textContent)")
+    said = tab.ask("document.querySelector('.player output').textContent")
+    spoken = tab.ask("document.querySelector('.player input').getAttribute('aria-valuetext')")
+    assert {*headings, said} == {spoken}
+    k = numbers(tab)["times"].index(spoken)
+    assert tab.ask("document.querySelector('.player input').value") == str(k)
+    for key in KEYS:
+        shown = f"document.querySelector('#map-{key} use.still').getAttribute('href')"
+        assert tab.ask(shown) == f"#still-{key}-{k}"
+        assert spoken in tab.ask(f"document.getElementById('map-{key}').getAttribute('aria-label')")
+    return k
+
+
+def test_a_film_opens_without_a_complaint_or_a_request(opened, film):
+    tab = opened(where=film)
+    assert tab.complaints() == []
+    first, *others = tab.requests()
+    assert first == film
+    assert all(other.startswith("data:image/png;base64,") for other in others)
+    assert time_of(tab) == 0
+    drawn = tab.ask(
+        "Promise.all([...document.querySelectorAll('svg image')].map(async (image) => "
+        "{ const copy = new Image(); copy.src = image.href.baseVal; await copy.decode(); "
+        "return copy.naturalWidth; }))"
+    )
+    assert len(drawn) == 8
+    assert min(drawn) > 100
+
+
+def test_the_slider_and_its_keys_choose_the_time_of_all_maps(opened, film):
+    tab = opened(where=film)
+    tab.ask("document.querySelector('.player input').focus()")
+    for k in (1, 2, 3, 3):
+        tab.key("ArrowRight")
+        assert time_of(tab) == k
+    tab.key("Home")
+    assert time_of(tab) == 0
+    # a click in its middle
+    x, y, width, height = box(tab, ".player input")
+    at = x + 0.64 * width, y + height / 2
+    tab.mouse("mousePressed", *at, button="left", clickCount=1)
+    tab.mouse("mouseReleased", *at, button="left", clickCount=1)
+    assert time_of(tab) == 2
+
+
+def test_a_button_plays_all_times_and_stops(opened, film):
+    tab = opened(where=film)
+    button = "document.querySelector('.player button')"
+    assert "Play" in tab.ask(f"{button}.textContent")
+    tab.ask(f"{button}.focus()")
+    tab.key(" ", "Space")
+    assert "Pause" in tab.ask(f"{button}.textContent")
+    times = set()
+
+    def seen_all():
+        times.add(tab.ask("document.querySelector('.player output').textContent"))
+        return len(times) == 4
+
+    wait_until(seen_all)
+    tab.ask(f"{button}.click()")
+    assert "Play" in tab.ask(f"{button}.textContent")
+    assert time_of(tab) in range(4)
+
+
+def test_pointing_tells_the_numbers_of_the_time_shown(opened, film, hours):
+    tab, seen = opened(where=film), hours.observations
+    series = gx.predict_raster(hours, cells=48, time=np.unique(seen.time), progress=False)
+    station = seen.locations[8]
+    for k in (0, 3):
+        tab.ask(
+            f"(() => {{ const s = document.querySelector('.player input'); s.value = {k}; "
+            "s.dispatchEvent(new Event('input')); })()"
+        )
+        tab.mouse("mouseMoved", *at(tab, "values", *station))
+        said = tip(tab, "values")
+        row = 8 + k
+        assert said["title"] == f"observation {row + 1}, time {k} (hour)"
+        assert float(said["value"].replace("−", "-")) == pytest.approx(seen.values[row], rel=5e-5)
+        tab.mouse("mouseMoved", *at(tab, "mean", *series[k].coordinates[20, 10]))
+        said = tip(tab, "mean")["value, predicted"].replace("−", "-")
+        assert float(said) == pytest.approx(series[k].mean[20, 10], rel=5e-4)
+
+
+def test_an_exploration_of_several_times_is_played_too(opened, hours, tmp_path):
+    gx.report(gx.explore(hours.observations), tmp_path / "hours.html")
+    tab = opened(where=(tmp_path / "hours.html").as_uri())
+    assert tab.complaints() == []
+    tab.ask("document.querySelector('.player input').focus()")
+    tab.key("End")
+    assert tab.ask("document.querySelector('.when').textContent") == "time 3 (hour)"
+    tab.mouse("mouseMoved", *at(tab, "values", *hours.observations.locations[8]))
+    assert tip(tab, "values")["title"] == "observation 12, time 3 (hour)"
+
+
+def test_small_maps_of_all_times_are_on_paper_and_where_scripts_do_not_run(opened, film):
+    count = (
+        "[...document.querySelectorAll('.small')]"
+        ".filter((e) => e.getBoundingClientRect().width > 40).length"
+    )
+    tab = opened(where=film)
+    assert tab.ask(count) == 0
+    tab("Emulation.setEmulatedMedia", media="print")
+    assert tab.ask(count) == 16
+    assert tab.ask("getComputedStyle(document.querySelector('.player')).display") == "none"
+    tab = opened(where=film, scripts=False)
+    root = tab("DOM.getDocument", depth=-1)["root"]
+    for selector, number in (("main .small", 16), ("main svg.map", 4), (".player button", 0)):
+        nodes = tab("DOM.querySelectorAll", nodeId=root["nodeId"], selector=selector)["nodeIds"]
+        assert len(nodes) == number
+        for node in nodes:
+            model = tab("DOM.getBoxModel", nodeId=node)["model"]
+            assert min(model["width"], model["height"]) > 40
+
+
+def test_dots_of_the_time_shown_have_its_colours(opened, film, hours, tmp_path):
+    from PIL import Image
+
+    tab, seen = opened(where=film), hours.observations
+    row = int(np.argmax(seen.values))
+    k, dark = int(seen.time[row]), {}
+    for now in range(4):
+        tab.ask(
+            f"(() => {{ const s = document.querySelector('.player input'); s.value = {now}; "
+            "s.dispatchEvent(new Event('input')); })()"
+        )
+        x, y = at(tab, "values", *seen.locations[row])
+        tab.mouse("mouseMoved", 2, 2)
+        tab.screenshot(tmp_path / "screen.png", whole=False)
+        with Image.open(tmp_path / "screen.png") as image:
+            dark[now] = image.convert("RGB").getpixel((round(x), round(y)))
+    red, green, blue = dark[k]
+    assert red > 200 > 80 > blue
+    assert green > 200
+    assert len(set(dark.values())) > 1
+
+
+@pytest.mark.parametrize("width", [320, 375, 1400])
+def test_a_film_is_not_wider_than_the_screen(opened, film, width):
+    tab = opened(width, 740, where=film, touch=width < 500)
+    assert tab.ask("document.documentElement.scrollWidth") <= width
+    # the button and the slider stay in sight above the maps
+    tab.ask("document.getElementById('map-misses').scrollIntoView({behavior: 'instant'})")
+    top = tab.ask("document.querySelector('.player').getBoundingClientRect().top")
+    assert 0 <= top < 20
+    for part in ("button", "input"):
+        size = f"document.querySelector('.player {part}').getBoundingClientRect()"
+        assert tab.ask(f"{size}.height") >= 32
+        assert tab.ask(f"{size}.width") >= 60

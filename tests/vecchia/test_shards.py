@@ -16,6 +16,7 @@ N = 3 * SLICE + 137
 PLAIN = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 1.3, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 FAR = gx.Matern(1.0, 500.0, 0.5, 0.05)
+SEVERAL = gx.Coregionalization((1.0, 0.5, 0.8), (0.1, 0.2), (0.8, 1.3), (0.05, 0.1))
 MOVING = gx.Gneiting(1.0, 0.1, 2.0, 0.8, 0.5, 0.5, 0.5, 0.05)
 
 
@@ -42,6 +43,7 @@ def places(metric, n=N):
     ("model", "metric"),
     [
         *((PLAIN, "euclidean"), (TURNED, "euclidean"), (MOVING, "euclidean")),
+        *((SEVERAL, "euclidean"), (SEVERAL, "chordal")),
         *((FAR, "great-circle"), (FAR, "chordal")),
     ],
 )
@@ -49,9 +51,11 @@ def places(metric, n=N):
 @pytest.mark.parametrize("errors", [False, True])
 def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
     errors = np.random.default_rng(2).random(N) if errors else None
-    time = np.random.default_rng(3).random(N) * 9 if model.uses else None
-    inputs = gx.Inputs(places(metric), metric, time, error_variance=errors)
-    points = model.isotropic(inputs) if model.uses else None
+    random = np.random.default_rng(3)
+    time = random.random(N) * 9 if "time" in model.uses else None
+    variable = random.integers(0, 2, N) if "variable" in model.uses else None
+    inputs = gx.Inputs(places(metric), metric, time, variable, error_variance=errors)
+    points = model.neighbour_points(inputs, inputs) if model.uses else None
     passes = LocalPasses(inputs, "maximin", 12, points)
     columns = np.random.default_rng(1).standard_normal((2, N))
     passes.know(columns)

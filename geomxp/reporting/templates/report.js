@@ -3,9 +3,11 @@
 (() => {
   const numbers = JSON.parse(document.getElementById("numbers").textContent);
   const [left, right, bottom, top] = numbers.frame.box, [width, height] = numbers.frame.size;
-  const FARTHEST = 60, REACH = 16, LETTER = numbers.frame.letter, SVG = "http://www.w3.org/2000/svg";
+  const FARTHEST = 60, REACH = 16, STEP = 900, LETTER = numbers.frame.letter, SVG = "http://www.w3.org/2000/svg";
   const view = { k: 1, x: 0, y: 0 };
   const maps = [...document.querySelectorAll("svg.map")].map(setUp);
+  const times = numbers.times ?? [];
+  let now = 0;
   const places = numbers.places, px = places.x.map(across), py = places.y.map(down);
 
   function across(x) { return (x - left) / (right - left) * width; }
@@ -16,7 +18,7 @@
   }
 
   function make(name, attributes, parent) {
-    const made = name === "button" || name === "div" || name === "span" || name === "b"
+    const made = ["button", "div", "span", "b", "input", "output"].includes(name)
       ? document.createElement(name) : document.createElementNS(SVG, name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     parent.append(made);
@@ -26,6 +28,7 @@
   function setUp(svg) {
     const screen = svg.parentElement, plot = svg.querySelector(".plot");
     const map = { svg, screen, plot, scene: svg.querySelector(".scene"), fingers: new Map() };
+    map.still = svg.querySelector("use.still");
     svg.classList.add("live");
     svg.setAttribute("tabindex", "0");
     const marks = make("g", {}, plot);
@@ -42,6 +45,46 @@
     listen(map);
     return map;
   }
+
+  // maps of several times all show the same one
+  function turn(k) {
+    now = k;
+    for (const map of maps.filter((map) => map.still)) {
+      const figure = map.screen.parentElement, small = figure.querySelectorAll(".small")[k];
+      map.still.setAttribute("href", `${map.still.getAttribute("href").replace(/\d+$/, "")}${k}`);
+      map.svg.setAttribute("aria-label", small.getAttribute("aria-label"));
+      figure.querySelector(".when").textContent = times[k];
+    }
+    mark(null);
+  }
+
+  // a button that plays all times, and a slider
+  function player(bar) {
+    const button = make("button", { type: "button" }, bar);
+    const about = { type: "range", min: 0, max: times.length - 1, step: 1, value: 0 };
+    const slider = make("input", { ...about, "aria-label": "Time" }, bar);
+    const said = make("output", { "aria-live": "off" }, bar);
+    let playing = 0;
+    function show(k) {
+      turn(k);
+      slider.value = k;
+      slider.setAttribute("aria-valuetext", times[k]);
+      said.textContent = times[k];
+    }
+    function play(on) {
+      clearInterval(playing);
+      playing = on ? setInterval(() => show((now + 1) % times.length), STEP) : 0;
+      button.textContent = on ? "❚❚ Pause" : "▶\uFE0E Play";
+    }
+    button.addEventListener("click", () => play(!playing));
+    slider.addEventListener("input", () => { play(false); show(Number(slider.value)); });
+    addEventListener("beforeprint", () => play(false));
+    play(false);
+    show(0);
+  }
+
+  document.documentElement.classList.add("scripted");
+  document.querySelectorAll(".player").forEach(player);
 
   // on paper all is shown, and opened
   addEventListener("beforeprint", () => {
@@ -121,18 +164,20 @@
       const column = Math.floor((x - box[0]) / (box[1] - box[0]) * shape[1]);
       const row = Math.floor((y - box[2]) / (box[3] - box[2]) * shape[0]);
       if (column < 0 || row < 0 || column >= shape[1] || row >= shape[0]) return null;
-      const rows = columns.map(([name, cells]) => [name, cells[row * shape[1] + column]]);
+      const cell = (now * shape[0] + row) * shape[1] + column;
+      const rows = columns.map(([name, cells]) => [name, cells[cell]]);
       return { p, ring: false, title: null, rows: [...about(x, y), ...rows] };
     }
     let best = -1, least = reach * reach;
     for (let i = 0; i < px.length; i++) {
+      if (map.still && places.stills[i] !== now) continue;
       const a = px[i] * view.k + view.x - p[0], b = py[i] * view.k + view.y - p[1];
       if (a * a + b * b < least) { least = a * a + b * b; best = i; }
     }
     if (best < 0) return null;
     const q = [px[best] * view.k + view.x, py[best] * view.k + view.y];
     const rows = places.columns.map(([name, values]) => [name, values[best]]);
-    return { p: q, ring: true, title: `observation ${places.rows[best]}`,
+    return { p: q, ring: true, title: `observation ${places.rows[best]}${times.length ? `, ${places.times[best]}` : ""}`,
       rows: [[numbers.axes[0], places.x[best]], [numbers.axes[1], places.y[best]], ...rows] };
   }
 

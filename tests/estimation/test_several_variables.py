@@ -1,0 +1,162 @@
+"""Fits of models for several variables."""
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.testing import places
+
+FAMILIES = ("independent", "coregionalization", "parsimonious-matern", "flexible-matern")
+TRUE = gx.FlexibleMatern((1.0, 4.0), (0.2, 0.1), (0.5, 1.0), 0.5, (0.1, 0.2))
+
+
+def field(n=120, seed=1, truth=TRUE, values=1.0):
+    """Values of two variables at n places each, half of them common."""
+    where = np.vstack(
+        (
+            places(n, seed=seed),
+            places(n, seed=seed)[: n // 2],
+            places(n, seed=seed + 50)[: n - n // 2],
+        )
+    )
+    kinds = np.repeat([0, 1], n)
+    z = gx.simulate(truth, where, variable=kinds, seed=seed)[0]
+    return gx.Observations(where, z * np.broadcast_to(values, 2)[kinds], variable=kinds)
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return {family: gx.fit(field(), family=family, trend="zero") for family in FAMILIES}
+
+
+def test_fits_end_at_maxima(fits):
+    seen = field()
+    truth = gx.log_likelihood(seen, TRUE, trend="zero").log_likelihood
+    for family, fit in fits.items():
+        assert fit.outcome.good, family
+        evaluator = fit.method.prepare(fit.observations)
+        for name in fit.free:
+            value = fit.model.parameters()[name]
+            for factor in (0.99, 1.01):
+                other = fit.model.replace(**{name: value * factor})
+                if other.valid_on("euclidean", 2):
+                    assert evaluator(other).log_likelihood <= fit.log_likelihood + 1e-6, name
+        if family == "flexible-matern":
+            assert fit.log_likelihood > truth
+    # nested families
+    assert (
+        fits["flexible-matern"].log_likelihood > fits["parsimonious-matern"].log_likelihood - 1e-6
+    )
+    assert fits["flexible-matern"].log_likelihood > fits["independent"].log_likelihood
+
+
+def test_independent_variables_are_fitted_as_each_alone(fits):
+    seen, together = field(), fits["independent"]
+    alone = []
+    for k in range(2):
+        rows = seen.variable == k
+        one = gx.Observations(seen.locations[rows], seen.values[rows])
+        alone.append(gx.fit(one, trend="zero"))
+    total = sum(fit.log_likelihood for fit in alone)
+    assert together.log_likelihood == pytest.approx(total, abs=1e-5)
+    for k, fit in enumerate(alone):
+        for name, value in fit.model.parameters().items():
+            found = together.model.parameters()[f"{name}_{k + 1}"]
+            assert found == pytest.approx(value, rel=5e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["flexible-matern", "coregionalization"])
+def test_units_of_the_variables_do_not_matter(fits, family):
+    scaled = gx.fit(field(values=(1e4, 1e-3)), family=family, trend="zero")
+    before = fits[family]
+    shift = 120 * (np.log(1e4) + np.log(1e-3))
+    assert scaled.log_likelihood == pytest.approx(before.log_likelihood - shift, abs=1e-6)
+    ratio = scaled.model.variances / before.model.variances
+    np.testing.assert_allclose(ratio, [1e8, 1e-6], rtol=1e-3)
+    np.testing.assert_allclose(scaled.model.correlations, before.model.correlations, atol=1e-4)
+
+
+def test_the_order_of_the_variables_does_not_matter(fits):
+    seen = field()
+    turned = gx.Observations(seen.locations, seen.values, variable=1 - seen.variable)
+    for family in ("parsimonious-matern", "flexible-matern"):
+        fit = gx.fit(turned, family=family, trend="zero")
+        assert fit.log_likelihood == pytest.approx(fits[family].log_likelihood, abs=1e-4)
+
+
+def test_intervals_tests_and_files_know_correlations(fits, tmp_path):
+    fit = fits["flexible-matern"]
+    wald = fit.confidence_intervals()["correlation_12"]
+    profile = fit.confidence_intervals(method="profile", names=["correlation_12"])
+    low, high = profile["correlation_12"]
+    assert low < fit.model.parameters()["correlation_12"] < high
+    np.testing.assert_allclose(wald, (low, high), atol=0.1)
+    # ends of a profile interval are where ℓ has fallen by half a quantile
+    held = gx.fit(
+        fit.observations, family="flexible-matern", trend="zero", fixed={"correlation_12": low}
+    )
+    assert fit.log_likelihood - held.log_likelihood == pytest.approx(1.9207, abs=2e-2)
+    none = gx.fit(
+        fit.observations, family="flexible-matern", trend="zero", fixed={"correlation_12": 0.0}
+    )
+    test = gx.likelihood_ratio_test(none, fit)
+    assert test.degrees_of_freedom == 1
+    assert test.p_value < 0.01
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    assert again.model == fit.model
+    assert again.confidence_intervals()["correlation_12"] == wald
+
+
+def test_a_nugget_of_one_variable_may_be_0():
+    truth = gx.FlexibleMatern((1.0, 1.0), (0.2, 0.2), (0.5, 0.5), 0.5, (0.0, 0.5))
+    for family in FAMILIES:
+        held = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+        fit = gx.fit(field(truth=truth, seed=4), family=family, trend="zero", fixed=held)
+        assert fit.outcome.good, family
+        assert fit.model.nugget[0] < 0.05
+        assert fit.model.nugget[1] > 0.2
+        if fit.model.nugget[0] == 0:
+            assert fit.standard_errors["nugget_1"] is None
+            assert "nugget_1" not in fit.free
+
+
+def test_vecchia_fits_near_the_exact_maximum(fits):
+    fit = gx.fit(field(), family="parsimonious-matern", method=gx.Vecchia(40), trend="zero")
+    assert fit.outcome.good
+    near = gx.log_likelihood(field(), fit.model, trend="zero").log_likelihood
+    assert near > fits["parsimonious-matern"].log_likelihood - 0.3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_three_variables_are_fitted(family):
+    truth = gx.ParsimoniousMatern((1.0, 2.0, 0.5), 0.2, (0.5, 0.8, 1.2), (0.5, -0.3, 0.2), 0.05)
+    where, kinds = np.repeat(places(140), 3, axis=0), np.tile([0, 1, 2], 140)
+    z = gx.simulate(truth, where, variable=kinds, seed=2)[0]
+    fit = gx.fit(gx.Observations(where, z, variable=kinds), family=family, trend="zero")
+    assert fit.outcome.good
+    assert fit.model.valid_on("euclidean", 2)
+    if family != "independent":
+        assert (
+            fit.log_likelihood
+            > gx.log_likelihood(
+                fit.observations, gx.Independent(*_marginal(truth)), trend="zero"
+            ).log_likelihood
+        )
+
+
+def _marginal(model):
+    return model.variance, (model.range,) * 3, model.smoothness, model.nugget
+
+
+def test_fixed_and_started_parameters_keep_their_values(fits):
+    seen = field()
+    held = {"smoothness_1": 0.5, "smoothness_2": 1.0, "nugget_2": 0.2}
+    fit = gx.fit(seen, family="flexible-matern", trend="zero", fixed=held)
+    assert {name: fit.model.parameters()[name] for name in held} == held
+    assert fits["flexible-matern"].log_likelihood >= fit.log_likelihood - 1e-6
+
+
+def test_values_without_a_variable_are_refused():
+    with pytest.raises(gx.InvalidInput, match="needs the variable of each value"):
+        gx.fit(gx.Observations(places(20), np.arange(20.0)), family="flexible-matern")

@@ -1,0 +1,196 @@
+"""Likelihoods, predictions and draws of several variables, beside dense formulas."""
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+
+MODELS = {
+    "independent": gx.Independent((1.0, 2.0), (0.2, 0.1), (0.5, 1.0), (0.1, 0.2)),
+    "parsimonious": gx.ParsimoniousMatern((1.0, 2.0), 0.15, (0.5, 1.0), 0.4, (0.1, 0.2)),
+    "flexible": gx.FlexibleMatern((1.0, 2.0), (0.2, 0.1), (0.5, 1.0), -0.4, (0.1, 0.2)),
+    "coregionalization": gx.Coregionalization((1.0, 0.5, 1.0), (0.2, 0.1), (0.5, 1.0), (0.1, 0.2)),
+}
+EACH = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+
+
+def data(seed=0, n=60, **about):
+    """Values of two variables at n places each, half of them common."""
+    rng = np.random.default_rng(seed)
+    places = rng.random((3 * n // 2, 2))
+    order = np.concatenate((np.arange(n), np.arange(n // 2, 3 * n // 2)))
+    kinds = np.repeat([0, 1], n)
+    # interleaved by place
+    by_place = np.lexsort((kinds, order))
+    order, kinds = order[by_place], kinds[by_place]
+    values = rng.standard_normal(2 * n) * (1.0 + kinds)
+    return gx.Observations(places[order], values, variable=kinds, **about)
+
+
+def dense(model, seen, design, reml=False):
+    """ℓ, β̂ and Σ by the textbook."""
+    sigma = model(seen.inputs, seen.inputs) + np.diag(
+        np.broadcast_to(model.noise(seen.inputs), len(seen))
+    )
+    inverse, z, (n, p) = np.linalg.inv(sigma), seen.values, design.shape
+    information = design.T @ inverse @ design
+    beta = np.linalg.solve(information, design.T @ inverse @ z) if p else np.zeros(0)
+    r = z - design @ beta
+    logs = np.linalg.slogdet(sigma)[1]
+    if reml:
+        logs += np.linalg.slogdet(information)[1]
+    value = -0.5 * (r @ inverse @ r + logs + (n - p * reml) * np.log(2 * np.pi))
+    return value, beta, sigma
+
+
+METHODS = [
+    gx.Exact(),
+    gx.Exact(tile=32),
+    gx.Exact(tile=16, memory="1 GB"),
+    gx.Exact(gx.by_tile_norm(1e-12), 32),
+    gx.Exact(gx.uniform("fp32"), 32, refine="cg"),
+    gx.Vecchia(119),
+]
+
+
+@EACH
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("reml", [False, True])
+def test_log_likelihoods_are_those_of_dense_formulas(model, method, reml):
+    seen = data()
+    design = np.eye(2)[seen.variable]
+    evaluator = method.prepare(seen, design, reml)
+    value, beta, _ = dense(model, seen, design, reml)
+    evaluation = evaluator(model)
+    accuracy = 1e-7 if method.noisy else 1e-11
+    np.testing.assert_allclose(evaluation.log_likelihood, value, rtol=accuracy)
+    np.testing.assert_allclose(evaluation.coefficients, beta, rtol=1e-5 if method.noisy else 1e-9)
+
+
+@EACH
+@pytest.mark.parametrize("reml", [False, True])
+def test_scores_are_slopes_and_informations_are_traces(model, reml):
+    seen = data()
+    design, names = np.eye(2)[seen.variable], tuple(model.parameters())
+    exact, near = (m.prepare(seen, design, reml) for m in (gx.Exact(), gx.Vecchia(119)))
+    slopes = []
+    for name, value in model.parameters().items():
+        step = 1e-5 * max(abs(value), 0.1)
+        high, low = (
+            dense(model.replace(**{name: value + k * step}), seen, design, reml)[0] for k in (1, -1)
+        )
+        slopes.append((high - low) / (2 * step))
+    score = exact.derivatives(model, names).score
+    np.testing.assert_allclose(score, slopes, rtol=1e-6, atol=1e-6 * np.abs(slopes).max())
+    np.testing.assert_allclose(near.derivatives(model, names).score, score, rtol=1e-9, atol=1e-10)
+    sigma = dense(model, seen, design)[2]
+    inverse, d = np.linalg.inv(sigma), model.derivatives(seen.inputs, seen.inputs)
+    d |= {n: np.diag(model.noise_derivative(n, seen.inputs)) for n in model.noise_names}
+    products = [inverse @ d[name] for name in names]
+    want = 0.5 * np.array([[np.trace(a @ b) for b in products] for a in products])
+    found = near.derivatives(model, names).information
+    np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9 * np.abs(want).max())
+    if not reml:
+        np.testing.assert_allclose(exact.expected_information(model), want, rtol=1e-9, atol=1e-9)
+    observed = exact.observed_information(model, names)
+    step, name = 1e-5, names[0]
+    ends = [
+        exact.derivatives(model.replace(**{name: model.parameters()[name] + k * step}), names).score
+        for k in (1, -1)
+    ]
+    np.testing.assert_allclose(observed[0], (ends[1] - ends[0]) / (2 * step), rtol=1e-4, atol=1e-3)
+
+
+@EACH
+def test_known_errors_and_means_of_several_measurements_are_noise(model):
+    rng = np.random.default_rng(4)
+    seen = data(error_variance=rng.random(120), replicates=rng.integers(1, 5, 120))
+    design = np.eye(2)[seen.variable]
+    value = dense(model, seen, design)[0]
+    for method in (gx.Exact(), gx.Vecchia(119)):
+        found = method.prepare(seen, design)(model).log_likelihood
+        np.testing.assert_allclose(found, value, rtol=1e-11)
+
+
+@EACH
+def test_replicates_of_a_variable_are_reduced_to_their_means(model):
+    seen = data()
+    twice = gx.Observations(
+        np.vstack((seen.locations, seen.locations[:9])),
+        np.r_[seen.values, seen.values[:9] + 0.3],
+        variable=np.r_[seen.variable, seen.variable[:9]],
+    )
+    value = dense(model, twice, np.zeros((129, 0)))[0]
+    for method in (gx.Exact(), gx.Vecchia(128)):
+        found = gx.log_likelihood(twice, model, method, trend="zero").log_likelihood
+        np.testing.assert_allclose(found, value, rtol=1e-11)
+
+
+@EACH
+@pytest.mark.parametrize("variable", [0, 1])
+def test_cokriging_is_that_of_dense_formulas(model, variable):
+    seen = data()
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend="zero")
+    new = np.random.default_rng(8).random((9, 2))
+    targets = gx.Inputs(new, variable=np.full(9, variable))
+    _, _, sigma = dense(model, seen, np.zeros((120, 0)))
+    k = model(seen.inputs, targets)
+    mean = k.T @ np.linalg.solve(sigma, seen.values)
+    variance = model.diagonal(targets) - np.einsum("ij,ij->j", k, np.linalg.solve(sigma, k))
+    found = gx.predict(fit, new, variable=variable)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-10)
+    np.testing.assert_allclose(found.noise, model.nugget[variable])
+    near = gx.predict(fit, new, variable=variable, neighbours=120)
+    np.testing.assert_allclose(near.mean, mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(near.variance, variance, rtol=1e-8)
+
+
+def test_the_other_variable_helps_unless_they_are_independent():
+    new = np.random.default_rng(8).random((9, 2))
+    for name, model in MODELS.items():
+        seen = data()
+        own = seen.subset(seen.variable == 0)
+        both, alone = (
+            gx.predict(
+                gx.fit(one, model, fixed=tuple(model.parameters()), trend="zero"), new, variable=0
+            )
+            for one in (seen, own)
+        )
+        if name == "independent":
+            np.testing.assert_allclose(both.variance, alone.variance, rtol=1e-12)
+        else:
+            assert (both.variance < alone.variance).all()
+
+
+@EACH
+@pytest.mark.parametrize("method", [None, gx.Vecchia(10)], ids=str)
+def test_draws_have_the_covariance_of_the_model(model, method):
+    seen = data(n=10)
+    draws = gx.simulate(
+        model, seen.locations, variable=seen.variable, draws=20_000, seed=1, method=method
+    )
+    want = dense(model, seen, np.zeros((20, 0)))[2]
+    error = np.sqrt((want**2 + np.outer(np.diag(want), np.diag(want))) / 20_000)
+    if method is None:
+        assert (np.abs(draws.T @ draws / 20_000 - want) < 5 * error).all()
+    else:
+        np.testing.assert_allclose(draws.var(axis=0), np.diag(want), rtol=0.06)
+
+
+def test_leaving_one_value_out_uses_the_other_variable_at_its_place():
+    model = MODELS["flexible"]
+    seen = data(n=20)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend="zero")
+    found = gx.leave_one_out(fit)
+    _, _, sigma = dense(model, seen, np.zeros((40, 0)))
+    inverse = np.linalg.inv(sigma)
+    want = seen.values - inverse @ seen.values / np.diag(inverse)
+    np.testing.assert_allclose(found.mean, want, rtol=1e-9, atol=1e-11)
+
+
+def test_a_gpu_is_refused_by_vecchia_with_a_remedy():
+    pytest.importorskip("cupy")
+    seen, model = data(), MODELS["flexible"]
+    with pytest.raises(gx.GeomxpError, match=r"on a CPU|no GPU"):
+        gx.log_likelihood(seen, model, gx.Vecchia(10, on="gpu"), trend="zero")
