@@ -191,11 +191,11 @@ class Independent(_Matern):
     def _near(cls, values, correlations, dimensions):
         return cls(**values)
 
-    def check_valid_on(self, metric, dimensions):
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput` with great-circle distances."""
         Multivariate.check_valid_on(self, metric, dimensions)
 
-    def limits(self, metric, dimensions):
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
         return Multivariate.limits(self, metric, dimensions)
 
