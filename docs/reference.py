@@ -52,7 +52,7 @@ VERBS = {
     "bootstrap": (),
     "likelihood_ratio_test": (),
     "compare_models": (),
-    "predict": (),
+    "predict": ("prediction_covariance",),
     "predict_raster": (),
     "simulate": (),
     "leave_one_out": ("cross_validate",),
