@@ -803,9 +803,23 @@ def space_time():
     yield f"whose log-likelihood is {eight['gneiting'] - eight['separable']:.0f} lower"
 
 
+def multivariate():
+    kinds = (results("multivariate", "neighbours", nearest_by=one) for one in NEAREST)
+    ratios = [float(a["kl"]) / float(b["kl"]) for a, b in zip(*kinds, strict=True)]
+    yield f"is {min(ratios):.1f} to {max(ratios):.1f} times that of geomxp's neighbours"
+    cases = results("multivariate", "validity")
+    assert len({row["family"] for row in cases}) == 4
+    assert set(column(cases, "refused")) == {0.0}
+    yield f"draws {sum(int(row['models']) for row in cases):,} models"
+    yield f"is −{-min(column(cases, 'least_eigenvalue')) * 1e15:.1f} · 10⁻¹⁵"
+
+
+NEAREST = "place", "place and variable"
+"""Kinds of neighbours of several variables."""
+
 STUDIES = (
     *(peers, cluster, vecchia, kaust, kaust_likelihood),
-    *(recovery, batched, intervals, covariance, h200, space_time),
+    *(recovery, batched, intervals, covariance, h200, space_time, multivariate),
 )
 
 
