@@ -437,7 +437,8 @@ def likelihood_ratio(given):
 @command(
     PREDICT,
     *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
-    *("block", "discretisation", "neighbours", "local_trend", "time", "error_variance"),
+    *("block", "discretisation", "neighbours", "local_trend", "time", "variable"),
+    "error_variance",
     *("on", "level", "of", "output"),
     time={
         "panel": opt.KRIGING,
@@ -445,6 +446,13 @@ def likelihood_ratio(given):
         "about": "Time of all new locations, for a space-time model: a number or a date. If not "
         "given, that of each row, in the column that the observations have. For maps also a list: "
         "0,1,2.",
+        "known": None,
+    },
+    variable={
+        "panel": opt.KRIGING,
+        "value": "NAME",
+        "about": "Variable to predict, for a fit of several; or several: zinc,lead. If not given, "
+        "that of each row, in the column that the observations have, or all; a map shows one.",
         "known": None,
     },
     error_variance={
@@ -517,6 +525,11 @@ def predict(given):
         if len(each) > 1 and given.output:
             check_holds_series(given.output)
         about["time"] = each if len(each) > 1 else each[0]
+    if given.variable is not None:
+        each = opt.columns_and_functions(given.variable)
+        if not each:
+            raise InvalidInput("--variable needs the name or the number of a variable.")
+        about["variable"] = each if len(each) > 1 else each[0]
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
     else:
@@ -555,7 +568,10 @@ def _predict_at(fitted, given, about):
         tables.write_frame(result, output)
     _note_below_zero(fitted, frame)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
-    _show_predictions(spatial.tabulate(plain).columns, records, given)
+    first = "mean"
+    if prediction.variable is not None and prediction.variable_name not in data:
+        first = prediction.variable_name
+    _show_predictions(spatial.tabulate(plain).columns, records, given, first)
 
 
 def _kriging(fitted, data, block, about):
@@ -601,9 +617,12 @@ def _note_below_zero(fitted, frame):
         notice(f"{sentence}.", warn=False)
 
 
-def _show_predictions(frame, records, given):
-    """Print predictions as CSV; on a terminal with few columns of a table of locations."""
-    first, head, shown = list(frame.columns).index("mean"), "", frame
+def _show_predictions(frame, records, given, first="mean"):
+    """Print predictions as CSV; on a terminal with few columns of a table of locations.
+
+    `first` is the first column of the results.
+    """
+    first, head, shown = list(frame.columns).index(first), "", frame
     if first > FEW:
         head = f"{first - FEW} more columns of the table are written with --output"
         shown = frame.iloc[:, [*range(FEW), *range(first, frame.shape[1])]]
@@ -770,7 +789,10 @@ def _draws_of_fit(given, about):
         fields = draw_fields(fitted, inputs, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
-    times = {}
+    times, seen = {}, fitted.observations
+    if inputs.variable is not None and seen.variable is not None:
+        labels = seen.variable_names or range(len(seen.variable_labels))
+        times[seen.variable_name] = np.array(labels)[inputs.variable]
     if inputs.time is not None:
         # as they were given, which may be dates
         known = table.columns[name].to_numpy() if time is None else time

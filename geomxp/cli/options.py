@@ -203,7 +203,12 @@ OPTIONS = {
         columns,
     ),
     "value": Option(
-        DATA, "COLUMN", 'Column of the values, or a function of one: "log(zinc)".', None, columns
+        DATA,
+        "COLUMN",
+        'Column of the values, or a function of one: "log(zinc)"; several columns, zinc,lead, are '
+        "variables.",
+        None,
+        columns,
     ),
     "covariates": Option(
         DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
@@ -216,11 +221,19 @@ OPTIONS = {
         None,
         columns,
     ),
+    "variable": Option(
+        DATA,
+        "COLUMN",
+        "Column that says to which variable each value belongs, by name or number, in a table with "
+        "a row for each value.",
+        None,
+        columns,
+    ),
     "error_variance": Option(
         DATA,
         "COLUMN",
         "Column of the known variances of the errors of measurement, or a function of columns: "
-        '"I(zinc_se ** 2)".',
+        '"I(zinc_se ** 2)"; for several values one for each, or none.',
         None,
         columns,
     ),
@@ -455,7 +468,7 @@ OPTIONS = {
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
-READING = ("time", "error_variance", "drop_missing", "missing", "decimal", "duplicates")
+READING = ("time", "variable", "error_variance", "drop_missing", "missing", "decimal", "duplicates")
 TABLE = ("table", "locations", "value", "covariates", "metric", "unit", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
@@ -582,6 +595,26 @@ def words(text):
     return tuple(word.strip() for word in parts if word.strip())
 
 
+def columns_and_functions(text):
+    """Split `zinc,log(lead)` at the commas outside parentheses and quotation marks.
+
+    Examples
+    --------
+    >>> columns_and_functions('zinc,maximum(lead, 1),"Cd, mg"')
+    ('zinc', 'maximum(lead, 1)', 'Cd, mg')
+    """
+    parts, depth, quoted = [""], 0, False
+    for letter in text:
+        quoted ^= letter == '"'
+        depth += 0 if quoted else (letter == "(") - (letter == ")")
+        if letter == "," and not quoted and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    parts = (part.strip() for part in parts)
+    return tuple(part[1:-1] if part[0] == part[-1] == '"' else part for part in parts if part)
+
+
 def number(option, name, text):
     """Parse a number that was given under a name."""
     try:
@@ -646,12 +679,16 @@ def check_choice(name, word, known, hint=""):
 def observations(given, formula=None):
     """Read the table, or the data set, that the options name, with the columns of formulas."""
     covariates = None if given.covariates is None else words(given.covariates)
+    values, errors = _several(given.value), _several(given.error_variance)
+    if isinstance(errors, tuple):
+        errors = tuple(None if word == "none" else word for word in errors)
     about = {
         "locations": words(given.locations) if given.locations else None,
-        "values": given.value,
+        "values": values,
         "covariates": covariates,
         "time": given.time,
-        "error_variance": given.error_variance,
+        "variable": given.variable,
+        "error_variance": errors,
         "formula": formula,
         "metric": given.metric,
         "drop_missing": given.drop_missing,
@@ -671,6 +708,14 @@ def observations(given, formula=None):
     observed = read_table(given.table, **about, crs=vars(given).get("crs"))
     _note_locations(given, observed)
     return observed
+
+
+def _several(text):
+    """Return a tuple of columns that commas separate; another text unchanged."""
+    if text is None or "," not in text:
+        return text
+    parts = columns_and_functions(text)
+    return parts[0] if len(parts) == 1 else parts
 
 
 def decimal_of(given, table):

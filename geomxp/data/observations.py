@@ -14,7 +14,7 @@ import numpy as np
 
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
-from ..errors import GeomxpWarning, InvalidInput, check_one_of
+from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
 from . import checks, spatial, tables, times
 from .formula import Formula
 
@@ -49,7 +49,7 @@ LEAST_LOCATIONS = 3
 class TableColumns(TypedDict, total=False):
     """Columns of a table or grid, as of `Observations.from_frame`."""
 
-    values: str | None
+    values: str | Sequence[str] | None
     locations: Sequence[str] | None
     covariates: Sequence[str]
     formula: str | Sequence[str] | None
@@ -58,7 +58,7 @@ class TableColumns(TypedDict, total=False):
     crs: str | None
     time: str | None
     variable: str | None
-    error_variance: str | None
+    error_variance: str | Sequence[str | None] | None
     missing: float | Sequence[float]
     duplicates: str | None
     value_unit: str | None
@@ -107,8 +107,12 @@ class Observations:
     time : (n,) array_like, optional
         Time of each observation, for space-time families: a number in any unit, or a date, which
         becomes a number of `time_unit` since `time_origin`. Ranges in time have this unit.
-    variable : (n,) array_like of int, optional
-        Number of the variable that each value belongs to, from 0, for multivariate families.
+    variable : (n,) array_like of int or str, optional
+        Variable that each value belongs to, for multivariate families: its number, from 0, or its
+        name. Without `variable_names` names are numbered in order of appearance.
+    variable_names : tuple of str, optional
+        Names of the variables in the order of their numbers, such as ("zinc", "lead"); ignored
+        without `variable`.
     time_unit : str, optional
         Unit of the times, for tables and figures; of dates one of "second", "minute", "hour",
         "day" and "year" (365.25 days), chosen by their span if not given.
@@ -127,14 +131,21 @@ class Observations:
     ------
     InvalidInput
         For fewer than 3 locations, shapes that do not match, NaN or infinite numbers (their count
-        and the first row are given), latitudes outside ±90, or numbers of variables that are not
-        whole numbers from 0.
+        and the first row are given), latitudes outside ±90, numbers of variables that are not
+        whole numbers from 0, or names of variables that are not among `variable_names`.
 
     Examples
     --------
     >>> observations = Observations([[0, 0], [1, 0], [0, 2]], [1.0, 2.0, 3.0])
     >>> len(observations), observations.dimensions, observations.location_names
     (3, 2, ('x', 'y'))
+
+    Two variables, the second one measured at two of the locations:
+
+    >>> places, element = [[0, 0], [1, 0], [0, 2], [0, 0], [1, 0]], ["zinc"] * 3 + ["lead"] * 2
+    >>> Observations(places, [1.0, 2.0, 3.0, 0.5, 0.7], variable=element)
+    <Observations of 2 variables (zinc 3, lead 2) at 3 locations (x, y), euclidean distances in \
+units of the locations>
     """
 
     locations: Floats
@@ -158,6 +169,7 @@ class Observations:
     value_unit: str = field(default="", compare=False)
     time_unit: str = field(default="", compare=False)
     time_origin: str = field(default="", compare=False)
+    variable_names: tuple[str, ...] = ()
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -184,6 +196,7 @@ class Observations:
             value_unit: str = "",
             time_unit: str = "",
             time_origin: str = "",
+            variable_names: Sequence[str] = (),
         ) -> None: ...
 
     def __post_init__(self):
@@ -194,7 +207,7 @@ class Observations:
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
-        for name in ("location_names", "covariate_names"):
+        for name in ("location_names", "covariate_names", "variable_names"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         locations = checked_locations(self.locations, self.metric, self.location_names, ADVICE)
         values = _as_numbers(self.values, "values")
@@ -218,8 +231,12 @@ class Observations:
             put(self, "time", _read_only(_one_for_each(time, "time", len(locations))))
             for name, text in zip(("time_unit", "time_origin"), about, strict=True):
                 put(self, name, text)
+        self._check_variable_names()
         if self.variable is not None:
-            put(self, "variable", _read_only(_checked_variable(self.variable, len(locations))))
+            names = self.variable_names or names_of_variables(self.variable)
+            numbers = variable_numbers(self.variable, names)
+            put(self, "variable_names", names)
+            put(self, "variable", _read_only(checked_variable(numbers, len(locations), names)))
         if self.error_variance is not None:
             error = _checked_error_variance(self.error_variance, len(locations))
             put(self, "error_variance", _read_only(error))
@@ -243,6 +260,14 @@ class Observations:
                 GeomxpWarning,
                 stacklevel=4,
             )
+
+    def _check_variable_names(self):
+        names = self.variable_names
+        if self.variable is None:
+            # as of replace(observations, variable=None)
+            object.__setattr__(self, "variable_names", ())
+        elif len(set(names)) < len(names):
+            raise InvalidInput(f"`variable_names` must be different. Got {few(names, 8)}.")
 
     def _checked_covariates(self, n):
         put, given = object.__setattr__, self.covariates
@@ -280,10 +305,13 @@ class Observations:
         names = () if self.covariates is None else self.covariate_names
         where = self.location_names + (() if self.time is None else (self.time_name,))
         covariates = f", covariates {few(names)}" if names else ""
+        about = f"{self.value_name}, {self.count_in_words}"
+        if self.variable is not None:
+            about = f"{self._variables_in_words} at {self._places_in_words}"
         return (
-            f"<Observations of {self.value_name}, {self.count_in_words} "
+            f"<Observations of {about} "
             f"({few(where)}), {self.metric} distances in {self.unit}"
-            f"{self._times_in_words}{covariates}>"
+            f"{self._times_in_words}{covariates}{self._missing_in_words}>"
         )
 
     def __str__(self) -> str:
@@ -296,9 +324,10 @@ class Observations:
         columns = dict(zip(self.location_names, self.locations.T, strict=True))
         if self.time is not None:
             columns[self.time_name] = self.time
-        if self.variable is not None:
-            columns[self.variable_name] = self.variable
-        columns[self.value_name] = self.values
+        if self.variable is None:
+            columns[self.value_name] = self.values
+        for number, label in enumerate(self.variable_labels):
+            columns[label] = self.values[self.variable == number]
         if self.error_variance is not None:
             columns[self.error_variance_name] = self.error_variance
         if self.replicates is not None:
@@ -307,7 +336,32 @@ class Observations:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
         about = f"{self.metric} distances in {self.unit}{self._times_in_words}"
+        if self.variable is not None:
+            of = f"{self._variables_in_words} at {self._places_in_words}"
+            return f"{len(self):,} observations of {of}, {about}{self._missing_in_words}", columns
         return f"{len(self):,} observations, {about}", columns
+
+    @property
+    def _variables_in_words(self):
+        """How many values of each variable there are: "2 variables (zinc 155, lead 152)"."""
+        counts = np.bincount(self.variable, minlength=len(self.variable_labels))
+        each = [f"{name} {n:,}" for name, n in zip(self.variable_labels, counts, strict=True)]
+        return f"{counted(len(each), 'variable')} ({few(each, 8)})"
+
+    @property
+    def _places_in_words(self):
+        """How many places there are: "155 locations", "40 locations and 10 times"."""
+        places = counted(self.inputs.distinct_locations, "location")
+        if self.time is None:
+            return places
+        return f"{places} and {counted(len(np.unique(self.time)), 'time')}"
+
+    @property
+    def _missing_in_words(self):
+        """How many values of a table are missing: ", missing and left out: lead 3"."""
+        missing = self.source.get("missing_values", {})
+        each = ", ".join(f"{name} {n:,}" for name, n in missing.items() if n)
+        return f", missing and left out: {each}" if each else ""
 
     @property
     def _times_in_words(self):
@@ -326,6 +380,46 @@ class Observations:
     def dimensions(self) -> int:
         """Number of coordinates, d."""
         return self.locations.shape[1]
+
+    @property
+    def variable_labels(self) -> tuple[str, ...]:
+        """Names of the variables by number, "variable 0", … if they have none; () without."""
+        if self.variable is None or self.variable_names:
+            return self.variable_names
+        return tuple(f"variable {k}" for k in range(int(self.variable.max()) + 1))
+
+    def of_variable(self, variable: str | int) -> Observations:
+        """Return the observations of one variable, as observations without a variable.
+
+        Parameters
+        ----------
+        variable : str or int
+            Name or number.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such variable, or it has fewer than 3 values.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> both = gx.datasets.load("meuse", values=("log(zinc)", "log(lead)"))
+        >>> both.of_variable("log(lead)")
+        <Observations of log(lead), 155 locations (x, y), euclidean distances in m, covariates \
+sqrt_dist>
+        """
+        if self.variable is None:
+            raise InvalidInput("the observations are of one variable: use them as they are.")
+        number = variable_numbers(variable, self.variable_names)
+        number = int(checked_variable(number, 1, self.variable_labels)[0])
+        name, rows = self.variable_labels[number], self.variable == number
+        if rows.sum() < LEAST_LOCATIONS:
+            raise InvalidInput(
+                f"at least {LEAST_LOCATIONS} observations of a variable are needed. Got "
+                f"{int(rows.sum())} of {name!r}."
+            )
+        return self._with_rows(rows, variable=None, value_name=name)
 
     @property
     def geographic(self) -> bool:
@@ -348,7 +442,7 @@ class Observations:
         cls,
         frame: Frame | DataArray | Grid,
         *,
-        values: str | None = None,
+        values: str | Sequence[str] | None = None,
         locations: Sequence[str] | None = None,
         covariates: Sequence[str] = (),
         formula: str | Sequence[str] | None = None,
@@ -357,7 +451,7 @@ class Observations:
         crs: str | None = None,
         time: str | None = None,
         variable: str | None = None,
-        error_variance: str | None = None,
+        error_variance: str | Sequence[str | None] | None = None,
         missing: float | Sequence[float] = (),
         duplicates: str | None = None,
         value_unit: str | None = None,
@@ -374,10 +468,13 @@ class Observations:
             Geometries must be points. Points in a projected coordinate reference system keep
             their coordinates and unit; longitude and latitude are transformed to EPSG:4326, and
             the metric is then "chordal". For grids see `from_xarray`.
-        values : str, optional
+        values : str or sequence of str, optional
             Column of the values, or a function of one column as in formulas: "log(zinc)". Then
             the values have this name, and estimates and predictions are on this scale. May be
-            omitted for a grid of one variable.
+            omitted for a grid of one variable. Several columns, ("zinc", "lead"), are variables
+            numbered in this order: there is one observation for each value that is not missing,
+            all variables of the first row, then those of the second, and so on. A missing value
+            leaves out only itself; infinite values are an error unless `drop_missing`.
         locations : sequence of str, optional
             Columns of the coordinates, longitude first. If not given, the points of a geopandas
             frame, called x, y or lon, lat (their third coordinate z is used only if it is named
@@ -394,13 +491,16 @@ class Observations:
             Drop rows with a missing number in a used column, or without a geometry.
         crs : str, optional
             Coordinate reference system of the columns `locations`: "EPSG:28992".
-        time, variable : str, optional
-            Columns of the times, numbers or dates, and of the numbers of the variables from 0. If
-            `time` is not given, a grid whose values have several times has the times of its
-            coordinate: see `from_xarray`.
-        error_variance : str, optional
+        time : str, optional
+            Column of the times, numbers or dates. If not given, a grid whose values have several
+            times has the times of its coordinate: see `from_xarray`.
+        variable : str, optional
+            Column that says to which variable each value belongs, for a table with one row for each
+            value: names, numbered in order of appearance, or numbers from 0.
+        error_variance : str or sequence of str, optional
             Column of the known variances of the errors of measurement, or a function of at most two
-            columns, such as "I(zinc_se ** 2)" for a column of standard errors.
+            columns, such as "I(zinc_se ** 2)" for a column of standard errors. For several `values`
+            one for each of them; None for values without known errors.
         missing : float or sequence of float
             Numbers that mark a missing value in the used columns: -9999.
         duplicates : {"keep", "drop", "mean", "error"}, optional
@@ -437,35 +537,37 @@ class Observations:
         if duplicates is not None:
             check_one_of("duplicates", duplicates, DUPLICATES)
         markers = np.atleast_1d(_as_numbers(missing, "missing"))
-        values = _only_variable(frame) if values is None else values
-        _names("values", (values,))
-        named, function = values, _function_of_columns(frame, values)
-        if function is not None:
-            named, (values,) = function.text, function.variables
+        chosen = _chosen_values(frame, values)
+        named, functions, measured = zip(*chosen, strict=True)
+        several = len(chosen) > 1
         needed = tables.covariates_of((), covariates, formula)[0]
         if time is None and spatial.is_grid(frame):
-            time = spatial.time_of(frame, values, locations)
-        optional = {"time": time, "variable": variable, "error_variance": error_variance}
-        for what, column in optional.items():
-            if column is not None and (not isinstance(column, str) or column == values):
-                raise InvalidInput(
-                    f"`{what}` must name a column other than the values. Got {column!r}."
-                )
-        squares = None
-        if error_variance is not None:
-            squares = _function_of_columns(frame, error_variance, "error_variance", 2)
-        extra = tuple(name for name in (time, variable) if name is not None)
-        if error_variance is not None:
-            extra += (error_variance,) if squares is None else squares.variables
-        # the error variance may be a function of the values
-        extra = tuple(dict.fromkeys(name for name in extra if name != values))
-        swapped = longitude_first(locations, crs)
-        table = spatial.tabulate(frame, (values, *needed, *extra), swapped, time)
-        table = _with_system(table, swapped, crs, values)
-        if values in table.locations:
+            time = spatial.time_of(frame, measured[0], locations)
+        if several and variable is not None:
             raise InvalidInput(
-                f"`values` must be a column other than the coordinates. Got {values!r}."
+                f"`variable` is for a table with one column of values. Got {variable!r} and the "
+                f"values {few(named, 8)}: leave one of them out."
             )
+        errors = _chosen_errors(frame, error_variance, named)
+        for what, column in {"time": time, "variable": variable}.items():
+            _check_other_column(what, column, measured)
+        for column, _ in filter(None, errors):
+            _check_other_column("error_variance", column, measured)
+        extra = tuple(name for name in (time, variable) if name is not None)
+        shared = len(extra)
+        for column, function in filter(None, errors):
+            extra += (column,) if function is None else function.variables
+        # the error variance may be a function of the values
+        extra = tuple(dict.fromkeys(name for name in extra if name not in measured))
+        swapped = longitude_first(locations, crs)
+        used = tuple(dict.fromkeys((*extra, *measured)))
+        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time)
+        table = _with_system(table, swapped, crs, measured)
+        for column in measured:
+            if column in table.locations:
+                raise InvalidInput(
+                    f"`values` must be a column other than the coordinates. Got {column!r}."
+                )
         system = None if table.crs is None else spatial.describe(table.crs)
         needs_degrees = metric is not None and metric_of(metric).geographic
         if needs_degrees and system is not None and not system.geographic:
@@ -476,71 +578,121 @@ class Observations:
         if not drop_missing:
             table.check_geometry(": drop them (--drop-missing)")
         if table.dims is not None:
-            table = _observed_cells(table, values)
+            table = _observed_cells(table, measured)
         if system is not None and system.geographic:
             table = _in_degrees(table)
         about_time = "", ""
         if time is not None and time in table.columns:
             column, *about_time = times.as_numbers(table.columns[time], table.time_unit)
             table = replace(table, columns=table.columns.assign(**{time: column}))
+        labels = ()
+        if variable is not None:
+            codes, words = tables.encode(table.columns, (variable,), texts=(variable,))
+            labels = words.get(variable, ())
+            table = replace(table, columns=table.columns.assign(**{variable: codes[:, 0]}))
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
-        left_out = 0
-        numbers = tables.number_columns(table.columns, (*table.locations, *extra, values))
-        numbers = np.where(np.isin(numbers, markers), np.nan, numbers)
+        numbers = tables.number_columns(table.columns, (*table.locations, *used))
+        marked = np.isin(numbers, markers)
+        d = len(table.locations)
+        if labels:
+            # codes of names
+            marked[:, d + extra.index(variable)] = False
+        numbers = np.where(marked, np.nan, numbers)
         for column, name in enumerate(names):
             if name not in levels:
                 codes[np.isin(codes[:, column], markers), column] = np.nan
+        # one row for each value: its row in the table, and the position of its column
+        inputs = dict(zip(used, numbers[:, d:].T, strict=True))
+        cells = np.column_stack([inputs[name] for name in measured])
+        present = ~np.isnan(cells) if several else np.ones(cells.shape, dtype=bool)
+        kept = present
         if drop_missing:
-            known = np.isfinite(numbers).all(axis=1) & np.isfinite(codes).all(axis=1)
-            numbers, codes = numbers[known], codes[known]
-            left_out = int((~known).sum())
+            whole = np.isfinite(numbers[:, : d + shared]).all(axis=1)
+            whole &= np.isfinite(codes).all(axis=1)
+            kept = present & whole[:, None] & np.isfinite(cells)
+            for column, needs in enumerate(map(_needs, errors)):
+                for name in needs:
+                    kept[:, column] &= np.isfinite(inputs[name])
+        elif several:
+            known = present.any(axis=1)[:, None]
+            each = np.hstack((numbers[:, : d + shared], codes))
+            check = (*table.locations, *extra[:shared], *names)
+            check_finite(np.where(known, each, 0.0), check, "columns", ADVICE)
+            check_finite(np.where(present, cells, 0.0), measured, "values", ADVICE)
+        rows, of = np.nonzero(kept)
+        if not len(rows) and several:
+            raise InvalidInput(f"the columns {few(measured, 8)} have no values that can be used.")
         degrees = spatial.names_say_degrees(table.locations)
-        d = len(table.locations)
         metric = metric or table.metric or ("chordal" if degrees else "euclidean")
-        if metric_of(metric).geographic and not degrees and _latitudes_first(numbers[:, :d]):
+        some = np.unique(rows)
+        if metric_of(metric).geographic and not degrees and _latitudes_first(numbers[some, :d]):
             numbers[:, :2] = numbers[:, 1::-1]
             table = replace(table, locations=table.locations[::-1])
             _notice_of_order(table.locations, "by their values")
-        used = dict(zip((*table.locations, *extra, values), numbers.T, strict=True))
-        used |= {n: c for n, c in zip(names, codes.T, strict=True) if n not in levels}
+        columns = dict(zip((*table.locations, *used), numbers[some].T, strict=True))
+        columns |= {n: c for n, c in zip(names, codes[some].T, strict=True) if n not in levels}
         for sentence in (
-            checks.sentinel_warning(used),
-            checks.axes_warning(table.locations, numbers[:, :d]),
+            checks.sentinel_warning(columns),
+            checks.axes_warning(table.locations, numbers[some, :d]),
         ):
             if sentence:
                 warnings.warn(sentence, GeomxpWarning, stacklevel=3)
-        inputs = dict(zip((*extra, values), numbers[:, d:].T, strict=True))
-        if squares is not None:
-            columns = [inputs[name] for name in squares.variables]
-            inputs[error_variance] = _computed_values(squares, *columns)
+        outcome = cells[rows, of]
+        error = None if error_variance is None else np.zeros(len(rows))
+        for position, function in enumerate(functions):
+            own = of == position
+            if function is not None:
+                outcome[own] = _computed_values(function, outcome[own], rows=rows[own])
+            if errors[position] is not None:
+                column, function = errors[position]
+                raw = [inputs[name][rows[own]] for name in _needs(errors[position])]
+                if function is None:
+                    about = (column,), "error variances", ADVICE, rows[own]
+                    check_finite(raw[0][:, None], *about)
+                    error[own] = raw[0]
+                else:
+                    error[own] = _computed_values(function, *raw, rows=rows[own])
+        variables, variable_names = (of, named) if several else (None, ())
+        if variable is not None:
+            variables = inputs[variable][rows]
+            if labels:
+                variables, variable_names = _in_order(variables, labels, variable, rows)
         observations = cls(
-            numbers[:, :d],
-            numbers[:, -1] if function is None else _computed_values(function, numbers[:, -1]),
-            codes if names else None,
+            numbers[rows, :d],
+            outcome,
+            codes[rows] if names else None,
             metric,
             table.locations,
-            named,
+            ", ".join(named),
             names,
             levels=levels,
             crs=table.crs,
             length_unit=table.unit,
-            time=inputs.get(time),
-            variable=inputs.get(variable),
+            time=None if time is None else inputs[time][rows],
+            variable=variables,
             time_name=time or "time",
             variable_name=variable or "variable",
-            error_variance=inputs.get(error_variance),
-            error_variance_name=error_variance or "error_variance",
+            error_variance=error,
+            error_variance_name=(not several and error_variance) or "error_variance",
             value_unit="" if value_unit is None else value_unit,
             time_unit=about_time[0],
             time_origin=about_time[1],
+            variable_names=variable_names,
         )
-        observations = observations._with_duplicates(duplicates)
+        observations = observations._with_duplicates(duplicates, rows)
+        left_out = int((present & ~kept).sum())
         observations.source.update({"left_out": left_out} if left_out else {})
+        if not present.all():
+            missing = dict(zip(named, (~present).sum(axis=0).tolist(), strict=True))
+            observations.source["missing_values"] = missing
         return observations
 
-    def _with_duplicates(self, duplicates):
-        """Return the observations with the rows at an earlier location as the user asks."""
+    def _with_duplicates(self, duplicates, rows):
+        """Return the observations with the rows at an earlier location as the user asks.
+
+        `rows` are those of the table, (n,).
+        """
         first = self.inputs.first_rows()
         repeated = first != np.arange(len(first))
         if duplicates == "keep" or not repeated.any():
@@ -548,9 +700,13 @@ class Observations:
         row = int(np.argmax(repeated))
         count = int(repeated.sum())
         same = int((repeated & (self.values == self.values[first])).sum())
+        noun, earlier = "row", "row"
+        if self.variable is not None:
+            noun, earlier = "value", "value of the same variable"
         found = (
-            f"{count:,} row{'s are' if count > 1 else ' is'} at the location of an earlier row "
-            f"(row {row + 1} at that of row {first[row] + 1}), {same:,} with the same value"
+            f"{count:,} {noun}{'s are' if count > 1 else ' is'} at the location of an earlier "
+            f"{earlier} (row {rows[row] + 1} at that of row {rows[first[row]] + 1}), {same:,} "
+            "with the same value"
         )
         if duplicates is None:
             warnings.warn(
@@ -578,8 +734,8 @@ class Observations:
                 if (codes != codes[first]).any():
                     other = int(np.argmax(codes != codes[first]))
                     raise InvalidInput(
-                        f"covariate {name!r} differs between rows {first[other] + 1} and "
-                        f"{other + 1} at one location, and text has no mean: use "
+                        f"covariate {name!r} differs between rows {rows[first[other]] + 1} and "
+                        f"{rows[other] + 1} at one location, and text has no mean: use "
                         "duplicates='drop' or 'keep' (--duplicates drop)."
                     )
             covariates = np.column_stack([means(column) for column in covariates.T])
@@ -645,6 +801,8 @@ class Observations:
                 sha.update(np.ascontiguousarray(array).tobytes())
         if self.levels:
             sha.update(repr(sorted(self.levels.items())).encode())
+        if self.variable_names:
+            sha.update(repr(self.variable_names).encode())
         return sha.hexdigest()
 
     def duplicate(self) -> tuple[int, int] | None:
@@ -675,15 +833,21 @@ class Observations:
 
         With times "400 observations at 40 locations and 10 times".
         """
+        if self.variable is not None:
+            of = counted(len(self.variable_labels), "variable")
+            return f"{len(self):,} observations of {of} at {self._places_in_words}"
         if self.time is not None:
-            places = counted(self.inputs.distinct_locations, "location")
-            moments = counted(len(np.unique(self.time)), "time")
-            return f"{len(self):,} observations at {places} and {moments}"
+            return f"{len(self):,} observations at {self._places_in_words}"
         locations = counted(self.distinct_inputs, "location")
         return f"{len(self):,} observations at {locations}" if self.duplicate_inputs else locations
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
+        return self._with_rows(rows)
+
+    def _with_rows(self, rows, **changes):
+        """Return the observations of some rows, with other fields changed."""
+        about = {name: column[rows] for name, column in self.extra().items()} | changes
         with warnings.catch_warnings():
             # all coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
@@ -692,7 +856,7 @@ class Observations:
                 locations=self.locations[rows],
                 values=self.values[rows],
                 covariates=None if self.covariates is None else self.covariates[rows],
-                **{name: column[rows] for name, column in self.extra().items()},
+                **about,
                 source={},
             )
 
@@ -728,8 +892,8 @@ def read_table(
     **columns
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
         error_variance, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
-        is the name of a column, or a function of one such as "log(zinc)"; `locations` and
-        `covariates` are sequences of names.
+        is the name of a column, or a function of one such as "log(zinc)", or a sequence of these
+        for several variables; `locations` and `covariates` are sequences of names.
 
     Returns
     -------
@@ -747,12 +911,18 @@ def read_table(
     >>> observations = read_table(datasets.path("meuse"), locations=("x", "y"), values="log_zinc")
     >>> observations.values.shape
     (155,)
+    >>> read_table(datasets.path("meuse"), values=("zinc", "om"))
+    <Observations of 2 variables (zinc 155, om 153) at 155 locations (x, y), euclidean distances \
+in units of the locations, missing and left out: om 2>
     """
     data = tables.read_data(path, decimal)
     try:
         observations = Observations.from_frame(data, **columns)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
+    several = observations.variable_names if columns.get("variable") is None else ()
+    if several:
+        observations.source["values"] = list(several)
     observations.source.update(
         path=str(Path(path).resolve()),
         sha256=tables.sha256(path),
@@ -772,10 +942,13 @@ def read_table(
         observations.source["time"] = observations.time_name
     for name in ("variable", "error_variance", "duplicates", "value_unit"):
         if columns.get(name) is not None:
-            observations.source[name] = columns[name]
+            given = columns[name]
+            observations.source[name] = given if isinstance(given, str) else list(given)
     missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()
     observations.source.update({"missing": missing} if missing else {})
     observations.source.update({"decimal": decimal} if decimal else {})
+    if several:
+        return observations
     errors = checks.error_columns(getattr(data, "columns", ()), observations.value_name)
     observations.source.update({"errors": errors} if errors else {})
     function = _function_of_columns(data, observations.value_name)
@@ -835,8 +1008,77 @@ def _only_variable(data):
         raise InvalidInput("`values` must name the column of the values.")
     names = spatial.variable_names(data)
     if len(names) != 1:
-        raise InvalidInput(f"`values` must name one of the variables: {', '.join(names)}.")
+        raise InvalidInput(
+            f"`values` must name one or several of the variables: {', '.join(names)}."
+        )
     return names[0]
+
+
+def _chosen_values(frame, values):
+    """Return (name, function, column) of each variable; the function of a column may be None."""
+    values = _only_variable(frame) if values is None else values
+    names = _names("values", (values,) if isinstance(values, str) else values)
+    if not names:
+        raise InvalidInput("`values` must name the column of the values, or several columns.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"`values` names {twice!r} twice.")
+    functions = [_function_of_columns(frame, name) for name in names]
+    return [
+        (name, None, name) if one is None else (one.text, one, one.variables[0])
+        for name, one in zip(names, functions, strict=True)
+    ]
+
+
+def _chosen_errors(frame, error_variance, named):
+    """Return (text, function) of the error variance of each variable, None for those without."""
+    if error_variance is None:
+        return [None] * len(named)
+    each = error_variance if isinstance(error_variance, (tuple, list)) else (error_variance,)
+    if len(each) != len(named) or (len(named) == 1 and each is error_variance):
+        wanted = "name a column other than the values"
+        if len(named) > 1:
+            others = ", None" * (len(named) - 1)
+            wanted = (
+                f"hold a column, or None, for each of {few(named, 8)}, such as "
+                f'("I(se ** 2)"{others})'
+            )
+        raise InvalidInput(f"`error_variance` must {wanted}. Got {error_variance!r:.80}.")
+    for text in each:
+        if not (text is None or isinstance(text, str)):
+            raise InvalidInput(f"`error_variance` must name columns by text. Got {text!r:.60}.")
+    return [
+        None if text is None else (text, _function_of_columns(frame, text, "error_variance", 2))
+        for text in each
+    ]
+
+
+def _needs(error):
+    """Return the columns that an error variance of `_chosen_errors` needs."""
+    if error is None:
+        return ()
+    text, function = error
+    return (text,) if function is None else function.variables
+
+
+def _check_other_column(what, column, measured):
+    """Raise `InvalidInput` unless an optional column is text and not one of the values."""
+    if column is not None and (not isinstance(column, str) or column in measured):
+        raise InvalidInput(f"`{what}` must name a column other than the values. Got {column!r}.")
+
+
+def _in_order(codes, words, column, rows):
+    """Return the numbers of variables and their names in order of appearance, from codes."""
+    bad = np.flatnonzero(np.isnan(codes))
+    if len(bad):
+        raise InvalidInput(
+            f"row {rows[bad[0]] + 1}: column {column!r} names no variable ({len(bad)} such rows): "
+            f"{ADVICE}."
+        )
+    order = list(dict.fromkeys(codes.astype(int).tolist()))
+    numbers = np.zeros(len(words), dtype=int)
+    numbers[order] = np.arange(len(order))
+    return numbers[codes.astype(int)], tuple(words[k] for k in order)
 
 
 def _function_of_columns(frame, text, what="values", most=1):
@@ -854,9 +1096,12 @@ def column_or_function(frame, text, what, most):
     return columns[0] if function is None else _computed_values(function, *columns)
 
 
-def _computed_values(function, *columns):
-    """Return a function of columns of numbers; an `InvalidInput` where it is not finite."""
-    check_finite(np.column_stack(columns), function.variables, "values", ADVICE)
+def _computed_values(function, *columns, rows=None):
+    """Return a function of columns of numbers; an `InvalidInput` where it is not finite.
+
+    `rows` are those of the table, (n,), for messages.
+    """
+    check_finite(np.column_stack(columns), function.variables, "values", ADVICE, rows)
     values = function.values(*columns)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -866,8 +1111,8 @@ def _computed_values(function, *columns):
         )
         raise InvalidInput(
             f"{function.text} is not finite for {cells} in "
-            f"row {bad[0] + 1} ({len(bad)} such rows): use another function, such as log1p or "
-            "cbrt, or the column itself."
+            f"row {(bad if rows is None else rows[bad])[0] + 1} ({len(bad)} such rows): use "
+            "another function, such as log1p or cbrt, or the column itself."
         )
     return values
 
@@ -875,14 +1120,15 @@ def _computed_values(function, *columns):
 def found_locations(names, values=None):
     """Return the only pair of columns whose names say coordinates, or raise `InvalidInput`.
 
-    The column of the values is not a coordinate.
+    The column of the values, or a tuple of such columns, is not a coordinate.
 
     Examples
     --------
     >>> found_locations(["station", "Longitude", "Latitude", "zinc"])
     ('Longitude', 'Latitude')
     """
-    names = [str(name) for name in names if name != values]
+    measured = (values,) if isinstance(values, str) else values or ()
+    names = [str(name) for name in names if name not in measured]
     pairs = spatial.location_pairs(names)
     if len(pairs) == 1:
         return pairs[0]
@@ -912,12 +1158,13 @@ def _with_system(table, locations, crs, values):
     return table.with_system(system)
 
 
-def _observed_cells(table, values):
+def _observed_cells(table, measured):
     """Return the rows of a grid that have a value; warn about those without."""
-    missing = np.isnan(tables.number_columns(table.columns, (values,))[:, 0])
+    missing = np.isnan(tables.number_columns(table.columns, measured)).all(axis=1)
     if missing.any():
         warnings.warn(
-            f"{int(missing.sum()):,} of {len(missing):,} cells have no {values} and are left out.",
+            f"{int(missing.sum()):,} of {len(missing):,} cells have no "
+            f"{' or '.join(measured)} and are left out.",
             GeomxpWarning,
             stacklevel=4,
         )
@@ -994,7 +1241,7 @@ def checked_inputs(
     locations = checked_locations(locations, metric)
     n = len(locations)
     time = None if time is None else _one_for_each(time, "time", n)
-    variable = None if variable is None else _checked_variable(variable, n)
+    variable = None if variable is None else checked_variable(variable, n)
     if error_variance is not None:
         error_variance = _checked_error_variance(error_variance, n)
     replicates = None if replicates is None else _checked_replicates(replicates, n)
@@ -1014,7 +1261,57 @@ def _one_for_each(column, name, n):
     return numbers
 
 
-def _checked_variable(column, n):
+def names_of_variables(column: ArrayLike) -> tuple[str, ...]:
+    """Return the names of variables in order of appearance; () for numbers.
+
+    Examples
+    --------
+    >>> names_of_variables(["zinc", "lead", "zinc"]), names_of_variables([0, 1, 0])
+    (('zinc', 'lead'), ())
+    """
+    array = np.asarray(column)
+    if array.dtype.kind not in "OU":
+        return ()
+    names = tuple(dict.fromkeys(str(word).strip() for word in array.ravel().tolist()))
+    return () if all(map(_is_number, names)) else names
+
+
+def variable_numbers(column: ArrayLike, names: Sequence[str]) -> ArrayLike:
+    """Return the numbers of variables that are given by number or by name.
+
+    Raises
+    ------
+    InvalidInput
+        For text that is neither a name nor a number.
+
+    Examples
+    --------
+    >>> variable_numbers(["lead", "zinc"], ("zinc", "lead"))
+    array([1., 0.])
+    >>> float(variable_numbers("lead", ("zinc", "lead")))
+    1.0
+    """
+    array = np.asarray(column)
+    if array.dtype.kind not in "OU":
+        return column
+    words, back = np.unique(array.astype(str), return_inverse=True)
+    numbers = []
+    for word in (str(word).strip() for word in words):
+        if word not in names and not _is_number(word):
+            known = f"The variables are: {few(names, 8)}" if names else "The variables are numbers"
+            raise InvalidInput(f"no variable {word!r}. {known}.{did_you_mean(word, names)}")
+        numbers.append(names.index(word) if word in names else float(word))
+    return np.array(numbers, dtype=np.float64)[back].reshape(array.shape)
+
+
+def _is_number(word):
+    try:
+        return bool(np.isfinite(float(word)))
+    except ValueError:
+        return False
+
+
+def checked_variable(column, n, names=()):
     """Return the number of the variable of each of n locations, (n,) of int."""
     numbers = _one_for_each(column, "variable", n)
     most = np.iinfo(np.int32).max
@@ -1023,6 +1320,12 @@ def _checked_variable(column, n):
         raise InvalidInput(
             "`variable` must hold whole numbers from 0, the number of each value's variable. "
             f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
+        )
+    wrong = np.flatnonzero(numbers >= len(names)) if names else ()
+    if len(wrong):
+        raise InvalidInput(
+            f"`variable` must be less than {len(names)}, the number of the variables "
+            f"{few(names, 8)}. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
         )
     return numbers.astype(np.int64)
 
@@ -1066,15 +1369,19 @@ def _default_names(metric, dimensions):
     return ("lon", "lat") if metric_of(metric).geographic else ("x", "y", "z")[:dimensions]
 
 
-def check_finite(columns, names, what, advice="take these rows out"):
-    """Raise `InvalidInput` if an (n, p) array has a NaN or an infinite number."""
+def check_finite(columns, names, what, advice="take these rows out", numbers=None):
+    """Raise `InvalidInput` if an (n, p) array has a NaN or an infinite number.
+
+    `numbers` are those of the rows from 0, (n,), for the message.
+    """
     bad = ~np.isfinite(columns)
     if bad.any():
         rows = bad.any(axis=1)
         row = int(np.argmax(rows))
         column = int(np.argmax(bad[row]))
         raise InvalidInput(
-            f"{what} must be finite numbers. Got {columns[row, column]} in row {row + 1}, column "
+            f"{what} must be finite numbers. Got {columns[row, column]} in row "
+            f"{(row if numbers is None else numbers[row]) + 1}, column "
             f"{names[column]!r} ({int(rows.sum())} such rows): {advice}."
         )
 

@@ -171,7 +171,8 @@ class Table:
     or longitude first; none if `source` does not define any. `unit` of length and `metric` are ""
     and None if they are unknown. A grid has `dims`, name to size in the order of the rows, and
     `rows`, (n,) truths: cells that have results (None: all). `time` is the name of its times, whose
-    unit is `time_unit` if they are numbers; "" if it is unknown.
+    unit is `time_unit` if they are numbers; "" if it is unknown. `each` is the number of rows of
+    `columns` for a location, as of several variables.
     """
 
     columns: object
@@ -184,6 +185,18 @@ class Table:
     rows: np.ndarray | None = None
     time: str | None = None
     time_unit: str = ""
+    each: int = 1
+
+    def repeated(self, each):
+        """Return the table with so many rows for each location, one after the other."""
+        rows = np.repeat(np.arange(len(self.columns)), each)
+        source = self.source if self.dims is not None else self.source.iloc[rows]
+        return replace(self, columns=self.columns.iloc[rows], source=source, each=each)
+
+    def some(self, rows):
+        """Return the table of one row for each location, of repeated rows (n,) of truths."""
+        source = self.source if self.dims is not None else self.source[rows]
+        return replace(self, columns=self.columns[rows], source=source, each=1)
 
     def with_locations(self, names):
         """Return the table with other coordinate columns; their system is then unknown."""
@@ -400,8 +413,11 @@ def _from_grid(data, names=(), locations=(), time=None):
     return _with_system_of(dataset, Table(pd.DataFrame(columns)[order], dataset, chosen, **about))
 
 
-def on_grid(table, results):
-    """Return results, (m,) numbers by name, as variables on a `Table`'s grid, NaN elsewhere."""
+def on_grid(table, results, along=None):
+    """Return results, (m,) numbers by name, as variables on a `Table`'s grid, NaN elsewhere.
+
+    `along` is the name of a dimension for the rows of one location, and its coordinate.
+    """
     if table is None or table.dims is None:
         raise InvalidInput(
             "the new locations were not a grid: predict at a DataArray or Dataset, or use "
@@ -409,6 +425,14 @@ def on_grid(table, results):
         )
     import xarray
 
+    if along is not None:
+        name, labels = along
+        check_free(table.source.variables, (name,), "coordinate")
+        parts = [{n: x[k :: len(labels)] for n, x in results.items()} for k in range(len(labels))]
+        layers = [
+            on_grid(table, part).expand_dims({name: [labels[k]]}) for k, part in enumerate(parts)
+        ]
+        return xarray.concat(layers, dim=name, data_vars="all", join="exact")
     mapping = _mapping(table.source)
     grid = table.source.set_coords([*table.locations, *filter(None, [mapping, table.time])])
     coordinates = {

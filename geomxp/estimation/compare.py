@@ -340,7 +340,8 @@ def _choices(observations, families, smoothness, nuggets, anisotropy, transforms
                 raise InvalidInput(f"`{name}` names {value!r} twice.")
     kinds = [Trend.of(observations, trend) for trend in trends]
     for kind in kinds:
-        kind.check_full_rank(kind.design(observations.locations, observations.covariates))
+        about = observations.locations, observations.covariates, observations.variable
+        kind.check_full_rank(kind.design(*about))
     if reml and len(kinds) > 1:
         raise InvalidInput(
             "restricted likelihoods of different trends are densities of different data and cannot "

@@ -184,7 +184,7 @@ def fit(
     check_flags(**flags, progress=progress, strict=strict)
     chosen = None if isinstance(method, str) else method
     mean = Trend.of(observations, trend)
-    design = mean.design(observations.locations, observations.covariates)
+    design = mean.design(observations.locations, observations.covariates, observations.variable)
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
     held = [name for name in fixed if isinstance(name, str)] if isinstance(fixed, Iterable) else []

@@ -49,7 +49,8 @@ def held_values(fit):
 
 def design_of(fit):
     """Return the design of a fit's trend at its observations, (n, p)."""
-    return fit.trend.design(fit.observations.locations, fit.observations.covariates)
+    seen = fit.observations
+    return fit.trend.design(seen.locations, seen.covariates, seen.variable)
 
 
 def parameter_of(fit, name):

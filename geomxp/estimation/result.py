@@ -837,6 +837,8 @@ def _arrays_entry(observations):
             label = f"{name}_name"
             extra[name] = getattr(observations, name).tolist()
             extra[label] = getattr(observations, label)
+    if observations.variable_names:
+        extra["variable_names"] = list(observations.variable_names)
     if observations.time_origin:
         extra |= {"time_unit": observations.time_unit, "time_origin": observations.time_origin}
     if observations.replicates is not None:
@@ -984,7 +986,7 @@ def _read_again(table, path):
     from ..data import datasets
 
     columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
-    columns |= {"values": table["value"], "formula": table.get("formula")}
+    columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
     options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit")
     columns |= {name: table[name] for name in options if name in table}
     if table.get("dataset"):

@@ -170,7 +170,8 @@ def trend_inference(fit, restricted=True):
     With `restricted` a fit by ML is brought near that by REML first.
     """
     fit = fit.gaussian
-    design = fit.trend.design(fit.observations.locations, fit.observations.covariates)
+    seen = fit.observations
+    design = fit.trend.design(seen.locations, seen.covariates, seen.variable)
     n, p = design.shape
     if not p or n > LARGEST:
         return None

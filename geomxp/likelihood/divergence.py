@@ -263,7 +263,7 @@ def compare(
         model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
         kind = Trend.of(locations, trend)
-        design = kind.design(locations.locations, locations.covariates)
+        design = kind.design(locations.locations, locations.covariates, locations.variable)
         kind.check_full_rank(design)
         # replicates have the divergence of their means
         means, design, kept = sufficient(locations, design)

@@ -890,7 +890,7 @@ def log_likelihood(
     check_model_and_method(model, method)
     check_flags(reml=reml)
     kind = Trend.of(observations, trend)
-    design = kind.design(observations.locations, observations.covariates)
+    design = kind.design(observations.locations, observations.covariates, observations.variable)
     kind.check_full_rank(design)
     evaluation = (method or Exact()).prepare(observations, design, reml).carefully(model)
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:

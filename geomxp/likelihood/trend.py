@@ -1,5 +1,6 @@
 """The trend (mean) of the field: its design matrix X, and its coefficients by least squares."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +22,10 @@ class Trend:
     covariates ("covariates"); the columns of a formula ("formula"). `names` are those of β;
     `levels` the words for the codes of covariates of text; `memory` (formulaic.ModelSpec) the
     means, knots and levels that the formula's transforms learnt from the observations.
+
+    Observations of several variables have one trend for each, with coefficients of its own: `each`
+    holds the trends by number of the variable, and `variables` the names for all numbers. X has a
+    block of columns for each trend, 0 in the rows of other variables.
     """
 
     kind: str
@@ -30,6 +35,8 @@ class Trend:
     levels: dict = field(default_factory=dict)
     formula: Formula | None = None
     memory: object = field(default=None, repr=False, compare=False)
+    each: dict = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, observations, trend, saved=False):
@@ -43,12 +50,28 @@ class Trend:
         >>> seen = gx.datasets.load("meuse")
         >>> Trend.of(seen, "sqrt_dist + I(x / 1000)").names
         ('intercept', 'sqrt_dist', 'I(x / 1000)')
+        >>> Trend.of(gx.datasets.load("meuse", values=("zinc", "lead")), "constant").names
+        ('zinc: intercept', 'lead: intercept')
         """
         if not isinstance(observations, Observations):
             kind = type(observations).__name__
             raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
+        if observations.variable is None:
+            return cls._of_rows(observations, trend, saved)
+        labels, each = observations.variable_labels, {}
+        for k in np.unique(observations.variable).tolist():
+            rows = observations.variable == k
+            with _of_variable(labels[k]):
+                each[k] = cls._of_rows(observations, trend, saved, rows)
+        names = tuple(f"{labels[k]}: {name}" for k, one in each.items() for name in one.names)
+        about = {"names": names, "memory": None, "each": each, "variables": labels}
+        return replace(next(iter(each.values())), **about)
+
+    @classmethod
+    def _of_rows(cls, observations, trend, saved, rows=slice(None)):
+        """As `of`, for some rows of observations, as of one variable."""
         if isinstance(trend, str) and trend not in TRENDS and trend.strip():
-            return cls._by_formula(observations, trend, saved)
+            return cls._by_formula(observations, trend, saved, rows)
         if not isinstance(trend, str) or trend not in TRENDS:
             raise InvalidInput(
                 f"`trend` must be one of: {', '.join(TRENDS)}, or a formula. Got {trend!r}."
@@ -71,7 +94,7 @@ class Trend:
         return cls(trend, names, observations.location_names, covariates)
 
     @classmethod
-    def _by_formula(cls, observations, text, saved):
+    def _by_formula(cls, observations, text, saved, rows):
         places, covariates = observations.location_names, observations.covariate_names
         if text.isidentifier() and text not in (*places, *covariates):
             # a misspelt kind looks like a formula of one name
@@ -84,7 +107,8 @@ class Trend:
         used = [name for name in covariates if name in formula.variables]
         levels = {name: observations.levels[name] for name in used if name in observations.levels}
         bare = cls("formula", (), places, covariates, levels, formula)
-        frame = bare._frame(observations.locations, observations.covariates)
+        numbers = None if observations.covariates is None else observations.covariates[rows]
+        frame = bare._frame(observations.locations[rows], numbers)
         if not saved:
             formula.check_factors(frame, levels)
         names, memory = formula.learn(frame)
@@ -111,15 +135,18 @@ class Trend:
         used = self.formula.variables if self.formula else ()
         return tuple(name for name in self.covariate_names if name in used)
 
-    def design(self, locations, covariates=None):
+    def design(self, locations, covariates=None, variable=None):
         """Return X, (n, p), at locations, (n, d).
 
         Covariates: all, (n, q), in the order of the observations'; or by name in a frame, a dict of
-        columns or Observations, where only those that the trend uses are needed. Raises
-        `InvalidInput` if covariates are missing, not finite, or of a level that no observation has,
-        or if a column of a formula is not finite.
+        columns or Observations, where only those that the trend uses are needed. `variable`, (n,),
+        has the numbers of the variables, for a trend of several. Raises `InvalidInput` if
+        covariates are missing, not finite, or of a level that no observation has, if a column of a
+        formula is not finite, or for a variable without observations.
         """
         n = len(locations)
+        if self.each:
+            return self._design_of_each(np.asarray(locations), covariates, variable)
         ones = np.ones((n, 1))
         if self.kind in ("zero", "constant"):
             return ones[:, : len(self.names)]
@@ -134,6 +161,40 @@ class Trend:
         design = self.formula.columns(frame, self.memory)
         self._check_finite(design)
         return design
+
+    def _design_of_each(self, locations, covariates, variable):
+        """Return X, (n, p), with a block of columns for each variable."""
+        n = len(locations)
+        result = np.zeros((n, len(self.names)))
+        if not self.names:
+            return result
+        if np.shape(variable) != (n,):
+            raise InvalidInput(
+                f"a trend of the variables {', '.join(self.variables)} needs the number of the "
+                f"variable of each of the {n} locations: give `variable`."
+            )
+        unknown = sorted({*np.unique(variable).tolist()} - {*self.each})
+        if unknown:
+            k = unknown[0]
+            name = self.variables[k] if 0 <= k < len(self.variables) else k
+            raise InvalidInput(
+                f"no observation is of the variable {name!r}, so that its trend cannot be "
+                'estimated: use trend="zero", or variables that have observations.'
+            )
+        numbers = self._numbers(covariates, n) if self.needs else None
+        for k, trend, columns in self._blocks():
+            rows = np.flatnonzero(variable == k)
+            own = None if numbers is None else numbers[rows]
+            with _of_variable(self.variables[k]):
+                result[rows, columns] = trend.design(locations[rows], own)
+        return result
+
+    def _blocks(self):
+        """Yield the number of each variable, its trend and the slice of its columns."""
+        first = 0
+        for k, trend in self.each.items():
+            yield k, trend, slice(first, first + len(trend.names))
+            first += len(trend.names)
 
     def _numbers(self, covariates, n):
         """Return all covariates, (n, q), text as codes; unneeded ones may be 0."""
@@ -193,8 +254,13 @@ class Trend:
 
     def check_full_rank(self, design):
         """Raise `InvalidInput` if the columns of X are linearly dependent, naming one of them."""
+        for k, trend, columns in self._blocks():
+            block = design[:, columns]
+            with _of_variable(self.variables[k]):
+                # other variables have rows of zeros
+                trend.check_full_rank(block[block.any(axis=1)])
         n, p = design.shape
-        if p == 0:
+        if p == 0 or self.each:
             return
         if n <= p:
             raise InvalidInput(
@@ -214,6 +280,15 @@ class Trend:
                 f"the columns of the trend are linearly dependent: {name!r} is a combination of "
                 f'the others. Use trend="constant", or leave {out} out.'
             )
+
+
+@contextmanager
+def _of_variable(name):
+    """Name a variable in `InvalidInput`."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"variable {name!r}: {error}") from None
 
 
 def _array(covariates):

@@ -19,7 +19,7 @@ from ..covariance.base import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
-from ..data.observations import summary, summary_html
+from ..data.observations import few, summary, summary_html
 from ..data.times import as_dates
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
@@ -77,6 +77,10 @@ class Prediction:
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, m) ndarray or None
         Averages of back-transformed draws over blocks, from which all else is computed.
+    variable : (m,) ndarray or None
+        Name of the variable of each row, or its number if it has no name, for a multivariate model.
+    variable_name : str
+        Name of the column of the variables.
     """
 
     locations: Floats
@@ -87,6 +91,8 @@ class Prediction:
     transform: ObservationModel | None = None
     gaussian: tuple[Floats, Floats] | None = None
     samples: Floats | None = field(default=None, repr=False)
+    variable: ArrayLike | None = field(default=None, repr=False)
+    variable_name: str = "variable"
 
     @classmethod
     def back_transformed(cls, prediction: Prediction, transform: ObservationModel) -> Prediction:
@@ -100,6 +106,8 @@ class Prediction:
     def __repr__(self) -> str:
         targets = "locations" if self.noise is not None else "blocks"
         m, d = self.locations.shape
+        if self.variable is not None:
+            targets = f"locations and variables ({few(self._variables)})"
         return f"<Prediction at {m:,} {targets} in {d} dimension{'s' if d > 1 else ''}>"
 
     def __str__(self) -> str:
@@ -113,10 +121,54 @@ class Prediction:
         if self.transform is not None:
             columns["median"] = self.median
         columns["standard error"] = np.sqrt(self.variance)
+        if self.variable is not None:
+            title = f"Predictions of {few(self._variables)} at {len(self.mean):,} rows"
+            columns["of an observation"] = np.sqrt(self.variance_of_observation)
+            return title, {
+                f"{label}: {name}": column[self.variable == label]
+                for label in self._variables
+                for name, column in columns.items()
+            }
         if self.noise is None:
             return f"Averages over {len(self.mean):,} blocks", columns
         columns["of an observation"] = np.sqrt(self.variance_of_observation)
         return f"Predictions at {len(self.mean):,} locations", columns
+
+    @property
+    def _variables(self):
+        """The variables that are predicted, each once."""
+        return tuple(dict.fromkeys(np.asarray(self.variable).tolist()))
+
+    def of_variable(self, variable: str | int) -> Prediction:
+        """Return the rows of one variable.
+
+        Parameters
+        ----------
+        variable : str or int
+            As in `Prediction.variable`.
+
+        Raises
+        ------
+        InvalidInput
+            If it was not predicted.
+        """
+        known = () if self.variable is None else self._variables
+        if variable not in known:
+            raise InvalidInput(
+                f"`variable` must be one of: {', '.join(map(str, known)) or 'none'}. "
+                f"Got {variable!r:.60}."
+            )
+        rows = np.asarray(self.variable) == variable
+        return replace(
+            self,
+            locations=self.locations[rows],
+            mean=self.mean[rows],
+            variance=self.variance[rows],
+            noise=np.broadcast_to(self.noise, rows.shape)[rows],
+            table=None if self.table is None else self.table.some(rows),
+            gaussian=self.gaussian and tuple(x[rows] for x in self.gaussian),
+            variable=np.asarray(self.variable)[rows],
+        )
 
     @property
     def variance_of_observation(self) -> Floats:
@@ -238,19 +290,33 @@ class Prediction:
             Columns mean, variance, lower, upper and (except for blocks) variance_of_observation;
             for a new observation mean, variance, variance_of_observation, lower_of_observation,
             upper_of_observation. `variance`, `lower` and `upper` always refer to the field. With a
-            transformation there is a column median.
+            transformation there is a column median. Predictions of a multivariate model have a
+            column of the variable first, unless the table has it.
         """
         import pandas as pd
 
-        results = pd.DataFrame(self._columns(level, of))
+        results = self._columns(level, of)
+        if self.variable is not None and not self._has_variable:
+            spatial.check_free(results, (self.variable_name,))
+            results = {self.variable_name: self.variable} | results
+        results = pd.DataFrame(results)
         return results if self.table is None else self.table.beside(results)
+
+    @property
+    def _has_variable(self):
+        """Whether the table of the locations says of which variables they are."""
+        return self.table is not None and self.variable_name in self.table.columns
 
     def to_xarray(self, level: float = 0.95, of: Of = "field") -> Grid:
         """Return the predictions as an xarray Dataset on the grid that the locations came from.
 
-        Its variables are the columns of `to_frame`.
+        Its variables are the columns of `to_frame`, with a dimension for the variables of a
+        multivariate model if several are predicted at each cell.
         """
-        return spatial.on_grid(self.table, self._columns(level, of))
+        columns, along = self._columns(level, of), None
+        if self.table is not None and self.table.each > 1:
+            along = self.variable_name, np.asarray(self.variable)[: self.table.each]
+        return spatial.on_grid(self.table, columns, along)
 
     def _columns(self, level, of):
         lower, upper = self.interval(level, of)
@@ -321,8 +387,12 @@ def predict(
         gstat's moving neighbourhoods do, not from all observations.
     time : float or (m,) array_like, optional
         Time of the new locations, for a space-time model; one number for all of them is enough.
-    variable : int or (m,) array_like of int, optional
-        Variable to predict, for a multivariate model.
+    variable : str, int, tuple or (m,) array_like, optional
+        Variable to predict, for a multivariate model, by name or number; or one for each location.
+        A tuple of different variables, ("zinc", "lead"), also a list if it has not one for each
+        location, is predicted at every location: the result has a row for each location and
+        variable, first all variables of the first location. If not given, the variables are those
+        in the frame or of the observations; without these all variables are predicted.
     error_variance : float, (m,) array_like or str, optional
         Known error variance of a new observation, in addition to the nugget; 0 if not given. Text
         is a column of a frame, or a function of columns: "I(zinc_se ** 2)". With a transformation
@@ -427,7 +497,22 @@ def predict(
             mean, variance = _from_all(fit, targets, design, line)
     noise = fit.model.noise(inputs) if block is None else None
     # rounding may make the variance at an observed location slightly negative
-    return Prediction(targets.locations, mean, np.maximum(variance, 0.0), noise, table)
+    return Prediction(
+        targets.locations,
+        mean,
+        np.maximum(variance, 0.0),
+        noise,
+        table,
+        variable=None if block is not None else _labels(fit.observations, inputs),
+        variable_name=fit.observations.variable_name,
+    )
+
+
+def _labels(observations, inputs):
+    """Return the names of the variables of inputs, their numbers without names; None for one."""
+    if inputs.variable is None or not observations.variable_names:
+        return inputs.variable
+    return np.array(observations.variable_names)[inputs.variable]
 
 
 def _quantile(samples, p):
@@ -651,7 +736,8 @@ def records(prediction, fit, level, of):
     table, time = prediction.table.columns, prediction.table.time or fit.observations.time_name
     if fit.observations.time is not None and time in table:
         dates = as_dates(table[time])
-        columns[time] = table[time] if dates is None else np.datetime_as_string(dates, "s")
+        known = table[time] if dates is None else np.datetime_as_string(dates, "s")
+        columns[time] = np.asarray(known)
     for name in fit.trend.needs:
         text = name in fit.trend.levels
         numbers = table[name] if text else tables.number_columns(table, (name,))[:, 0]

@@ -13,7 +13,7 @@ from .._version import __version__
 from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
-from ..data.observations import summary, summary_html
+from ..data.observations import checked_variable, summary, summary_html, variable_numbers
 from ..data.times import as_given, since
 from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
@@ -512,7 +512,7 @@ def predict_raster(
     neighbours: int | None = None,
     local_trend: bool = False,
     time: ArrayLike | None = None,
-    variable: int | None = None,
+    variable: int | str | None = None,
     progress: bool = True,
 ) -> Raster | RasterSeries:
     """Predict on a regular grid, at one time or several.
@@ -541,8 +541,8 @@ def predict_raster(
         As of `geomxp.predict`.
     time : number, date or increasing sequence of these, optional
         Time of the map, as of `geomxp.predict`; with several times there is a map of each.
-    variable : int, optional
-        The variable that the map shows.
+    variable : str or int, optional
+        The variable that the map shows, for a multivariate model.
 
     Returns
     -------
@@ -566,14 +566,18 @@ def predict_raster(
     _check_can_be_mapped(fit)
     check_flags(block=block, local_trend=local_trend)
     observations = fit.observations
+    name, noise = observations.value_name, None if block else fit.model.nugget
+    if observations.variable is not None:
+        name = _mapped_variable(observations, variable)
+        noise = None
     extent, shape, crs = _grid_of(observations, cells, resolution, bounds, like)
     raster = Raster(
         np.full(shape, np.nan),
         np.full(shape, np.nan),
         extent,
-        None if block else fit.model.nugget,
+        noise,
         observations.location_names,
-        observations.value_name,
+        name,
         observations.metric,
         crs,
         observations.length_unit,
@@ -604,6 +608,18 @@ def predict_raster(
     ]
     about = observations.time_name, observations.time_unit, observations.time_origin
     return RasterSeries(tuple(maps), time, *about)
+
+
+def _mapped_variable(observations, variable):
+    """Return the name of the variable that a map shows."""
+    labels = observations.variable_labels
+    if variable is None or np.ndim(variable):
+        example = repr(observations.variable_names[0]) if observations.variable_names else "0"
+        raise InvalidInput(
+            f"a map shows one variable of {', '.join(labels)}. Got {variable!r:.60}: give "
+            f"variable={example} (--variable)."
+        )
+    return labels[int(checked_variable(variable_numbers(variable, labels), 1, labels)[0])]
 
 
 def _checked_times(time, observations):
@@ -638,6 +654,9 @@ def _filled(raster, at, prediction, rows):
         variance=layer(prediction.variance),
         transform=prediction.transform,
     )
+    if prediction.variable is not None:
+        # that of the variable
+        filled = replace(filled, noise=float(np.ravel(prediction.noise)[0]))
     if prediction.transform is None:
         return filled
     if prediction.samples is not None:

@@ -181,9 +181,12 @@ class Outliers:
 def below_zero(fit, lower):
     """Return a sentence that suggests a transformation, or None.
 
-    It is for positive, skewed values without one, if a prediction interval begins below 0.
+    It is for positive, skewed values of one variable without one, if a prediction interval begins
+    below 0.
     """
     values = fit.observations.values
+    if fit.observations.variable is not None:
+        return None
     if fit.model.transform is not None or values.min() <= 0 or skewness(values) < SKEWED:
         return None
     if not np.nanmin(lower) < 0:

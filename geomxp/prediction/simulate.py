@@ -86,7 +86,7 @@ def simulate(
     time : float or (n,) array_like, optional
         Times, for a space-time model; one number for all locations is enough.
     variable : int or (n,) array_like of int, optional
-        Variables to draw, for a multivariate model.
+        Variables to draw, for a multivariate model; with a fit as of `geomxp.predict`.
     error_variance : float or (n,) array_like, optional
         Known error variances of the new observations, in addition to the nugget; 0 if not given.
     progress : bool
@@ -197,7 +197,8 @@ def _with_replicates(model, inputs, draws, seed, method):
 def _conditional(fit, inputs, draws, seed, method, covariates, of):
     """Return draws of the field and its trend given the observations of a fit, (draws, m)."""
     _check_any(inputs)
-    design, own_design = fit.trend.design(inputs.locations, covariates), design_of(fit)
+    design = fit.trend.design(inputs.locations, covariates, inputs.variable)
+    own_design = design_of(fit)
     fit = fit if method is None else replace(fit, method=method)
     random, n = np.random.default_rng(seed), len(fit.observations)
     once, back = _distinct(fit.observations, fit.model, inputs)

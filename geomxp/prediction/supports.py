@@ -21,7 +21,9 @@ from ..data.observations import (
     Observations,
     checked_inputs,
     checked_locations,
+    checked_variable,
     column_or_function,
+    variable_numbers,
 )
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.base import coincidence
@@ -54,13 +56,24 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     are reprojected. Cells of a grid with a missing covariate are dropped, with a warning.
     Covariates are as `Trend.design` takes them, by name from a frame, a grid or observations if not
     given. The table is the frame or grid that the locations came from; None for others.
+
+    For a model of several variables `variable` is a name or number, one for each location, or a
+    tuple of those to predict at every location: all variables if neither it nor the locations say
+    which. The inputs, covariates and table then have a row for each location and variable, first
+    all variables of the first location.
     """
     observations, table = fit.observations, None
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
         new_locations, covariates, table = _from_frame(fit, new_locations, *about)
         time = _column_of(table, observations, "time") if time is None else time
-        variable = _column_of(table, observations, "variable") if variable is None else variable
+        own = _column_of(table, observations, "variable")
+        if own is not None and variable is not None:
+            raise InvalidInput(
+                f"the new locations have a column {observations.variable_name!r}: leave `variable` "
+                "(--variable) out, or drop the column."
+            )
+        variable = own if variable is None else variable
         if error_variance is None:
             error_variance = _column_of(table, observations, "error_variance")
         elif isinstance(error_variance, str):
@@ -75,12 +88,23 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
             raise InvalidInput(
                 f"`new_locations` must be {observations.metric}. Got {new_locations.metric}."
             )
-        if isinstance(new_locations, Observations) and covariates is None:
-            covariates = new_locations
+        if isinstance(new_locations, Observations):
+            covariates = new_locations if covariates is None else covariates
+            if new_locations.variable_names and variable is None:
+                # other observations may number the variables otherwise
+                variable = np.array(new_locations.variable_names)[new_locations.variable]
         new_locations = new_locations.inputs
     time = times.since(time, observations.time_unit, observations.time_origin)
-    about = time, variable, error_variance
-    inputs = checked_inputs(new_locations, observations.metric, *about)
+    inputs = checked_inputs(new_locations, observations.metric, time, None, error_variance)
+    every, variable = _variables_of(fit, variable, inputs)
+    if every is None:
+        inputs = checked_inputs(inputs, variable=variable)
+    else:
+        rows = np.repeat(np.arange(len(inputs)), len(every))
+        if covariates is not None and fit.trend.needs:
+            covariates = of_rows(covariates, len(inputs), "locations")[rows]
+        table = None if table is None else table.repeated(len(every))
+        inputs = replace(inputs[rows], variable=np.tile(every, len(inputs)))
     if inputs.dimensions != observations.dimensions:
         raise InvalidInput(
             f"`new_locations` must have {observations.dimensions} columns of coordinates, as the "
@@ -88,6 +112,34 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         )
     fit.model.check_inputs(inputs)
     return inputs, covariates, table
+
+
+def _variables_of(fit, variable, inputs):
+    """Return the variables to predict at every location, or None; and those of the locations."""
+    seen, m = fit.observations, len(inputs)
+    if seen.variable is None or "variable" not in fit.model.uses:
+        if variable is not None and np.asarray(variable).dtype.kind in "OU":
+            raise InvalidInput(
+                f"the observations are of one variable, {seen.value_name}: leave `variable` "
+                "(--variable) out."
+            )
+        return None, variable
+    if variable is None and inputs.variable is not None:
+        return None, None
+    labels = seen.variable_labels
+    listed = isinstance(variable, tuple) or (isinstance(variable, list) and len(variable) != m)
+    if variable is not None and not listed:
+        inputs = replace(inputs, variable=None)
+        return None, checked_inputs(inputs, variable=variable_numbers(variable, labels)).variable
+    # without `variable` those that have observations
+    every = fit.trend.each if variable is None else variable
+    every = checked_variable(variable_numbers(list(every), labels), len(every), labels)
+    if not len(every) or len(np.unique(every)) < len(every):
+        raise InvalidInput(
+            "`variable` must be one variable, one for each location, or different variables to "
+            f"predict at each of the {m:,} locations. Got {len(every)} that are not different."
+        )
+    return every, None
 
 
 def _column_of(table, observations, name):
@@ -196,7 +248,7 @@ class Points:
 
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
-        return trend.design(self.locations, covariates)
+        return trend.design(self.locations, covariates, self.inputs.variable)
 
     def covariances(self, model, locations, metric, index=None):
         """Return the covariances of the field at observations and targets, (n, m), Fortran order.
@@ -353,8 +405,8 @@ class Blocks:
             first = last
 
 
-def of_rows(covariates, count):
-    """Return the covariates of blocks, to be indexed by the blocks' numbers."""
+def of_rows(covariates, count, what="blocks"):
+    """Return the covariates of blocks or locations, to be indexed by their numbers."""
     if isinstance(covariates, Observations):
         covariates = covariates.covariate_frame()
     if isinstance(covariates, dict):
@@ -365,7 +417,7 @@ def of_rows(covariates, count):
     covariates = covariates if frame else np.asarray(covariates)
     if len(covariates) != count:
         raise InvalidInput(
-            f"`covariates` must have one row for each of the {count} blocks. Got {len(covariates)}."
+            f"`covariates` must have one row for each of the {count} {what}. Got {len(covariates)}."
         )
     return covariates.iloc if frame else covariates
 

@@ -133,7 +133,8 @@ def lags_of(
         )
     if observations.variable is not None and np.ptp(observations.variable):
         raise InvalidInput(
-            "a semivariogram over distance needs observations of one variable: take a subset."
+            "a semivariogram over distance needs observations of one variable: take "
+            "observations.of_variable(...) of each."
         )
     metric, rows = observations.metric, np.arange(len(observations))
     if len(rows) > most:
@@ -658,7 +659,7 @@ def least_squares(observations, trend):
     The trend is estimated by ordinary least squares.
     """
     kind = Trend.of(observations, trend)
-    design = kind.design(observations.locations, observations.covariates)
+    design = kind.design(observations.locations, observations.covariates, observations.variable)
     kind.check_full_rank(design)
     constant = design.shape[1] > 0 and bool((design[:, 0] == 1).all())
     if constant:

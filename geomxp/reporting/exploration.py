@@ -15,7 +15,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
-from ..data.observations import LEAST_LOCATIONS, Observations, summary, summary_html
+from ..data.observations import LEAST_LOCATIONS, Observations, few, summary, summary_html
 from ..data.times import in_words as times_in_words
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..likelihood.automatic import LARGEST
@@ -344,6 +344,13 @@ def explore(
     if not isinstance(observations, Observations):
         kind = type(observations).__name__
         raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
+    if observations.variable is not None and np.ptp(observations.variable):
+        labels = observations.variable_labels
+        name = observations.variable_names[0] if observations.variable_names else 0
+        raise InvalidInput(
+            f"variables are explored one at a time. Got {len(labels)} ({few(labels)}): use "
+            f"gx.explore(observations.of_variable({name!r})), or one --value on the command line."
+        )
     check_whole("sample", sample, 3)
     check_whole("seed", seed, 0)
     kind = Trend.of(observations, trend)

@@ -113,7 +113,7 @@ def reading_lines(observations, source=None):
     usual |= {"value_unit": None}
     about = {
         "locations": tuple(source["locations"]),
-        "values": source["value"],
+        "values": tuple(source["values"]) if "values" in source else source["value"],
         "covariates": tuple(source["covariates"]),
         "formula": source.get("formula"),
         "metric": source["metric"],

@@ -278,7 +278,10 @@ def test_covariates_and_formulas_take_variables_of_a_grid():
         (lambda a: a.expand_dims(time=3), r"'z' has a dimension 'time' of 3 besides y, x: select"),
         (lambda a: a.rename(x="u"), "coordinates called x and y, or lon and lat"),
         (lambda a: a.drop_vars("x"), "coordinates called x and y, or lon and lat"),
-        (lambda a: a.to_dataset().assign(w=a), "`values` must name one of the variables: z, w"),
+        (
+            lambda a: a.to_dataset().assign(w=a),
+            "`values` must name one or several of the variables: z, w",
+        ),
     ],
 )
 def test_grids_that_cannot_be_read_are_named(make, message):

@@ -33,7 +33,12 @@ def observations(**changes):
             "`variable` must hold whole numbers from 0.*Got 0.5 in row 1",
         ),
         ({"variable": -VARIABLE}, "`variable` must hold whole numbers from 0.*Got -1 in row 2"),
-        ({"variable": ["zinc"] * 24}, "`variable` must be an array of numbers"),
+        (
+            {"variable": ["zinc"] * 24, "variable_names": ("zin", "lead")},
+            "no variable 'zinc'. The variables are: zin, lead. Did you mean 'zin'",
+        ),
+        ({"variable_names": ("zinc",)}, "must be less than 1, the number of.*Got 1 in row 2"),
+        ({"variable_names": ("zinc", "zinc")}, "`variable_names` must be different"),
         ({"variable": 1e30}, "`variable` must hold whole numbers from 0.*Got 1e\\+30 in row 1"),
         ({"time_name": "x"}, "coordinates, time, variable must be different columns. Got x, y, x"),
     ],
@@ -113,7 +118,7 @@ def test_columns_of_a_table_serve_fits_files_and_predictions(tmp_path):
     one = gx.fit(data.subset(VARIABLE == 0), model, fixed=tuple(model.parameters()))
     lags = gx.variogram(one.observations).lags
     assert len(gx.plots.variogram(one).collections) == len(lags) > 1
-    with pytest.raises(gx.InvalidInput, match="of one variable: take a subset"):
+    with pytest.raises(gx.InvalidInput, match=r"of one variable: take observations.of_variable"):
         gx.plots.variogram(fit)
 
 

@@ -288,3 +288,78 @@ def test_a_design_that_is_singular_has_no_estimate():
     twice = np.eye(4)[:, [0, 0]]
     with pytest.raises(gx.NotPositiveDefinite, match="X'Σ⁻¹X is not positive definite"):
         fit_trend(factor, np.arange(4.0), twice)
+
+
+def of_two(n=40):
+    """Two variables, not at the same locations, with covariates; and a model of both."""
+    frame = table(n).assign(lead=lambda f: 3 - f["z"] + f["dist"])
+    frame.loc[::3, "lead"] = np.nan
+    frame.loc[1::5, "z"] = np.nan
+    about = {"locations": ("x", "y"), "covariates": ("dist", "rock")}
+    data = gx.Observations.from_frame(frame, values=("z", "lead"), **about)
+    return data, gx.Independent((1, 2), (90, 150), (0.5, 1.5), (0.1, 0.2))
+
+
+ALL = ("zero", "constant", "linear", "0 + rock", FORMULA, "bs(dist, df=4) + center(y)")
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_the_design_of_several_variables_is_that_of_each(text):
+    data, _ = of_two()
+    whole = Trend.of(data, text)
+    design = whole.design(data.locations, data.covariates, data.variable)
+    first, names = 0, []
+    for k, name in enumerate(data.variable_names):
+        one = data.of_variable(name)
+        alone = Trend.of(one, text)
+        block = design[:, first : first + len(alone.names)]
+        rows = data.variable == k
+        np.testing.assert_array_equal(block[rows], alone.design(one.locations, one.covariates))
+        assert not block[~rows].any()
+        first += len(alone.names)
+        names += [f"{name}: {column}" for column in alone.names]
+    assert design.shape[1] == first
+    assert list(whole.names) == names
+    assert whole.text == alone.text
+    assert whole.needs == alone.needs
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("text", ALL)
+def test_independent_variables_have_the_sum_of_their_log_likelihoods(text, reml):
+    data, model = of_two()
+    whole = gx.log_likelihood(data, model, trend=text, reml=reml)
+    each = [
+        gx.log_likelihood(data.of_variable(k), model.marginal(k), trend=text, reml=reml)
+        for k in range(2)
+    ]
+    total = sum(one.log_likelihood for one in each)
+    assert whole.log_likelihood == pytest.approx(total, rel=1e-11)
+    expected = np.concatenate([one.coefficients for one in each])
+    np.testing.assert_allclose(whole.coefficients, expected, rtol=1e-7)
+
+
+def test_a_trend_of_several_variables_names_the_variable_at_fault():
+    data, model = of_two()
+    lead = np.flatnonzero(data.variable == 1)
+    with pytest.raises(gx.InvalidInput, match="'lead': a trend with 3 coefficients needs more"):
+        gx.log_likelihood(
+            data.subset(np.r_[np.flatnonzero(data.variable == 0), lead[:3]]), model, trend="linear"
+        )
+    flat = np.array(data.covariates)
+    flat[lead, 0] = 2.0
+    constant = gx.Observations(
+        data.locations,
+        data.values,
+        flat[:, :1],
+        variable=data.variable,
+        variable_names=data.variable_names,
+    )
+    with pytest.raises(gx.InvalidInput, match=r"variable 'lead': the columns .* dependent"):
+        gx.log_likelihood(constant, model, trend="covariates")
+    some = Trend.of(data.subset(lead), "constant")
+    assert some.names == ("lead: intercept",)
+    with pytest.raises(gx.InvalidInput, match="no observation is of the variable 'z'"):
+        some.design(data.locations, None, data.variable)
+    with pytest.raises(gx.InvalidInput, match=r"of z, lead needs|variables z, lead needs"):
+        Trend.of(data, "constant").design(data.locations)

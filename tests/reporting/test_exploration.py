@@ -482,7 +482,10 @@ def test_what_cannot_be_explored_is_refused():
     with pytest.raises(gx.InvalidInput, match="fewer than 3 are left"):
         gx.explore(gx.Observations([[0.0], [1.0], [2.0]], [0.3, 0.1, -9999.0]))
     several = gx.Observations(seen.locations, seen.values, variable=np.arange(155) % 2)
-    with pytest.raises(gx.InvalidInput, match="of one variable: take a subset"):
+    with pytest.raises(
+        gx.InvalidInput,
+        match=r"one at a time. Got 2 .variable 0, variable 1.: use .*of_variable.0.",
+    ):
         gx.explore(several)
 
 

@@ -1,0 +1,144 @@
+"""Several variables on the command line: wide and long tables, and predictions by name."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import geomxp as gx
+
+FAMILY = ("--family", "independent")
+HELD = [
+    *("--fix", "range_1=300", "--fix", "range_2=200"),
+    *("--fix", "smoothness_1=0.5", "--fix", "smoothness_2=0.5"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    frame = pd.read_csv(gx.datasets.path("meuse"))
+    frame[["x", "y"]] -= [180_000, 331_500]
+    frame.to_csv(folder / "wide.csv", index=False)
+    frame["id"] = frame.index
+    long = frame.melt(["id", "x", "y"], ["log_zinc", "om"], "element", "content").dropna()
+    long.sort_values("id", kind="stable").to_csv(folder / "long.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(folder):
+    """The file of a fit of both variables, by the library."""
+    data = gx.read_table(folder / "wide.csv", values=("log_zinc", "om"))
+    model = gx.Independent((0.5, 10), (300, 200), 0.5, (0.05, 1))
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()))
+    fit.save(folder / "fit.json", embed=False)
+    return folder / "fit.json"
+
+
+def test_wide_and_long_tables_give_the_same_fit(run, folder):
+    documents = []
+    for table, columns in (
+        ("wide.csv", ("--value", "log_zinc,om")),
+        ("long.csv", ("--value", "content", "--variable", "element")),
+    ):
+        status, out, err = run("fit", folder / table, *columns, *FAMILY, *HELD, "--json")
+        assert status == 0, err
+        documents.append(json.loads(out))
+    one, other = documents
+    assert one["log_likelihood"] == other["log_likelihood"]
+    assert one["trend"]["names"] == ["log_zinc: intercept", "om: intercept"]
+    assert one["table"]["values"] == ["log_zinc", "om"]
+    assert other["table"]["variable"] == "element"
+    # independent variables: the sum of the fits of each
+    total = 0.0
+    for value, k in (("log_zinc", 1), ("om", 2)):
+        held = ("--fix", f"range={300 if k == 1 else 200}", "--fix", "smoothness=0.5")
+        status, out, _ = run(
+            *("fit", folder / "wide.csv", "--value", value, "--drop-missing", "--json"), *held
+        )
+        assert status == 0
+        total += json.loads(out)["log_likelihood"]
+    assert one["log_likelihood"] == pytest.approx(total, abs=1e-4)
+
+
+def test_values_may_be_functions_with_commas(run, folder):
+    words = ("log-likelihood", folder / "wide.csv", *FAMILY)
+    values = {"variance": (1, 10), "range": (300, 200), "smoothness": (0.5, 0.5), "nugget": (1, 2)}
+    for name, numbers in values.items():
+        for k, number in enumerate(numbers, 1):
+            words += ("--parameter", f"{name}_{k}={number}")
+    words += ("--trend", "constant", "--json")
+    status, out, _ = run(*words, "--value", '"log(zinc)", where(om > abs(sqrt(abs(2))), om, 2)')
+    assert status == 0
+    data = gx.read_table(
+        folder / "wide.csv", values=("log(zinc)", "where(om > abs(sqrt(abs(2))), om, 2)")
+    )
+    expected = gx.log_likelihood(data, gx.Independent(**values), trend="constant")
+    assert json.loads(out)["log_likelihood"] == expected.log_likelihood
+
+
+def test_each_value_may_have_an_error_variance(run, folder):
+    words = ("fit", folder / "wide.csv", "--value", "log_zinc,om", *FAMILY, *HELD, "--json")
+    status, out, _ = run(*words, "--error-variance", "none,I(0.01 * elev)")
+    assert status == 0
+    document = json.loads(out)
+    assert document["table"]["error_variance"] == [None, "I(0.01 * elev)"]
+    status, _, err = run(*words, "--error-variance", "elev")
+    assert status == 2
+    assert "a column, or None, for each of log_zinc, om" in err
+
+
+def test_predictions_by_name(run, folder, saved, tmp_path):
+    fit = gx.Fit.load(saved)
+    frame = pd.read_csv(folder / "wide.csv")[["x", "y"]][:4] + 7
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    for name in ("om", "log_zinc"):
+        status, out, _ = run("predict", saved, tmp_path / "new.csv", "--variable", name, "--json")
+        assert status == 0
+        rows = pd.DataFrame(json.loads(out)["rows"])
+        np.testing.assert_allclose(rows["mean"], gx.predict(fit, frame, variable=name).mean)
+        assert set(rows["variable"]) == {name}
+    for option in ((), ("--variable", "log_zinc,om")):
+        status, _, _ = run(
+            "predict", saved, tmp_path / "new.csv", "--output", tmp_path / "out.csv", *option
+        )
+        assert status == 0
+        written = pd.read_csv(tmp_path / "out.csv")
+        assert written["variable"].tolist() == ["log_zinc", "om"] * 4
+        np.testing.assert_allclose(written["mean"], gx.predict(fit, frame).mean)
+    status, out, _ = run("simulate", "--fit", saved, "--at", tmp_path / "new.csv", "--json")
+    assert status == 0
+    assert [row["variable"] for row in json.loads(out)["rows"]] == ["log_zinc", "om"] * 4
+
+
+def test_maps_show_one_variable(run, saved, tmp_path):
+    status, _, err = run("predict", saved, "--grid", 4)
+    assert status == 2
+    assert "a map shows one variable of log_zinc, om" in err
+    assert "--variable" in err
+    status, out, _ = run("predict", saved, "--grid", 4, "--variable", "om", "--json")
+    assert status == 0
+    raster = gx.predict_raster(gx.Fit.load(saved), cells=4, variable="om")
+    rows = json.loads(out)["rows"]
+    np.testing.assert_allclose([row["mean"] for row in rows], raster.to_frame()["mean"])
+
+
+def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
+    for words, said in (
+        (("explore", folder / "wide.csv", "--value", "zinc,om"), "one --value on the command"),
+        (
+            ("predict", saved, folder / "wide.csv", "--variable", "log_zink"),
+            "Did you mean 'log_zinc'?",
+        ),
+        (
+            ("predict", saved, folder / "wide.csv", "--variable", ","),
+            "needs the name or the number",
+        ),
+        (("fit", folder / "wide.csv", "--value", "zinc,zinc"), "names 'zinc' twice"),
+        (("fit", folder / "wide.csv", "--value", "zinc,tin", *FAMILY), "no column 'tin'"),
+    ):
+        status, _, err = run(*words)
+        assert status == 2
+        assert said in err
