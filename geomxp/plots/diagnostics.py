@@ -8,11 +8,13 @@ PIT, and 1.0 to 1.28 times as wide for coverage.
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.multivariate import Multivariate
 from ..data.observations import Observations
 from ..errors import InvalidInput
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
@@ -22,11 +24,16 @@ from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
     BINS,
     LEAST,
+    MOST,
     Variogram,
     in_time,
     in_words,
     lags_of,
+    lags_of_variables,
+    name_of_pair,
     semivariance,
+    semivariance_between,
+    several_variables,
     trend_residuals,
     variogram_envelope,
 )
@@ -52,6 +59,9 @@ if TYPE_CHECKING:
 
 MOST_BARS = 60
 """Largest number of bars of a histogram of values."""
+
+MOST_IN_TRIANGLE = 4
+"""Largest number of variables with cross-variograms in one figure."""
 
 EXTREME = 4.0
 """Standardised errors beyond this have the last colour of a map."""
@@ -290,9 +300,10 @@ def variogram(
     bins: int | None = None,
     envelope: int = 199,
     level: float = 0.95,
-    ax: Axes | None = None,
+    pair: str | tuple[str, str] | None = None,
+    ax: Axes | Panels | None = None,
     seed: int = 0,
-) -> Axes:
+) -> Axes | AxesArray:
     """Draw the empirical semivariogram of observations, or of a fit's residuals with its model.
 
     The area of a point grows with its number of pairs. Of a fit, the semivariogram of the trend's
@@ -303,6 +314,10 @@ def variogram(
 
     Observations of several times have points of one colour for each lag in time; the line of a fit
     is the mean of the model's semivariances over the pairs of each point, and there is no band.
+
+    Of several variables there is a panel for each, and below them one for each two that have a
+    cross-variogram, in a triangle; of more than four variables those of single variables only. The
+    line of a fit is that of the model, γ_ij(h) = C_ij(0) - C_ij(h), plus τ² for one variable.
 
     Parameters
     ----------
@@ -315,13 +330,16 @@ def variogram(
         Number of fields to simulate for the band of a fit of one time; 0 for no band.
     level : float
         Of the band.
+    pair : str or (str, str), optional
+        Variable, or two of them, of the only panel.
     ax : matplotlib.axes.Axes, optional
+        For several variables a sequence, with axes for each panel.
     seed : int
         Seed of the simulated fields, and of the sample taken from more than 2,000 locations.
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.axes.Axes, or an array of them for several variables without `pair`
 
     Raises
     ------
@@ -337,13 +355,28 @@ def variogram(
     >>> ax = variogram(gx.variogram(meuse, trend="sqrt_dist", directions=4))
     """
     checked("source", source, Fit, Observations, Variogram)
-    ax = axes_of(ax)
     if isinstance(source, Variogram):
         if bins is not None:
             raise InvalidInput("`bins` are those of the Variogram: give them to gx.variogram.")
-        return _draw_variogram(ax, source)
-    if isinstance(source, Observations):
-        return _draw_variogram(ax, estimate_variogram(source, bins=bins, seed=seed))
+    elif isinstance(source, Observations):
+        source = estimate_variogram(source, bins=bins, seed=seed)
+    elif several_variables(source.observations):
+        about = {"bins": BINS if bins is None else bins, "seed": seed}
+        return _draw_variables(source, pair, ax, envelope, level, about)
+    if isinstance(source, Variogram):
+        if source.counts and pair is None:
+            panels = _triangle(source.variable_pairs, tuple(source.counts), ax)
+            for name, one in panels.items():
+                _draw_variogram(one, source.of_pair(name), f" of {plain(name)}")
+            return np.array(list(panels.values()))
+        if source.counts:
+            source = source.of_pair(*_as_tuple(pair))
+        elif pair is not None:
+            raise InvalidInput("`pair` is for several variables: leave it out.")
+        return _draw_variogram(axes_of(ax), source)
+    if pair is not None:
+        raise InvalidInput("`pair` is for several variables: leave it out.")
+    ax = axes_of(ax)
     observations, model = source.observations, source.model
     if in_time(observations) is not None:
         return _draw_in_time(ax, source, lags_of(observations, model=model, bins=bins, seed=seed))
@@ -370,6 +403,92 @@ def variogram(
     along = "distance" if model.anisotropy is None else "distance along the longest range"
     up = label("semivariance", axes.unit_of("variance", source.gaussian.observations))
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
+
+
+def _as_tuple(pair):
+    return (pair,) if isinstance(pair, str) else tuple(pair)
+
+
+def _triangle(known, names, ax):
+    """Return the axes of each variogram of several variables, by name.
+
+    `names` are of all variables, then of each two; those `known` have bins.
+    """
+    count = int(np.sqrt(2 * len(names)))
+    singles = [name for name in names[:count] if name in known]
+    if ax is not None or count > MOST_IN_TRIANGLE:
+        known = singles if count > MOST_IN_TRIANGLE else known
+        return dict(zip(known, panels_of(ax, len(known)), strict=True))
+    figure = axes.new_figure(4.2 * count, 3.5 * count)
+    places = sorted(combinations_with_replacement(range(count), 2), key=lambda two: two[0] < two[1])
+    where = dict(zip(names, places, strict=True))
+    return {
+        name: figure.add_subplot(count, count, where[name][1] * count + where[name][0] + 1)
+        for name in known
+    }
+
+
+def _draw_variables(fit, pair, ax, envelope, level, about):
+    """Draw the variogram of each variable and of each two, with those of the model."""
+    observations, labels = fit.observations, fit.observations.variable_labels
+    if in_time(observations) is not None:
+        raise InvalidInput(
+            "a semivariogram of several variables and times cannot be drawn with its model: draw "
+            "that of the observations."
+        )
+    found, names = {}, []
+    about["most"] = MOST // len(labels)
+    for i, j, total, lags in lags_of_variables(observations, **about):
+        name = name_of_pair(labels, i, j)
+        names.append(name)
+        if lags is not None:
+            found[name] = i, j, total, lags
+    if pair is None:
+        panels = _triangle(tuple(found), tuple(names), ax)
+    else:
+        one = _as_tuple(pair)
+        named = [" × ".join(one), " × ".join(one[::-1])]
+        name = next((known for known in named if known in found), None)
+        if name is None:
+            raise InvalidInput(f"`pair` must be one of: {', '.join(found)}. Got {named[0]!r:.80}.")
+        panels = {name: axes_of(ax)}
+    residuals = trend_residuals(fit)
+    for name, one in panels.items():
+        i, j, total, lags = found[name]
+        distance, others = lags.distance, None if i == j else residuals[lags.others]
+        gamma = lags.semivariances(residuals[lags.rows], others)
+        words = f"empirical, {in_words(len(lags.rows), total, observations.duplicate_inputs)}"
+        _points(one, distance, gamma, lags.pairs, color="0.35", label=words)
+        if isinstance(fit.model, Multivariate):
+            h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
+            curve = semivariance_between(fit.model, h, i, j)
+        else:
+            h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
+        one.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
+        ends = np.concatenate((gamma, curve))
+        if envelope:
+            words = f"{100 * level:g} % of {envelope} simulations, at each distance"
+            bounds = variogram_envelope(fit, lags, draws=envelope, level=level, seed=about["seed"])
+            axes.band(one, distance, *bounds, words)
+            ends = np.concatenate((ends, *bounds))
+        low, high = min(ends.min(), 0.0), max(ends.max(), 0.0)
+        one.set(xlim=(0, 1.04 * distance.max()), ylim=(1.08 * low, 1.08 * high or 1.0))
+        if low < 0:
+            axes.zero_line(one)
+        kind = "Semivariogram" if i == j else "Cross-variogram"
+        up = label("semivariance", _squared(fit.observations.value_unit, name, i != j))
+        finish(
+            one, f"{kind} of {plain(name)}", label("distance", observations.unit), up, loc="best"
+        )
+    drawn = list(panels.values())
+    return np.array(drawn) if pair is None else drawn[0]
+
+
+def _squared(unit, name, cross):
+    """Return the unit of the semivariances of a variable, or of two."""
+    if unit:
+        return f"({unit})²"
+    return f"units of {name}" if cross else f"squared units of {name}"
 
 
 def _draw_in_time(ax, fit, lags):
@@ -410,7 +529,7 @@ def _looks_in_time(count):
     return [{"color": colormaps["viridis"](0.9 * k / max(count - 1, 1))} for k in range(count)]
 
 
-def _draw_variogram(ax, found):
+def _draw_variogram(ax, found, of=""):
     """Draw an empirical semivariogram: both estimates, or one line per direction or lag."""
     words, top = found.compared, 0.0
     parts = [
@@ -429,11 +548,16 @@ def _draw_variogram(ax, found):
     if not parts:
         _points(ax, found.distance, found.semivariance, found.pairs, color=BLUE, label=words)
         about = {"color": VERMILION, "linewidth": 1.2, "marker": "D", "markersize": 4}
-        ax.plot(found.distance, found.robust, label="robust to outliers", **about)
-        top = max(found.semivariance.max(), found.robust.max())
-    ax.set(xlim=(0, 1.04 * found.distance.max()), ylim=(0, 1.08 * (top or 1.0)))
-    squared = axes.squared_unit(found)
-    title = "Empirical semivariogram"
+        if not found.cross:
+            ax.plot(found.distance, found.robust, label="robust to outliers", **about)
+        top = max(found.semivariance.max(), 0.0 if found.cross else found.robust.max())
+    low = min(float(found.semivariance.min()), 0.0)
+    if low < 0:
+        axes.zero_line(ax)
+    top = 1.08 * (top or (0.0 if low else 1.0))
+    ax.set(xlim=(0, 1.04 * found.distance.max()), ylim=(1.08 * low, top))
+    squared = _squared(found.value_unit, found.value_name, found.cross)
+    title = f"Empirical {'cross-variogram' if found.cross else 'semivariogram'}{of}"
     if found.trend not in ("zero", "constant"):
         trend = f"{found.trend} trend" if found.trend in TRENDS else f"trend {found.trend}"
         title += f", residuals of {plain(trend)}"
