@@ -8,7 +8,7 @@ PIT, and 1.0 to 1.28 times as wide for coverage.
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import numpy as np
 from ..covariance.multivariate import Multivariate
 from ..data.observations import Observations
 from ..errors import InvalidInput
+from ..estimation.parameters import titles
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
 from ..likelihood.trend import TRENDS
@@ -511,6 +512,59 @@ def _draw_in_time(ax, fit, lags):
     return finish(ax, title, label("distance", observations.unit), up, loc="best")
 
 
+def correlations(fit: Fit, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
+    """Draw the correlations of the variables at one location, with their intervals.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of several variables; see `Fit.correlation_table`.
+    level : float
+        Of the intervals.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the model is not of several variables.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> metals = gx.datasets.load("meuse", values=("log(zinc)", "log(lead)"))
+    >>> fixed = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+    >>> ax = correlations(gx.fit(metals, family="coregionalization", fixed=fixed))
+    """
+    table = checked("fit", fit, Fit).correlation_table(level)
+    labels = [plain(name) for name in fit.observations.variable_labels]
+    p = len(labels)
+    ax = axes_of(ax, max(4.0, 1.05 * p + 1.6), max(3.0, 0.75 * p + 1.2))
+    # rows are the variables from the second on, columns those to the last but one
+    known = np.full((p - 1, p - 1), np.nan)
+    pairs = list(combinations(range(p), 2))
+    for (i, j), row in zip(pairs, table.itertuples(), strict=True):
+        known[j - 1, i] = row.estimate
+    drawn = ax.imshow(known, cmap=axes.RESIDUALS, vmin=-1.0, vmax=1.0, aspect="auto")
+    width = axes.inches(ax)[0] / (p - 1)
+    # an interval has at most 14 characters
+    size = float(np.clip(72 * width / (0.6 * 15), 5.0, 10.0))
+    for (i, j), row in zip(pairs, table.itertuples(), strict=True):
+        words = f"{row.estimate:.2f}"
+        if np.isfinite(row.lower):
+            words += f"\n{row.lower:.2f} to {row.upper:.2f}"
+        colour = "white" if abs(row.estimate) > 0.6 else "black"
+        ax.text(i, j - 1, words, ha="center", va="center", fontsize=size, color=colour)
+    ax.set_xticks(range(p - 1), labels[:-1])
+    ax.set_yticks(range(p - 1), labels[1:])
+    axes.colour_bar(ax, drawn, "correlation")
+    words = f"Correlations at one location, with {100 * level:g} % intervals"
+    return finish(ax, words if table.lower.notna().any() else words.partition(",")[0])
+
+
 def _lag_in_words(lag, unit):
     """Return a lag in time with its unit.
 
@@ -621,7 +675,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     checked("fit", fit, Fit)
     ax = axes_of(ax)
     values, heights = profile_likelihood(fit, name, points=points)
-    words, top = name.replace("_", " "), fit.log_likelihood
+    words, top = titles(fit.model, fit.observations)[name], fit.log_likelihood
     ax.plot(*_through(values, heights, _is_plain(fit, name)), color=BLUE, linewidth=2)
     ax.plot(values, heights, "o", color=BLUE, markersize=5)
     level = top - HALF_QUANTILE
@@ -635,7 +689,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room))
     if not _is_plain(fit, name):
         axes.logarithmic(ax.xaxis, values[0], values[-1])
-    along = axes.parameter_label(name, fit.gaussian.observations)
+    along = axes.parameter_label(name, fit.gaussian.observations, fit.model)
     up = "profile log-likelihood" + (" (REML)" if fit.reml else "")
     return finish(ax, f"Profile of the {words}", along, up, loc="best")
 
@@ -726,8 +780,9 @@ def contours(
     _scale(ax, plain, np.concatenate(reach))
     if {first, second} == {"variance", "range"} and np.isfinite(fit.model.infill_exponent):
         _ridge(ax, fit.model, first)
-    labels = [axes.parameter_label(name, fit.gaussian.observations) for name in (first, second)]
-    both = f"{first} and {second}".replace("_", " ")
+    about, words = (fit.gaussian.observations, fit.model), titles(fit.model, fit.observations)
+    labels = [axes.parameter_label(name, *about) for name in (first, second)]
+    both = f"{words[first]} and {words[second]}"
     title = f"Profile likelihood of {both}" + (" (REML)" if fit.reml else "")
     return finish(ax, title, *labels, loc="best")
 

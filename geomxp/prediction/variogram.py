@@ -492,7 +492,9 @@ class Variogram:
             raise InvalidInput(f"the pair must be one of: {known}.{counts} Got {names[0]!r:.80}.")
         locations, total = self.counts[name]
         about = {"locations": locations, "total": total, "pair": None, "counts": {}}
-        return replace(self._rows(self.pair == name), value_name=name, **about)
+        one = replace(self._rows(self.pair == name), value_name=name, **about)
+        # one value of each variable at a location
+        return replace(one, repeated=one.lag is not None) if one.cross else one
 
     @property
     def _too_few(self):
