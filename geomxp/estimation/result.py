@@ -712,9 +712,9 @@ def _slope_of_correlations(model, name):
 
 
 def family_title(model):
-    """Return the name of a model's family for titles, such as "Matérn"."""
-    title = type(model).family.replace("-", " ")
-    return "Matérn" if isinstance(model, Matern) else title[:1].upper() + title[1:]
+    """Return the name of a model's family for titles, such as "Parsimonious Matérn"."""
+    title = type(model).family.replace("-", " ").replace("matern", "Matérn")
+    return title[:1].upper() + title[1:]
 
 
 def check_fit(fit):

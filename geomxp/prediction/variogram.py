@@ -239,7 +239,7 @@ def lags_of_variables(observations, **about):
         if len(rows) < COMMON:
             yield i, j, len(rows), None
             continue
-        lags = lags_of(replace(observations.subset(rows), variable=None), **about)
+        lags = lags_of(observations.subset(rows, variable=None), **about)
         others = None if others is None else others[lags.rows]
         yield i, j, len(rows), replace(lags, rows=rows[lags.rows], others=others)
 
