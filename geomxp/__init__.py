@@ -50,7 +50,7 @@ from .likelihood.exact import Exact, log_likelihood
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
 from .prediction import scores
-from .prediction.kriging import Prediction, predict
+from .prediction.kriging import Prediction, predict, prediction_covariance
 from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, RasterSeries, predict_raster
 from .prediction.simulate import simulate
@@ -141,6 +141,7 @@ __all__ = [
     "precision_influence",
     "predict",
     "predict_raster",
+    "prediction_covariance",
     "read_table",
     "report",
     "scores",

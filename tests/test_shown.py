@@ -56,6 +56,13 @@ def comparison(n):
     )
 
 
+SEVERAL = {
+    "Independent": gx.Independent((1.0, 2.0), (0.2, 0.3), 0.5),
+    "Coregionalization": gx.Coregionalization((1.0, 0.5, 1.0), (0.2, 0.3), 0.5),
+    "ParsimoniousMatern": gx.ParsimoniousMatern((1.0, 2.0), 0.2, 0.5, 0.4),
+    "FlexibleMatern": gx.FlexibleMatern((1.0, 2.0), (0.2, 0.3), 0.5, 0.4),
+}
+
 SHOWN = {
     "Anisotropy": lambda n: gx.Anisotropy(30.0, 0.5),
     "Bootstrap": bootstrapped,
@@ -70,6 +77,7 @@ SHOWN = {
     "LikelihoodRatio": lambda n: gx.LikelihoodRatio(1.0, 1, 0.3, "the smaller model will do"),
     "Matern": lambda n: MODEL,
     **{name: lambda n, name=name: family(name) for name in FAMILIES},
+    **{name: lambda n, name=name: SEVERAL[name] for name in SEVERAL},
     "Inputs": lambda n: gx.Inputs(observations(n).locations),
     "Metric": lambda n: metric_of("euclidean"),
     "Parameter": lambda n: MODEL.table[0],

@@ -1,11 +1,12 @@
-"""Simulated fields of two variables: estimates, and intervals of all parameters.
+"""Simulated fields of two variables: estimates, and their intervals.
 
     python experiments/multivariate/recovery.py [parsimonious] [flexible] [--every PART OF] [--tiny]
 
 Each of 400 fields has 200 values of either variable, at 100 common places and 100 of its own.
-parsimonious.csv and flexible.csv have estimates, Wald and profile intervals, and by how much the
-maximum exceeds the log-likelihood of the truth. Interrupted runs resume; processes share the work
-by --every 0 2 and --every 1 2, and a run without it joins their files.
+parsimonious.csv and flexible.csv have estimates, Wald intervals, profile intervals of the
+correlation, and by how much the maximum exceeds the log-likelihood of the truth. Interrupted runs
+resume; processes share the work by --every 0 2 and --every 1 2, and a run without it joins their
+files.
 """
 
 import argparse
@@ -51,10 +52,12 @@ def rows(name, replicate, n):
         "gain": fit.log_likelihood - known,
     }
     wald = fit.confidence_intervals() if fit.outcome.good and fit.free else {}
-    profile = fit.confidence_intervals(method="profile")
+    profile = fit.confidence_intervals(method="profile", names=["correlation_12"])
     for parameter, value in fit.model.parameters().items():
         row[parameter] = value
-        for kind, intervals in (("wald", wald), ("profile", profile)):
+        kinds = {"wald": wald, "profile": profile}
+        for kind in kinds if parameter in profile else ("wald",):
+            intervals = kinds[kind]
             lower, upper = intervals.get(parameter) or ("", "")
             row |= {f"{parameter}_{kind}_lower": lower, f"{parameter}_{kind}_upper": upper}
     yield row

@@ -16,7 +16,7 @@ EXTRAS = {
     "gpu": ("cupy-cuda13x",),
     "mkl": ("mkl",),
     "cluster": ("dask", "distributed", "cloudpickle"),
-    "geo": ("geopandas", "pyogrio", "xarray", "netcdf4", "rasterio"),
+    "geo": ("geopandas", "pyogrio", "xarray", "netcdf4", "cftime", "rasterio"),
     "sklearn": ("scikit-learn",),
     "notebooks": ("jupyterlab", "nbclient", "ipykernel"),
 }

@@ -146,8 +146,11 @@ class DensePairs:
         block = block + own * (apart == 0)
         block = np.where(apart >= 0, block, 0.0) if triangle else block
         with out.device:
-            below = cupy.asarray(apart >= 0) if triangle else True
-            cupy.copyto(out, cupy.asarray(block * scale).astype(out.dtype), where=below)
+            values = cupy.asarray(block * scale).astype(out.dtype)
+            if triangle:
+                cupy.copyto(out, values, where=cupy.asarray(apart >= 0))
+            else:
+                out[...] = values
             squares = cupy.asarray((block**2).sum())
             if panels is None:
                 return squares

@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import InvalidInput
 from .base import NUGGET, VARIANCE, Covariance, Inputs
 from .bessel import LARGE_ORDER
+from .conventions import Convention
 from .distance import metric_of
 from .generate import VariablePairs
 from .matern import Matern
@@ -115,11 +116,22 @@ class Multivariate(Covariance):
     ----------
     groups : dict of str to (str, Parameter)
         For each field how many numbers it has and what they are.
+    shapes : tuple of Parameter
+        Those of the fields besides variance, range and nugget, one each.
+    conventions : dict of str to Convention
+        How other packages write the family, by package.
     """
 
     uses = ("variable",)
     optional: ClassVar[tuple[str, ...]] = ()
     groups: ClassVar[Mapping[str, tuple[str, Parameter]]] = {}
+    shapes: ClassVar[tuple[Parameter, ...]] = ()
+    conventions: ClassVar[Mapping[str, Convention]] = {}
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        others = (group for group in cls.groups if group not in ("variance", "range", "nugget"))
+        cls.shapes = tuple(replace(cls.groups[group][1], name=group) for group in others)
 
     def __post_init__(self) -> None:
         p = self._count()

@@ -191,18 +191,18 @@ class Independent(_Matern):
     def _near(cls, values, correlations, dimensions):
         return cls(**values)
 
-    def check_valid_on(self, metric, dimensions):
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput` with great-circle distances."""
         Multivariate.check_valid_on(self, metric, dimensions)
 
-    def limits(self, metric, dimensions):
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
         return Multivariate.limits(self, metric, dimensions)
 
 
 @dataclass(frozen=True)
 class ParsimoniousMatern(_Matern):
-    """Matérn models with a common range: C_ij = ρ_ij σ_i σ_j M(h/a; (ν_i + ν_j)/2).
+    """Matérn models with a common range: C_ij = ρ_ij σ_i σ_j M_ν(h/a) with ν = (ν_i + ν_j)/2.
 
     Valid in d dimensions where ρ_ij/κ_ij is a correlation matrix, with κ_ij =
     [Γ(ν_i + d/2) Γ(ν_j + d/2) / (Γ(ν_i) Γ(ν_j))]^½ Γ(ν_ij) / Γ(ν_ij + d/2)
@@ -257,7 +257,7 @@ class ParsimoniousMatern(_Matern):
 
 @dataclass(frozen=True)
 class FlexibleMatern(_Matern):
-    """Matérn models with ranges of their own: C_ij = ρ_ij σ_i σ_j M(h/a_ij; (ν_i + ν_j)/2).
+    """Matérn models with ranges of their own: C_ij = ρ_ij σ_i σ_j M_ν(h/a_ij), ν = (ν_i + ν_j)/2.
 
     1/a_ij² = (1/a_i² + 1/a_j²)/2. Valid in all dimensions where ρ_ij/κ_ij is a correlation matrix,
     with κ_ij = Γ(ν_ij) / [Γ(ν_i) Γ(ν_j)]^½ · a_ij^(2ν_ij) / (a_i^ν_i a_j^ν_j), a case of

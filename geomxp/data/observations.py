@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import xarray
 
     from .._typing import (
+        Any,
         ArrayLike,
         DataArray,
         Document,

@@ -192,7 +192,7 @@ class ModelComparison:
         """Return the names of the columns of all rows."""
         families = dict.fromkeys(c.choice.family for c in self.candidates)
         transforms = dict.fromkeys(c.choice.transform for c in self.candidates)
-        count = self.best.observations.inputs.variables
+        count = len(self.best.observations.variable_labels)
         names = [p.name for family in families for p in family.declared_for(count)]
         names += [p.name for t in transforms if t for p in observation_model(t).declared]
         if any(c.fit is not None and c.fit.model.microscale is not None for c in self.candidates):

@@ -327,7 +327,7 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
     if model is not None and "variable" in kind.uses:
         return model
     if observations.variable is not None:
-        about["variables"] = observations.inputs.variables
+        about["variables"] = len(observations.variable_labels)
     elif "variable" in kind.uses:
         raise InvalidInput(
             f"a {kind.family} model needs the variable of each value: give `variable` (--variable)."
@@ -360,7 +360,7 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
     """Return the validated request; raise `InvalidInput` if no model can satisfy it."""
     if base.transform is not None:
         base.transform.check(observations.values)
-    units = Units.of(observations, design, base.transform)
+    units = Units.of(observations, design, base)
     fixed, start = _values(base, model, fixed, start)
     bounds = check_bounds(bounds, start, fixed, base)
     _check_validity(observations, base, fixed | start, bounds)

@@ -157,11 +157,12 @@ class Units:
     columns: np.ndarray | float = field(default=1.0, compare=False)
 
     @classmethod
-    def of(cls, observations, design, transform=None):
+    def of(cls, observations, design, model):
         """Choose units; raise `InvalidInput` if the values have no variance.
 
-        Values that a transformation maps to the Gaussian scale keep their unit.
+        Values that a transformation of the model maps to the Gaussian scale keep their unit.
         """
+        transform = model.transform
         z = observations.values if transform is None else transform.transform(observations.values)
         largest = float(np.abs(z).max())
         unit = power_of_two_near(largest)
@@ -169,7 +170,9 @@ class Units:
         if design.shape[1]:
             scaled = design / np.abs(design).max(axis=0)
             residual = residual - scaled @ np.linalg.lstsq(scaled, residual, rcond=None)[0]
-        of_variables = _units_of_variables(observations, design, residual)
+        of_variables = []
+        if isinstance(model, Multivariate):
+            of_variables = _units_of_variables(observations, design, residual)
         if of_variables:
             residual = residual / np.array(of_variables)[observations.variable]
         spread = float(np.sqrt(np.mean(residual**2)))
@@ -275,14 +278,21 @@ class Units:
 
 def _units_of_variables(observations, design, residual):
     """Return powers of two near the spreads of several variables; none if they share a trend."""
-    if observations.variable is None or observations.inputs.variables == 1:
+    if observations.variable is None or len(observations.variable_labels) == 1:
         return []
-    own = [observations.variable == k for k in range(observations.inputs.variables)]
+    own = [observations.variable == k for k in range(len(observations.variable_labels))]
     used = np.array([(design[rows] != 0).any(axis=0) for rows in own])
     if (used.sum(axis=0) > 1).any():
         return []
-    spreads = [float(np.sqrt(np.mean(residual[rows] ** 2))) for rows in own]
-    return [power_of_two_near(spread) if spread > 0 else 1.0 for spread in spreads]
+    sizes = [float(np.sqrt((residual[rows] ** 2).sum() / max(rows.sum(), 1))) for rows in own]
+    limit = 16 * np.finfo(float).eps
+    for rows, size, name in zip(own, sizes, observations.variable_labels, strict=True):
+        if rows.any() and size <= limit:
+            raise InvalidInput(
+                f"the values of {name} are all equal, or the trend fits them exactly: there is no "
+                "variance to estimate."
+            )
+    return [power_of_two_near(size) if size > 0 else 1.0 for size in sizes]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def problem_of(fit):
     Problem and estimate are in scaled units, within the bounds of the fit.
     """
     values, design = fit.model.parameters(), design_of(fit)
-    units = Units.of(fit.observations, design, fit.model.transform)
+    units = Units.of(fit.observations, design, fit.model)
     scaled = units.scaled(fit.observations)
     table = ParameterTable(
         template(

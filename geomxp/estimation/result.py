@@ -982,7 +982,7 @@ def _from_document(document, path, observations, family, method=None, transform=
     # files of earlier versions name no family
     family = family_of(family or document.get("family", Matern.family))
     values = {name: value for name, value in document["model"].items() if name != "metric"}
-    variables = observations.inputs.variables
+    variables = len(observations.variable_labels)
     declared = family.declared_for(variables)
     _check(values, {p.name: NUMBER for p in declared}, str(path), "model.")
     transform = _transform_of(document, transform, path)

@@ -175,7 +175,7 @@ def trend_inference(fit, restricted=True):
     n, p = design.shape
     if not p or n > LARGEST:
         return None
-    units = Units.of(fit.observations, design)
+    units = Units.of(fit.observations, design, fit.model)
     inputs = units.scaled(fit.observations).inputs
     model = fit.model.replace(**units.inward(fit.model, fit.model.parameters()))
     coordinates = Coordinates(fit.free, model, wrap=False)

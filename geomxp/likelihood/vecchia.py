@@ -80,8 +80,9 @@ class Vecchia(Likelihood):
 
     Notes
     -----
-    Neighbours are the nearest in the metric and are found once for a data set; with anisotropy they
-    remain those of the isotropic distance.
+    In space neighbours are the nearest in the metric and are found once for a data set; with
+    anisotropy they remain those of the isotropic distance. In time, and of several variables, times
+    and variables count as lengths, as much as gives the smallest divergence from the exact model.
 
     Examples
     --------

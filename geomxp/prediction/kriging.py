@@ -23,6 +23,7 @@ from ..data.observations import few, summary, summary_html
 from ..data.times import as_dates
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
+from ..likelihood.exact import check_memory
 from ..likelihood.replicates import sufficient
 from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
@@ -506,6 +507,73 @@ def predict(
         variable=None if block is not None else _labels(fit.observations, inputs),
         variable_name=fit.observations.variable_name,
     )
+
+
+def prediction_covariance(
+    fit: Fit,
+    new_locations: NewLocations,
+    covariates: Columns | None = None,
+    *,
+    time: ArrayLike | None = None,
+    variable: ArrayLike | None = None,
+) -> Floats:
+    """Return the covariance matrix of the errors of predictions of the field at new locations.
+
+    Σ₀₀ - K'Σ⁻¹K + D'Cov(β̂)D with K the covariances of observations and targets, D = X₀' - X'Σ⁻¹K.
+    Its diagonal is `Prediction.variance`. Of several variables, also between the variables.
+
+    Parameters
+    ----------
+    fit : Fit
+        By an exact method; predictions from nearest observations have no joint distribution.
+    new_locations, covariates, time, variable :
+        As of `predict`.
+
+    Returns
+    -------
+    (m, m) ndarray
+        In the order of the rows of `predict`, in products of the units of the values.
+
+    Raises
+    ------
+    InvalidInput
+        For a fit by `Vecchia`, one with a transformation, or arguments that do not suit the fit.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> meuse = gx.datasets.load("meuse", values=("log(zinc)", "log(lead)"))
+    >>> fit = gx.fit(meuse, family="parsimonious-matern", fixed={"smoothness_1": 0.5})
+    >>> errors = prediction_covariance(fit, [[180000.0, 331000.0]])
+    >>> errors.shape, bool(errors[0, 1] > 0)
+    ((2, 2), True)
+    """
+    check_fit(fit)
+    if fit.model.transform is not None:
+        raise InvalidInput(
+            "errors on the measured scale have no covariance matrix in closed form: simulate with "
+            "`gx.simulate(fit, ...)`."
+        )
+    if fit.method.approximate:
+        raise InvalidInput(
+            "predictions from nearest observations have no joint distribution: fit with "
+            "`method=gx.Exact()`, or simulate with `gx.simulate(fit, ...)`."
+        )
+    inputs, covariates, _ = targets_of(fit, new_locations, covariates, time, variable)
+    targets = Points(inputs)
+    observations, model, own_design = fit.observations, fit.model, design_of(fit)
+    design = targets.design(fit.trend, covariates)
+    evaluator = fit.method.prepare(observations, own_design, fit.reml)
+    check_memory(max(len(observations), len(targets)), 3, evaluator.device)
+    with blas_threads(len(observations)):
+        factor = evaluator.factorize(model)
+        k = np.asfortranarray(model(observations.inputs, inputs))
+        result = model(inputs, inputs) - factor.inner(k)
+        if own_design.shape[1]:
+            trend = fit_trend(factor, observations.values, own_design)
+            apart = (design - factor.inner(k, own_design)) @ trend.root
+            result += apart @ apart.T
+    return result
 
 
 def _labels(observations, inputs):

@@ -189,8 +189,34 @@ def test_leaving_one_value_out_uses_the_other_variable_at_its_place():
     np.testing.assert_allclose(found.mean, want, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.gpu
+@EACH
+@pytest.mark.parametrize("tile", [None, 32])
+def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
+    seen = data()
+    design = np.eye(2)[seen.variable]
+    cpu, gpu = (gx.Exact(tile=tile, on=on).prepare(seen, design) for on in ("cpu", "gpu"))
+    assert gpu(model).log_likelihood == pytest.approx(cpu(model).log_likelihood, abs=1e-9)
+    expected = cpu.gradient(model)
+    for name, value in gpu.gradient(model).items():
+        assert value == pytest.approx(expected[name], rel=1e-8, abs=1e-8), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("accuracy", [1e-6, 1e-3])
+def test_mixed_formats_on_a_gpu_are_as_accurate_as_on_a_cpu(accuracy):
+    seen, model = data(n=100), MODELS["flexible"]
+    formats = ["fp64", "fp32", "fp16", "fp8"]
+    exact = gx.Exact().prepare(seen)(model).log_likelihood
+    for on in ("cpu", "gpu"):
+        method = gx.Exact(gx.by_tile_norm(accuracy, formats=formats), 32, on=on)
+        evaluation = method.prepare(seen)(model)
+        assert len(evaluation.precision_map.counts()) > 1
+        assert evaluation.log_likelihood == pytest.approx(exact, abs=100 * accuracy)
+
+
+@pytest.mark.gpu
 def test_a_gpu_is_refused_by_vecchia_with_a_remedy():
-    pytest.importorskip("cupy")
     seen, model = data(), MODELS["flexible"]
-    with pytest.raises(gx.GeomxpError, match=r"on a CPU|no GPU"):
+    with pytest.raises(gx.InvalidInput, match="runs on a CPU: use on="):
         gx.log_likelihood(seen, model, gx.Vecchia(10, on="gpu"), trend="zero")
