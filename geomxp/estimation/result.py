@@ -804,7 +804,7 @@ def _in_users_units(fit, information):
     ]
     if not any(linear):
         return np.array(information)
-    units = Units.of(fit.observations, design_of(fit), fit.model.transform)
+    units = Units.of(fit.observations, design_of(fit), fit.model)
     each = [
         units.of_parameter(table[name]) if own else 1.0
         for name, own in zip(fit.free, linear, strict=True)
