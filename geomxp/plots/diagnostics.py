@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.multivariate import Multivariate
-from ..data.observations import Observations
+from ..data.observations import Observations, few
 from ..errors import InvalidInput
 from ..estimation.parameters import titles
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
@@ -53,7 +53,7 @@ from .axes import (
     panels_of,
     plain,
 )
-from .maps import signed_map, titled
+from .maps import one_variable, signed_map, titled
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Panels, Sequence
@@ -86,7 +86,7 @@ def residuals(
     (3,) ndarray of matplotlib.axes.Axes
     """
     panels = panels_of(ax, 3, columns=3, width=4.4, height=3.7)
-    validation = _validation(source)
+    validation = _of_one_variable(_validation(source))
     residuals_against_prediction(validation, level=level, ax=panels[0])
     normal_quantiles(validation, level=level, ax=panels[1])
     standardised_residuals_map(validation, ax=panels[2])
@@ -110,7 +110,7 @@ def residuals_against_prediction(
     -------
     matplotlib.axes.Axes
     """
-    half, ax, validation = z_value(level), axes_of(ax), _validation(source)
+    half, ax, validation = z_value(level), axes_of(ax), _of_one_variable(_validation(source))
     z, name = validation.standardised_errors, axes.value_label(validation.observations)
     ax.scatter(validation.mean, z, s=axes.dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
     axes.zero_line(ax)
@@ -172,7 +172,7 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     -------
     matplotlib.axes.Axes
     """
-    ax, validation = axes_of(ax), _validation(source)
+    ax, validation = axes_of(ax), _of_one_variable(_validation(source))
     observations, z = validation.observations, validation.standardised_errors
     signed_map(observations, z, "standardised error", most=EXTREME, ax=ax)
     return titled(ax, observations, "Standardised errors")
@@ -259,6 +259,18 @@ def _validation(source):
     return leave_one_out(source) if isinstance(source, Fit) else source
 
 
+def _of_one_variable(validation):
+    """Raise `InvalidInput` for a validation of several variables, which may have several units."""
+    labels = validation.observations.variable_labels
+    if len(labels) > 1:
+        first = validation.observations.variable_names[:1] or (0,)
+        raise InvalidInput(
+            f"errors of several variables have different units. Got {few(labels, 8)}: draw those "
+            f"of one, gx.leave_one_out(fit).of_variable({first[0]!r})."
+        )
+    return validation
+
+
 def _kind(validation):
     return plain(validation.kind)
 
@@ -267,19 +279,23 @@ def _pointwise(level):
     return f"{100 * level:g} %, pointwise"
 
 
-def histogram(observations: Observations, *, ax: Axes | None = None) -> Axes:
+def histogram(
+    observations: Observations, *, variable: str | int | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw a histogram of the values.
 
     Parameters
     ----------
     observations : Observations
+    variable : str or int, optional
+        Which of several variables.
     ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
     matplotlib.axes.Axes
     """
-    checked("observations", observations, Observations)
+    observations = one_variable(checked("observations", observations, Observations), variable)
     ax, values = axes_of(ax), observations.values
     # numpy's rule has a bin for every value of some heavy tails
     bins = min(len(np.histogram_bin_edges(values, "auto")) - 1, MOST_BARS)

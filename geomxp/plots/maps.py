@@ -74,7 +74,7 @@ def one_variable(observations, variable):
     if variable is None and len(labels) > 1:
         first = observations.variable_names[0] if observations.variable_names else 0
         raise InvalidInput(
-            f"a map shows one variable of {few(labels, 8)}: give variable={first!r}."
+            f"a picture shows one variable of {few(labels, 8)}: give variable={first!r}."
         )
     return observations.of_variable(0 if variable is None else variable)
 

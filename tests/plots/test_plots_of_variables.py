@@ -132,3 +132,21 @@ def test_maps_show_one_variable_with_its_own_colours(fit):
     with pytest.raises(gx.InvalidInput, match="of several times or variables"):
         plots.prediction_maps(alone)
     assert len(plots.overview(fit).axes) >= 4
+
+
+def test_errors_and_histograms_are_those_of_one_variable(fit):
+    left_out = gx.leave_one_out(fit)
+    for draw in (
+        plots.residuals,
+        plots.residuals_against_prediction,
+        plots.standardised_residuals_map,
+    ):
+        with pytest.raises(gx.InvalidInput, match=r"Got zinc, lead, tin.*of_variable\('zinc'\)"):
+            draw(left_out)
+        draw(left_out.of_variable("lead"))
+    assert "lead" in plots.histogram(fit.observations, variable="lead").get_xlabel()
+    with pytest.raises(gx.InvalidInput, match="a picture shows one variable of zinc, lead, tin"):
+        plots.histogram(fit.observations)
+    # standardised errors have no unit
+    for draw in (plots.normal_quantiles, plots.pit, plots.coverage):
+        draw(left_out)
