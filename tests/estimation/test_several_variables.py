@@ -230,3 +230,20 @@ def test_tables_name_variables_and_not_their_numbers(fits):
     assert gx.plots.unit_of("variance_2", named) == "squared units of lead"
     assert gx.plots.unit_of("loading_21", named) == "units of lead"
     assert gx.plots.unit_of("correlation_12", named) is None
+
+
+def test_messages_of_fits_name_variables():
+    seen = field(
+        truth=gx.FlexibleMatern((1.0, 1.0), (0.2, 0.2), (0.5, 0.5), 0.5, (0.0, 0.5)), seed=4
+    )
+    named = gx.Observations(
+        seen.locations, seen.values, variable=seen.variable, variable_names=("zinc", "lead")
+    )
+    held = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+    bounds = {"nugget_1": (0.05, 1.0), "correlation_12": (0.9, 0.95)}
+    fit = gx.fit(named, family="parsimonious-matern", trend="zero", fixed=held, bounds=bounds)
+    assert fit.boundary
+    for name in fit.boundary:
+        said = {"nugget_1": "nugget of zinc", "correlation_12": "correlation of zinc and lead"}
+        assert said[name] in fit.outcome.message
+        assert name.replace("_", " ") not in fit.outcome.message
