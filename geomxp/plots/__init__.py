@@ -27,6 +27,7 @@ from .diagnostics import (
     residuals_against_prediction,
     standardised_residuals_map,
     variogram,
+    variograms,
 )
 from .maps import (
     prediction_animation,
@@ -69,6 +70,7 @@ __all__ = [
     "unit_of",
     "values_map",
     "variogram",
+    "variograms",
 ]
 
 

@@ -24,6 +24,7 @@ from ..likelihood.trend import TRENDS
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
     BINS,
+    COMMON,
     LEAST,
     MOST,
     Variogram,
@@ -318,9 +319,9 @@ def variogram(
     envelope: int = 199,
     level: float = 0.95,
     pair: str | tuple[str, str] | None = None,
-    ax: Axes | Panels | None = None,
+    ax: Axes | None = None,
     seed: int = 0,
-) -> Axes | AxesArray:
+) -> Axes:
     """Draw the empirical semivariogram of observations, or of a fit's residuals with its model.
 
     The area of a point grows with its number of pairs. Of a fit, the semivariogram of the trend's
@@ -332,9 +333,8 @@ def variogram(
     Observations of several times have points of one colour for each lag in time; the line of a fit
     is the mean of the model's semivariances over the pairs of each point, and there is no band.
 
-    Of several variables there is a panel for each, and below them one for each two that have a
-    cross-variogram, in a triangle; of more than four variables those of single variables only. The
-    line of a fit is that of the model, γ_ij(h) = C_ij(0) - C_ij(h), plus τ² for one variable.
+    Of several variables give the `pair` that is drawn; `variograms` draws all. The line of a fit is
+    then γ_ij(h) = C_ij(0) - C_ij(h), plus τ² for one variable.
 
     Parameters
     ----------
@@ -348,21 +348,20 @@ def variogram(
     level : float
         Of the band.
     pair : str or (str, str), optional
-        Variable, or two of them, of the only panel.
+        One of several variables, or two: "zinc", ("zinc", "lead").
     ax : matplotlib.axes.Axes, optional
-        For several variables a sequence, with axes for each panel.
     seed : int
         Seed of the simulated fields, and of the sample taken from more than 2,000 locations.
 
     Returns
     -------
-    matplotlib.axes.Axes, or an array of them for several variables without `pair`
+    matplotlib.axes.Axes
 
     Raises
     ------
     InvalidInput
-        If there are too few bins or fields, or the model is not isotropic; or if `bins` is given
-        for a Variogram.
+        If there are too few bins or fields, or the model is not isotropic; if `bins` is given for a
+        Variogram; or if there are several variables and `pair` is not one of their pairs.
 
     Examples
     --------
@@ -377,22 +376,23 @@ def variogram(
             raise InvalidInput("`bins` are those of the Variogram: give them to gx.variogram.")
     elif isinstance(source, Observations):
         source = estimate_variogram(source, bins=bins, seed=seed)
-    elif several_variables(source.observations):
-        about = {"bins": BINS if bins is None else bins, "seed": seed}
-        return _draw_variables(source, pair, ax, envelope, level, about)
-    if isinstance(source, Variogram):
-        if source.counts and pair is None:
-            panels = _triangle(source.variable_pairs, tuple(source.counts), ax)
-            for name, one in panels.items():
-                _draw_variogram(one, source.of_pair(name), f" of {plain(name)}")
-            return np.array(list(panels.values()))
-        if source.counts:
-            source = source.of_pair(*_as_tuple(pair))
-        elif pair is not None:
-            raise InvalidInput("`pair` is for several variables: leave it out.")
-        return _draw_variogram(axes_of(ax), source)
-    if pair is not None:
+    of_variogram = isinstance(source, Variogram)
+    several = source.counts if of_variogram else several_variables(source.observations)
+    if several and pair is None:
+        known = tuple(source.counts) if of_variogram else source.observations.variable_labels
+        raise InvalidInput(
+            f"there are several variables: give pair={known[0]!r}, or draw all of them by "
+            "geomxp.plots.variograms."
+        )
+    if pair is not None and not several:
         raise InvalidInput("`pair` is for several variables: leave it out.")
+    pair = (pair,) if isinstance(pair, str) else pair
+    if of_variogram:
+        return _draw_variogram(axes_of(ax), source.of_pair(*pair) if several else source)
+    if several:
+        numbers = _numbers_of_pair(source.observations.variable_labels, pair)
+        (found,) = _lags_of_fit(source, bins, seed, numbers)
+        return _draw_pair(axes_of(ax), source, found, envelope, level, seed)
     ax = axes_of(ax)
     observations, model = source.observations, source.model
     if in_time(observations) is not None:
@@ -422,8 +422,93 @@ def variogram(
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
 
 
-def _as_tuple(pair):
-    return (pair,) if isinstance(pair, str) else tuple(pair)
+def variograms(
+    source: Fit | Observations | Variogram,
+    *,
+    bins: int | None = None,
+    envelope: int = 199,
+    level: float = 0.95,
+    ax: Panels | None = None,
+    seed: int = 0,
+) -> AxesArray:
+    """Draw the semivariogram of each of several variables, and the cross-variogram of each two.
+
+    The panels form a triangle; of more than four variables those of single variables are drawn
+    only. Arguments as of `variogram`.
+
+    Parameters
+    ----------
+    source : Fit, Observations or Variogram
+        Of several variables.
+    bins : int, optional
+    envelope : int
+        Number of fields to simulate for the bands of a fit; 0 for no bands.
+    level : float
+    ax : sequence of matplotlib.axes.Axes, optional
+        One for each panel.
+    seed : int
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes
+        Of each variable, then of each two.
+
+    Raises
+    ------
+    InvalidInput
+        For one variable, and as of `variogram`.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> panels = variograms(gx.datasets.load("meuse", values=("log(zinc)", "log(lead)")))
+    >>> [ax.get_title() for ax in panels][-1]
+    'Empirical cross-variogram of log(zinc) × log(lead)'
+    """
+    checked("source", source, Fit, Observations, Variogram)
+    if isinstance(source, Variogram) and bins is not None:
+        raise InvalidInput("`bins` are those of the Variogram: give them to gx.variogram.")
+    if isinstance(source, Observations) and several_variables(source):
+        source = estimate_variogram(source, bins=bins, seed=seed)
+    if isinstance(source, Variogram) and source.counts:
+        panels = _triangle(source.variable_pairs, tuple(source.counts), ax)
+        for name, one in panels.items():
+            _draw_variogram(one, source.of_pair(name), f" of {plain(name)}")
+    elif isinstance(source, Fit) and several_variables(source.observations):
+        labels = source.observations.variable_labels
+        found = {name_of_pair(labels, *one[:2]): one for one in _lags_of_fit(source, bins, seed)}
+        known = tuple(name for name, one in found.items() if one[3] is not None)
+        panels = _triangle(known, tuple(found), ax)
+        for name, one in panels.items():
+            _draw_pair(one, source, found[name], envelope, level, seed)
+    else:
+        raise InvalidInput("there is one variable: draw geomxp.plots.variogram.")
+    return np.array(list(panels.values()))
+
+
+def _numbers_of_pair(labels, pair):
+    """Return the numbers of one or two variables that are given by name, the smaller one first."""
+    known = {}
+    for i, j in combinations_with_replacement(range(len(labels)), 2):
+        known |= dict.fromkeys([(name_of_pair(labels, i, j),), (labels[i], labels[j])], (i, j))
+    found = known.get(tuple(pair), known.get(tuple(pair)[::-1]))
+    if found is None:
+        listed = few(labels, 8)
+        raise InvalidInput(f"`pair` must be one or two of: {listed}. Got {pair!r:.80}.")
+    return found
+
+
+def _lags_of_fit(fit, bins, seed, only=None):
+    """Return what `lags_of_variables` yields for a fit, a list."""
+    observations = fit.observations
+    if in_time(observations) is not None:
+        raise InvalidInput(
+            "a semivariogram of several variables and times cannot be drawn with its model: draw "
+            "that of the observations."
+        )
+    most = MOST // len(observations.variable_labels)
+    about = {"bins": BINS if bins is None else bins, "seed": seed, "most": most}
+    return list(lags_of_variables(observations, only, **about))
 
 
 def _triangle(known, names, ax):
@@ -432,9 +517,9 @@ def _triangle(known, names, ax):
     `names` are of all variables, then of each two; those `known` have bins.
     """
     count = int(np.sqrt(2 * len(names)))
-    singles = [name for name in names[:count] if name in known]
+    if count > MOST_IN_TRIANGLE:
+        known = [name for name in names[:count] if name in known]
     if ax is not None or count > MOST_IN_TRIANGLE:
-        known = singles if count > MOST_IN_TRIANGLE else known
         return dict(zip(known, panels_of(ax, len(known)), strict=True))
     figure = axes.new_figure(4.2 * count, 3.5 * count)
     places = sorted(combinations_with_replacement(range(count), 2), key=lambda two: two[0] < two[1])
@@ -445,60 +530,38 @@ def _triangle(known, names, ax):
     }
 
 
-def _draw_variables(fit, pair, ax, envelope, level, about):
-    """Draw the variogram of each variable and of each two, with those of the model."""
-    observations, labels = fit.observations, fit.observations.variable_labels
-    if in_time(observations) is not None:
+def _draw_pair(ax, fit, found, envelope, level, seed):
+    """Draw the variogram of one variable, or of two, with that of the model."""
+    i, j, total, lags = found
+    observations, residuals = fit.observations, trend_residuals(fit)
+    name = name_of_pair(observations.variable_labels, i, j)
+    if lags is None:
         raise InvalidInput(
-            "a semivariogram of several variables and times cannot be drawn with its model: draw "
-            "that of the observations."
+            f"a variogram needs at least {COMMON} (common) locations. Got {total} of {name}."
         )
-    found, names = {}, []
-    about["most"] = MOST // len(labels)
-    for i, j, total, lags in lags_of_variables(observations, **about):
-        name = name_of_pair(labels, i, j)
-        names.append(name)
-        if lags is not None:
-            found[name] = i, j, total, lags
-    if pair is None:
-        panels = _triangle(tuple(found), tuple(names), ax)
+    distance, others = lags.distance, None if i == j else residuals[lags.others]
+    gamma = lags.semivariances(residuals[lags.rows], others)
+    words = f"empirical, {in_words(len(lags.rows), total, observations.duplicate_inputs)}"
+    _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
+    if isinstance(fit.model, Multivariate):
+        h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
+        curve = semivariance_between(fit.model, h, i, j)
     else:
-        one = _as_tuple(pair)
-        named = [" × ".join(one), " × ".join(one[::-1])]
-        name = next((known for known in named if known in found), None)
-        if name is None:
-            raise InvalidInput(f"`pair` must be one of: {', '.join(found)}. Got {named[0]!r:.80}.")
-        panels = {name: axes_of(ax)}
-    residuals = trend_residuals(fit)
-    for name, one in panels.items():
-        i, j, total, lags = found[name]
-        distance, others = lags.distance, None if i == j else residuals[lags.others]
-        gamma = lags.semivariances(residuals[lags.rows], others)
-        words = f"empirical, {in_words(len(lags.rows), total, observations.duplicate_inputs)}"
-        _points(one, distance, gamma, lags.pairs, color="0.35", label=words)
-        if isinstance(fit.model, Multivariate):
-            h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
-            curve = semivariance_between(fit.model, h, i, j)
-        else:
-            h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
-        one.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
-        ends = np.concatenate((gamma, curve))
-        if envelope:
-            words = f"{100 * level:g} % of {envelope} simulations, at each distance"
-            bounds = variogram_envelope(fit, lags, draws=envelope, level=level, seed=about["seed"])
-            axes.band(one, distance, *bounds, words)
-            ends = np.concatenate((ends, *bounds))
-        low, high = min(ends.min(), 0.0), max(ends.max(), 0.0)
-        one.set(xlim=(0, 1.04 * distance.max()), ylim=(1.08 * low, 1.08 * high or 1.0))
-        if low < 0:
-            axes.zero_line(one)
-        kind = "Semivariogram" if i == j else "Cross-variogram"
-        up = label("semivariance", _squared(fit.observations.value_unit, name, i != j))
-        finish(
-            one, f"{kind} of {plain(name)}", label("distance", observations.unit), up, loc="best"
-        )
-    drawn = list(panels.values())
-    return np.array(drawn) if pair is None else drawn[0]
+        h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
+    ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
+    ends = np.concatenate((gamma, curve))
+    if envelope:
+        words = f"{100 * level:g} % of {envelope} simulations, at each distance"
+        bounds = variogram_envelope(fit, lags, draws=envelope, level=level, seed=seed)
+        axes.band(ax, distance, *bounds, words)
+        ends = np.concatenate((ends, *bounds))
+    low, high = min(ends.min(), 0.0), max(ends.max(), 0.0)
+    ax.set(xlim=(0, 1.04 * distance.max()), ylim=(1.08 * low, 1.08 * high or 1.0))
+    if low < 0:
+        axes.zero_line(ax)
+    title = f"{'Semivariogram' if i == j else 'Cross-variogram'} of {plain(name)}"
+    up = label("semivariance", _squared(observations.value_unit, name, i != j))
+    return finish(ax, title, label("distance", observations.unit), up, loc="best")
 
 
 def _squared(unit, name, cross):

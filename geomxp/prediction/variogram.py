@@ -219,12 +219,13 @@ def lags_of(
     return Lags(rows, first[inside], second[inside], ends, distance, lower, upper, group, lag)
 
 
-def lags_of_variables(observations, **about):
+def lags_of_variables(observations, only=None, **about):
     """Yield (first, second, number of locations, `Lags`) of each variable, then of each two.
 
     Of two variables pairs of locations are compared that have values of both, the first value of
     each if there are several. Variables are numbers; with fewer than `COMMON` locations the lags
-    are None. Arguments as of `lags_of`.
+    are None. `only` is a pair of numbers, of one variable twice the same, to yield nothing else;
+    the other arguments are as of `lags_of`.
     """
     inputs, count = observations.inputs, len(observations.variable_labels)
     places = replace(inputs, variable=None, error_variance=None, replicates=None).first_rows()
@@ -232,7 +233,7 @@ def lags_of_variables(observations, **about):
     # the first row is written last
     by_place[places[::-1], observations.variable[::-1]] = np.arange(len(observations))[::-1]
     pairs = sorted(combinations_with_replacement(range(count), 2), key=lambda two: two[0] < two[1])
-    for i, j in pairs:
+    for i, j in pairs if only is None else [only]:
         rows, others = np.flatnonzero(observations.variable == i), None
         if i < j:
             rows, others = by_place[(by_place[:, [i, j]] >= 0).all(axis=1)][:, [i, j]].T

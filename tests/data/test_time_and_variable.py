@@ -119,7 +119,7 @@ def test_columns_of_a_table_serve_fits_files_and_predictions(tmp_path):
     lags = gx.variogram(one.observations).lags
     assert len(gx.plots.variogram(one).collections) == len(lags) > 1
     with pytest.raises(gx.InvalidInput, match="semivariogram of several variables and times"):
-        gx.plots.variogram(fit)
+        gx.plots.variograms(fit)
 
 
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=8), gx.Vecchia(5)], ids=str)

@@ -86,7 +86,7 @@ ONE_PANEL = (
 )
 SEVERAL = ("residuals", "profiles", "influence_of_precision")
 NO_PICTURES = {"LONGEST_NAME", "new_figure", "overview", "plain", "unit_of"}
-OF_SERIES = {"prediction_maps", "prediction_animation", "correlations"}
+OF_SERIES = {"prediction_maps", "prediction_animation", "correlations", "variograms"}
 """Pictures of several times, or variables: cli/test_series.py, test_plots_of_variables.py."""
 
 

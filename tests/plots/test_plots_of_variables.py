@@ -27,7 +27,7 @@ def fit():
 
 def test_variograms_form_a_triangle_of_panels_with_the_models_lines(fit):
     for source, lines in ((fit, True), (fit.observations, False)):
-        panels = plots.variogram(source)
+        panels = plots.variograms(source)
         assert len(panels) == 6
         found = gx.variogram(fit.observations)
         for ax, name in zip(panels, found.variable_pairs, strict=True):
@@ -46,17 +46,25 @@ def test_variograms_form_a_triangle_of_panels_with_the_models_lines(fit):
     one = plots.variogram(fit, pair=("lead", "zinc"), envelope=0)
     assert one.get_title() == "Cross-variogram of zinc × lead"
     assert plots.variogram(fit.observations, pair="tin").get_title().startswith("Empirical")
-    with pytest.raises(gx.InvalidInput, match=r"`pair` must be one of: zinc, .*Got 'zinc × gold'"):
+    with pytest.raises(gx.InvalidInput, match=r"`pair` must be one or two of: zinc, lead"):
         plots.variogram(fit, pair=("zinc", "gold"))
+    for source in (fit, fit.observations, gx.variogram(fit.observations)):
+        with pytest.raises(gx.InvalidInput, match="give pair='zinc', or draw all"):
+            plots.variogram(source)
+    for alone in (gx.datasets.load("meuse"), gx.variogram(gx.datasets.load("meuse"))):
+        with pytest.raises(gx.InvalidInput, match="there is one variable"):
+            plots.variograms(alone)
 
 
 def test_variograms_of_few_common_values_and_of_many_variables_have_fewer_panels():
     few = gx.fit(observations(tin=8), MODEL, fixed=tuple(MODEL.parameters()))
-    titles = [ax.get_title() for ax in plots.variogram(few, envelope=0)]
+    titles = [ax.get_title() for ax in plots.variograms(few, envelope=0)]
     assert titles == [
         "Semivariogram of zinc", "Semivariogram of lead", "Cross-variogram of zinc × lead"
     ]  # fmt: skip
-    panels = plots.variogram(observations(5))
+    with pytest.raises(gx.InvalidInput, match=r"at least 10 .* Got 8 of lead × tin"):
+        plots.variogram(few, pair=("tin", "lead"))
+    panels = plots.variograms(observations(5))
     assert [ax.get_title().split(" of ")[-1] for ax in panels] == [f"metal {k}" for k in range(5)]
 
 
