@@ -121,6 +121,7 @@ CAPTIONS = {
     "refinement/factor.png": "Rates of factorizations, by format and library.",
     "refinement/factor.csv": "Seconds and rates of factorizations, by format and library.",
     "multivariate/neighbours.csv": "KL divergence by kind and number of neighbours, two variables.",
+    "multivariate/jura.csv": "Errors of four metals of the Jura by kriging and cokriging.",
     "multivariate/validity.csv": "Smallest eigenvalues of random models of several variables.",
     "space_time/fit.csv": "Whole fits of 10⁶ simulated space-time values.",
     "space_time/subsets.csv": "Gneiting's model by geomxp and GPBoost, 5,000 values of each set.",

@@ -33,6 +33,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Whole: TypeAlias = NDArray[np.int64]
 """Arrays of whole numbers, such as rows."""
 
+Texts: TypeAlias = NDArray[np.str_]
+"""Arrays of texts, such as names."""
+
 AnyArray = TypeVar("AnyArray")
 """A NumPy or CuPy array; results have the same type."""
 

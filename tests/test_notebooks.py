@@ -18,6 +18,7 @@ NAMES = (
     "05_vecchia_millions",
     "06_messy_data",
     "07_space_and_time",
+    "08_several_variables",
 )
 SECONDS = 1800
 """Time limit of one cell, or of the start of a kernel, on a loaded machine."""

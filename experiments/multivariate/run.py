@@ -1,6 +1,6 @@
 """Accuracy and speed of models of several variables.
 
-    python experiments/multivariate/run.py [neighbours] [validity] [time] [fit] [mixed]
+    python experiments/multivariate/run.py [neighbours] [validity] [time] [fit] [mixed] [jura]
     python experiments/multivariate/run.py --tiny
 
 neighbours.csv: KL divergence of Vecchia's approximation by neighbours: nearest whatever their
@@ -8,7 +8,9 @@ variable, and by a distance in which variables are apart, as geomxp finds them. 
 smallest eigenvalues of random models at random places. time.csv: seconds of an evaluation, and of
 gradient and information, of two variables at n places each, beside one variable at 2n places.
 fit.csv: whole fits of 2 × 250,000 values. mixed.csv: exact log-likelihoods of 2 × 8,000 values in
-FP64 and mixed precision, beside one variable at 16,000 places, interleaved, one thread.
+FP64 and mixed precision, beside one variable at 16,000 places, interleaved, one thread. jura.csv:
+errors of four metals at the 100 validation places of Jura, by kriging of the metal alone, and by
+cokriging with nickel and zinc known there too, of measured values and of logarithms.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import geomxp as gx
 from geomxp.covariance.ordering import order_points
@@ -30,6 +33,9 @@ from common import write_rows
 
 HERE = Path(__file__).parent
 NEIGHBOURS = 30
+SECONDARY, CORRELATED = ("Ni", "Zn"), ("correlation_with_ni", "correlation_with_zn")
+FAMILIES = ("independent", "coregionalization", "parsimonious-matern", "flexible-matern")
+"""Families of several variables."""
 
 
 def log_determinant(model, inputs, count, points):
@@ -101,8 +107,7 @@ def random_model(random, family, p, d):
 
 def validity_rows(count, n):
     """Yield rows of validity.csv: the smallest eigenvalue of correlation matrices, by family."""
-    families = ("independent", "coregionalization", "parsimonious-matern", "flexible-matern")
-    for (number, family), space in product(enumerate(families), (1, 2, 3, "sphere")):
+    for (number, family), space in product(enumerate(FAMILIES), (1, 2, 3, "sphere")):
         random, least, invalid = (
             np.random.default_rng([number, 9 if space == "sphere" else space]),
             1.0,
@@ -247,10 +252,54 @@ def mixed_rows(n, repeats):
         }
 
 
+def jura_rows(metals, scales, families=FAMILIES[1:], every=1):
+    """Yield rows of jura.csv: absolute and squared errors in mg/kg.
+
+    Predictions from logarithms are back-transformed: the median for the absolute error, the mean of
+    a log-normal distribution for the squared one.
+    """
+    calibration, validation = (
+        pd.read_csv(gx.datasets.path(name)).iloc[::every] for name in ("jura", "jura_validation")
+    )
+    whole = pd.concat((calibration, validation.assign(**dict.fromkeys(metals))))
+    for metal, scale in product(metals, scales):
+        names = (metal, *SECONDARY)
+        columns = tuple(f"log({name})" for name in names) if scale == "log" else names
+        for family in ("matern", *families):
+            alone = family == "matern"
+            frame, values = (calibration, columns[0]) if alone else (whole, columns)
+            seen = gx.Observations.from_frame(frame, values=values, locations=("x", "y"))
+            fit = gx.fit(seen, family=family, progress=False, raise_on_failure=False)
+            variable = {} if alone else {"variable": columns[0]}
+            found = gx.predict(fit, validation[["x", "y"]], progress=False, **variable)
+            median = mean = found.mean
+            if scale == "log":
+                mean = np.exp(found.mean + found.variance_of_observation / 2)
+                median = np.exp(median)
+            truth = validation[metal].to_numpy()
+            low, high = found.interval(0.95, of="observation")
+            measured = np.log(truth) if scale == "log" else truth
+            correlations = [] if alone else fit.model.correlations[0, 1:].tolist()
+            yield {
+                "metal": metal,
+                "scale": scale,
+                "family": family,
+                "values": len(seen),
+                "mae": np.abs(median - truth).mean(),
+                "rmse": np.sqrt(((mean - truth) ** 2).mean()),
+                "coverage": np.mean((measured >= low) & (measured <= high)),
+                "log_likelihood": fit.log_likelihood,
+                "parameters": fit.degrees_of_freedom,
+                "outcome": str(fit.outcome.ending),
+                **dict(zip(CORRELATED, correlations or (None, None), strict=True)),
+                "seconds": fit.seconds,
+            }
+
+
 def main():
     """Read the command line and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="neighbours, validity, time, fit, mixed")
+    parser.add_argument("studies", nargs="*", help="neighbours, validity, time, fit, mixed, jura")
     parser.add_argument("--tiny", action="store_true", help="small sizes: seconds")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
@@ -261,6 +310,11 @@ def main():
         "time": lambda: time_rows((200,) if tiny else (50_000, 250_000)),
         "fit": lambda: fit_rows(200 if tiny else 250_000),
         "mixed": lambda: mixed_rows(*((100, 1) if tiny else (8_000, 5))),
+        "jura": lambda: (
+            jura_rows(("Cd",), ("log",), ("parsimonious-matern",), every=5)
+            if tiny
+            else jura_rows(("Cd", "Cu", "Pb", "Co"), ("measured", "log"))
+        ),
     }
     for name in options.studies or known:
         rows = []

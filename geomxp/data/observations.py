@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import xarray
 
     from .._typing import (
+        Any,
         ArrayLike,
         DataArray,
         Document,
@@ -841,9 +842,17 @@ sqrt_dist>
         locations = counted(self.distinct_inputs, "location")
         return f"{len(self):,} observations at {locations}" if self.duplicate_inputs else locations
 
-    def subset(self, rows: ArrayLike) -> Observations:
-        """Return the observations of some rows, in their order."""
-        return self._with_rows(rows)
+    def subset(self, rows: ArrayLike, **changes: Any) -> Observations:
+        """Return the observations of some rows, in their order, with fields such as variable=None.
+
+        Parameters
+        ----------
+        rows : array_like
+            Numbers of rows, or a truth value for each.
+        **changes : optional
+            Fields of the result that are not those of the rows.
+        """
+        return self._with_rows(rows, **changes)
 
     def _with_rows(self, rows, **changes):
         """Return the observations of some rows, with other fields changed."""

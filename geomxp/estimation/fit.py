@@ -44,6 +44,7 @@ from .parameters import (
     Units,
     check_bounds,
     template,
+    with_titles,
 )
 from .problem import Monitor, Problem
 from .result import Fit
@@ -427,7 +428,10 @@ def _fit_of(request, problem, solution, seconds):
     return Fit(
         model=model,
         log_likelihood=log_likelihood,
-        outcome=solution.outcome,
+        outcome=replace(
+            solution.outcome,
+            message=with_titles(solution.outcome.message, model, request.observations),
+        ),
         evaluations=problem.monitor.count,
         history=tuple(problem.monitor.history),
         standard_errors=units.outward_values(model, errors),

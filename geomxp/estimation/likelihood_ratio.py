@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit as fit_again
-from .parameters import ANISOTROPY, MICROSCALE, NUGGET
+from .parameters import ANISOTROPY, MICROSCALE, NUGGET, titles
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
 from .small_sample import trend_inference
@@ -156,7 +156,8 @@ def likelihood_ratio_test(
             "values (start=)."
         )
     statistic, degrees = 2 * max(gain, 0.0), len(extra) + len(contrasts)
-    parts = [name.replace("_", " ") for name in extra]
+    names = titles(full.model, full.observations)
+    parts = [names[name] for name in extra]
     if len(contrasts):
         parts.append(f"{len(contrasts)} coefficient{'s' * (len(contrasts) > 1)} of the trend")
     tested = f"tested: {', '.join(parts)}"

@@ -12,6 +12,7 @@ errors and profiles use it with different options:
     log τ²/σ²                 the nugget in a search with the variance profiled out
 """
 
+import re
 import warnings
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -22,7 +23,7 @@ import scipy
 
 from ..covariance.base import Isotropic
 from ..covariance.distance import embed, metric_of, power_of_two_near
-from ..covariance.multivariate import Multivariate
+from ..covariance.multivariate import Multivariate, indices, name_of
 from ..errors import InvalidInput, NotPositiveDefinite
 
 SCALE, NUGGET, LENGTH, MICROSCALE = "variance", "nugget", "range", "microscale"
@@ -86,6 +87,55 @@ def words(names):
     """
     *first, last = (name.replace("_", " ") for name in names)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def titles(model, observations):
+    """Return the name in words of each parameter of a model, by name.
+
+    Those of several variables have the names of the variables. Ranges and smoothnesses of a linear
+    model of coregionalization are those of its fields.
+
+    Examples
+    --------
+    >>> import numpy as np, geomxp as gx
+    >>> model = gx.Coregionalization([[1.0, 0.0], [0.5, 2.0]], (0.5, 0.1), 0.5)
+    >>> about = {"variable": ["zinc", "lead"] * 2}
+    >>> seen = gx.Observations([[0, 0], [0, 0], [1, 1], [1, 1]], np.arange(4.0), **about)
+    >>> names = titles(model, seen)
+    >>> names["loading_21"], names["range_2"], names["nugget_2"]
+    ('loading of lead on field 1', 'range of field 2', 'nugget of lead')
+    """
+    if not isinstance(model, Multivariate):
+        return {name: words([name]) for name in model.parameters()}
+    labels, result = observations.variable_labels, {}
+    fields = ("range", "smoothness") if "loading" in model.groups else ()
+    for group, (kind, _) in model.groups.items():
+        for where in indices(kind, model.variables):
+            of = [f"field {k + 1}" if group in fields else _label(labels, k) for k in where]
+            text = f"{group} of {of[0]}" if where else group
+            if len(where) == 2:
+                text += f" on field {where[1] + 1}" if group == "loading" else f" and {of[1]}"
+            result[name_of(group, where)] = text
+    return result
+
+
+def with_titles(text, model, observations):
+    """Return a text in which parameters of several variables have the names of the variables."""
+    if not isinstance(model, Multivariate):
+        return text
+    for name, title in titles(model, observations).items():
+        for old, new in ((words([name]), title), (words([name]).capitalize(), _capital(title))):
+            text = re.sub(rf"\b{old}\b(?!\.\d)", lambda _, new=new: new, text)
+    return text
+
+
+def _capital(text):
+    return text[:1].upper() + text[1:]
+
+
+def _label(labels, k):
+    """Return the name of variable k; a model may have more variables than observations."""
+    return labels[k] if k < len(labels) else f"variable {k}"
 
 
 @dataclass(frozen=True)

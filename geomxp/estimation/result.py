@@ -16,6 +16,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
+from ..covariance.multivariate import PAIR, Multivariate, indices
 from ..covariance.observation import TRANSFORMS, ObservationModel, observation_model
 from ..covariance.space_time import SpaceTime
 from ..data import tables
@@ -26,7 +27,7 @@ from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
-from .parameters import ANISOTROPY, check_bounds, template, words
+from .parameters import ANISOTROPY, Units, check_bounds, template, titles, words
 from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
@@ -102,7 +103,8 @@ class Fit(Generic[Model]):
         Tiles promoted to a finer format than the rule gave them, at the estimate.
     information : (k, k) ndarray or None
         Observed information of the logarithms of the parameters in `free` (of an angle in
-        radians), in that order; None where there are no standard errors.
+        radians, of a correlation itself, of a loading off the diagonal in the unit of the search),
+        in that order; None where there are no standard errors. See `geomxp.information`.
     boundary : tuple of str
         Estimated parameters that are at a bound, such as a nugget of 0, or held next to a limit
         (AT_LIMIT).
@@ -291,6 +293,60 @@ class Fit(Generic[Model]):
             }
         )
 
+    def correlation_table(self, level: float = 0.95) -> Frame:
+        """Return the correlations of the variables at one location, with intervals, as a frame.
+
+        Of the fields, without the nuggets. Columns: first, second (names of variables), estimate,
+        standard_error, lower, upper. Standard errors are those of the delta method, intervals ρ̂ ± z
+        s within [-1, 1], as those of `confidence_intervals` for parameters that are correlations;
+        NaN where the fit has none. Profile intervals are more accurate near ±1.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Raises
+        ------
+        InvalidInput
+            If the model is not of several variables.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> metals = gx.datasets.load("meuse", values=("log(zinc)", "log(lead)"))
+        >>> fixed = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+        >>> fit = gx.fit(metals, family="coregionalization", fixed=fixed)
+        >>> row = fit.correlation_table().iloc[0]
+        >>> bool(0.9 < row.lower < row.estimate < row.upper <= 1)
+        True
+        """
+        import pandas as pd
+
+        z = z_value(level)
+        if not isinstance(self.model, Multivariate):
+            raise InvalidInput(
+                "correlations of variables need a model of several variables. "
+                f"Got family {self.model.family!r}."
+            )
+        model, slopes = self.model, []
+        for name in self.free:
+            parameter = next(p for p in model.table if p.name == name)
+            unit = 1.0 if parameter.transform == "identity" else parameter.value
+            slopes.append(unit * _slope_of_correlations(model, name))
+        covariance = _covariance(self) if self.outcome.good and self.free else None
+        labels, rows = self.observations.variable_labels, []
+        for i, j in indices(PAIR, model.variables):
+            rho, error = float(model.correlations[i, j]), float("nan")
+            slope = np.array([one[i, j] for one in slopes])
+            if covariance is not None and slope.any():
+                error = sqrt(slope @ covariance @ slope)
+            ends = max(rho - z * error, -1.0), min(rho + z * error, 1.0)
+            ends = ends if isfinite(error) else (error, error)
+            rows.append((labels[i], labels[j], rho, error, *ends))
+        names = ["first", "second", "estimate", "standard_error", "lower", "upper"]
+        return pd.DataFrame(rows, columns=names)
+
     def coefficient_test(self, names: Sequence[str] | None = None) -> TrendTest:
         """Test whether some coefficients of the trend are all 0, by Kenward and Roger's F test.
 
@@ -362,12 +418,12 @@ class Fit(Generic[Model]):
 
     def _cells(self):
         """Yield (name, estimate, standard error, interval of a coefficient) as text."""
-        count = len(self.model.parameters())
+        count, names = len(self.model.parameters()), titles(self.model, self.observations)
         intervals = self.coefficient_table()[["lower", "upper"]].to_numpy()
         for k, (name, value, error) in enumerate(self._rows()):
             shown = "" if error is None else f"{error:.5g}"
             if k < count:
-                yield name.replace("_", " "), f"{value:.6g}", shown, ""
+                yield names[name], f"{value:.6g}", shown, ""
             else:
                 lower, upper = intervals[k - count]
                 yield f"trend: {name}", f"{value:.6g}", shown, f"{lower:.6g} to {upper:.6g}"
@@ -405,8 +461,8 @@ class Fit(Generic[Model]):
         return lines
 
     def __str__(self) -> str:
-        # names of a formula's columns may be long
-        width = max(18, 1 + max((len(f"trend: {name}") for name in self.trend.names), default=0))
+        # names of a formula's columns and of variables may be long
+        width = max(18, 1 + max(len(name) for name, *_ in self._cells()))
         table = [
             f"{name:<{width}}{estimate:>14}"
             + (f"{error:>14}" if error else "")
@@ -641,10 +697,24 @@ def load_fit(path, family=None, method=None, metric=None, transform=None):
         raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
 
+def _slope_of_correlations(model, name):
+    """Return the derivatives of `model.correlations` by a parameter, (p, p)."""
+    parts = model.components()
+    whole = sum(one.amplitude for one in parts)
+    change = np.zeros_like(whole)
+    for one in parts:
+        slope = one.slopes.get(name, (None, None, None))[0]
+        change += 0.0 if slope is None else slope
+    relative = np.diag(change) / (2 * np.diag(whole))
+    deviations = np.sqrt(np.diag(whole))
+    by_deviations = model.correlations * (relative[:, None] + relative)
+    return change / np.outer(deviations, deviations) - by_deviations
+
+
 def family_title(model):
-    """Return the name of a model's family for titles, such as "Matérn"."""
-    title = type(model).family.replace("-", " ")
-    return "Matérn" if isinstance(model, Matern) else title[:1].upper() + title[1:]
+    """Return the name of a model's family for titles, such as "Parsimonious Matérn"."""
+    title = type(model).family.replace("-", " ").replace("matern", "Matérn")
+    return title[:1].upper() + title[1:]
 
 
 def check_fit(fit):
@@ -686,7 +756,8 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
     Returns
     -------
     (k, k) ndarray
-        In the order of `fit.free`; of an angle's radians.
+        In the order of `fit.free`; of an angle's radians, and of correlations and loadings off the
+        diagonal as they are.
 
     Raises
     ------
@@ -709,18 +780,36 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
     if not fit.free:
         return np.zeros((0, 0))
     if kind == "observed" and fit.information is not None:
-        return np.array(fit.information)
+        return _in_users_units(fit, fit.information)
     problem, model, _ = problem_of(fit)
     coordinates = problem.table.coordinates(model, fit.free)
     coordinates.wrap = False
     if kind == "observed":
-        return information_at(
+        found = information_at(
             lambda x: coordinates.score(x, problem.evaluator, problem.monitor),
             coordinates.point(model),
             COARSE_DIFFERENCE if problem.noisy else DIFFERENCE,
         )
+        return _in_users_units(fit, found)
     units = coordinates.jacobian(model)
-    return problem.evaluator.expected_information(model, fit.free) * np.outer(units, units)
+    found = problem.evaluator.expected_information(model, fit.free) * np.outer(units, units)
+    return _in_users_units(fit, found)
+
+
+def _in_users_units(fit, information):
+    """Return the information of the scaled problem in the user's units: loadings have a unit."""
+    table = {p.name: p for p in fit.model.table}
+    linear = [
+        table[name].transform == "identity" and table[name].unit == "value" for name in fit.free
+    ]
+    if not any(linear):
+        return np.array(information)
+    units = Units.of(fit.observations, design_of(fit), fit.model)
+    each = [
+        units.of_parameter(table[name]) if own else 1.0
+        for name, own in zip(fit.free, linear, strict=True)
+    ]
+    return information / np.outer(each, each)
 
 
 def _checked_names(fit, names, method):
@@ -753,7 +842,9 @@ def _covariance(fit):
             'errors: fit again, or use method="profile".'
         )
     inverse = np.linalg.inv(observed)
-    return inverse if fit.score_variance is None else inverse @ fit.score_variance @ inverse
+    if fit.score_variance is None:
+        return inverse
+    return inverse @ _in_users_units(fit, fit.score_variance) @ inverse
 
 
 def _wald(parameter, half):

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput
 from ..estimation.result import Fit
+from ..prediction.variogram import several_variables
 from .axes import LONGEST_NAME, checked, new_figure, plain, unit_of
 from .comparisons import divergences, influence_of_precision, model_weights, precision_map, timeline
 from .diagnostics import (
     contours,
+    correlations,
     coverage,
     histogram,
     normal_quantiles,
@@ -25,6 +27,7 @@ from .diagnostics import (
     residuals_against_prediction,
     standardised_residuals_map,
     variogram,
+    variograms,
 )
 from .maps import (
     prediction_animation,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LONGEST_NAME",
     "contours",
+    "correlations",
     "coverage",
     "divergences",
     "histogram",
@@ -66,13 +70,15 @@ __all__ = [
     "unit_of",
     "values_map",
     "variogram",
+    "variograms",
 ]
 
 
 def overview(fit: Fit) -> Figure:
     """Draw four plots of a fit: values, kriging mean, semivariogram and a profile.
 
-    A map of residuals replaces a map of predictions or a profile that cannot be drawn.
+    A map of residuals replaces a map of predictions or a profile that cannot be drawn. Of several
+    variables the first one is shown, and their correlations in place of a profile.
 
     Parameters
     ----------
@@ -85,11 +91,19 @@ def overview(fit: Fit) -> Figure:
     checked("fit", fit, Fit)
     figure = new_figure(11.0, 8.5)
     (first, second), (third, fourth) = figure.subplots(2, 2)
-    values_map(fit.observations, ax=first)
+    observations = fit.observations
+    of = {} if observations.variable is None else {"variable": 0}
+    values_map(observations, **of, ax=first)
     try:
-        prediction_map(fit, ax=second)
+        prediction_map(fit, **of, ax=second)
     except InvalidInput:
-        residuals_map(fit, ax=second)
+        residuals_map(fit, **of, ax=second)
+    if several_variables(observations):
+        variogram(fit, pair=observations.variable_labels[0], ax=third)
+        correlations(fit, ax=fourth)
+        for ax in (first, second):
+            ax.set_title(f"{ax.get_title()}, {plain(observations.variable_labels[0])}")
+        return figure
     variogram(fit, ax=third)
     if fit.free:
         profile(fit, "range" if "range" in fit.free else fit.free[0], ax=fourth)

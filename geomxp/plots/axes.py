@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput
+from ..estimation.parameters import titles
 
 if TYPE_CHECKING:
     from .._typing import Figure
@@ -101,16 +102,33 @@ def plain(name: str) -> str:
 
 
 def unit_of(parameter: str, observations: Observations) -> str:
-    """Return the unit of a parameter in words; None if it has none."""
-    squared = squared_unit(observations)
+    """Return the unit of a parameter in words; None if it has none.
+
+    Parameters of several variables, such as `variance_2` or `loading_21`, have the unit of the
+    values of their variable.
+    """
+    group, _, number = parameter.rpartition("_")
+    unit, squared = value_unit_of(observations), squared_unit(observations)
+    if number.isdigit():
+        labels, parameter = observations.variable_labels, group
+        of = int(number[0]) - 1
+        name = labels[of] if of < len(labels) else observations.value_name
+        if not observations.value_unit:
+            unit, squared = f"units of {name}", f"squared units of {name}"
     return {
         "variance": squared,
         "nugget": squared,
         "microscale": squared,
+        "loading": unit,
         "range": observations.unit,
         "time_range": observations.time_unit or None,
         "anisotropy_angle": "degrees",
     }.get(parameter)
+
+
+def value_unit_of(observations):
+    """Return the unit of the values in words."""
+    return observations.value_unit or f"units of {observations.value_name}"
 
 
 def squared_unit(about):
@@ -129,9 +147,10 @@ def label(text, unit):
     return f"{plain(text)} ({plain(unit)})" if unit else plain(text)
 
 
-def parameter_label(name, observations):
-    """Return the axis label of a parameter of the model."""
-    return label(name.replace("_", " "), unit_of(name, observations))
+def parameter_label(name, observations, model=None):
+    """Return the axis label of a parameter, with the names of several variables of a model."""
+    text = name.replace("_", " ") if model is None else titles(model, observations)[name]
+    return label(text, unit_of(name, observations))
 
 
 def colour_bar(ax, drawn, name, extend="neither"):

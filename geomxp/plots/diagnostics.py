@@ -8,25 +8,34 @@ PIT, and 1.0 to 1.28 times as wide for coverage.
 
 from __future__ import annotations
 
+from itertools import combinations, combinations_with_replacement
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.observations import Observations
+from ..covariance.multivariate import Multivariate
+from ..data.observations import Observations, few
 from ..errors import InvalidInput
+from ..estimation.parameters import titles
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
 from ..likelihood.trend import TRENDS
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
     BINS,
+    COMMON,
     LEAST,
+    MOST,
     Variogram,
     in_time,
     in_words,
     lags_of,
+    lags_of_variables,
+    name_of_pair,
     semivariance,
+    semivariance_between,
+    several_variables,
     trend_residuals,
     variogram_envelope,
 )
@@ -45,13 +54,16 @@ from .axes import (
     panels_of,
     plain,
 )
-from .maps import signed_map, titled
+from .maps import one_variable, signed_map, titled
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Panels, Sequence
 
 MOST_BARS = 60
 """Largest number of bars of a histogram of values."""
+
+MOST_IN_TRIANGLE = 4
+"""Largest number of variables with cross-variograms in one figure."""
 
 EXTREME = 4.0
 """Standardised errors beyond this have the last colour of a map."""
@@ -75,7 +87,7 @@ def residuals(
     (3,) ndarray of matplotlib.axes.Axes
     """
     panels = panels_of(ax, 3, columns=3, width=4.4, height=3.7)
-    validation = _validation(source)
+    validation = _of_one_variable(_validation(source))
     residuals_against_prediction(validation, level=level, ax=panels[0])
     normal_quantiles(validation, level=level, ax=panels[1])
     standardised_residuals_map(validation, ax=panels[2])
@@ -99,7 +111,7 @@ def residuals_against_prediction(
     -------
     matplotlib.axes.Axes
     """
-    half, ax, validation = z_value(level), axes_of(ax), _validation(source)
+    half, ax, validation = z_value(level), axes_of(ax), _of_one_variable(_validation(source))
     z, name = validation.standardised_errors, axes.value_label(validation.observations)
     ax.scatter(validation.mean, z, s=axes.dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
     axes.zero_line(ax)
@@ -161,7 +173,7 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     -------
     matplotlib.axes.Axes
     """
-    ax, validation = axes_of(ax), _validation(source)
+    ax, validation = axes_of(ax), _of_one_variable(_validation(source))
     observations, z = validation.observations, validation.standardised_errors
     signed_map(observations, z, "standardised error", most=EXTREME, ax=ax)
     return titled(ax, observations, "Standardised errors")
@@ -248,6 +260,18 @@ def _validation(source):
     return leave_one_out(source) if isinstance(source, Fit) else source
 
 
+def _of_one_variable(validation):
+    """Raise `InvalidInput` for a validation of several variables, which may have several units."""
+    labels = validation.observations.variable_labels
+    if len(labels) > 1:
+        first = validation.observations.variable_names[:1] or (0,)
+        raise InvalidInput(
+            f"errors of several variables have different units. Got {few(labels, 8)}: draw those "
+            f"of one, gx.leave_one_out(fit).of_variable({first[0]!r})."
+        )
+    return validation
+
+
 def _kind(validation):
     return plain(validation.kind)
 
@@ -256,19 +280,23 @@ def _pointwise(level):
     return f"{100 * level:g} %, pointwise"
 
 
-def histogram(observations: Observations, *, ax: Axes | None = None) -> Axes:
+def histogram(
+    observations: Observations, *, variable: str | int | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw a histogram of the values.
 
     Parameters
     ----------
     observations : Observations
+    variable : str or int, optional
+        Which of several variables.
     ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
     matplotlib.axes.Axes
     """
-    checked("observations", observations, Observations)
+    observations = one_variable(checked("observations", observations, Observations), variable)
     ax, values = axes_of(ax), observations.values
     # numpy's rule has a bin for every value of some heavy tails
     bins = min(len(np.histogram_bin_edges(values, "auto")) - 1, MOST_BARS)
@@ -290,6 +318,7 @@ def variogram(
     bins: int | None = None,
     envelope: int = 199,
     level: float = 0.95,
+    pair: str | tuple[str, str] | None = None,
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
@@ -304,6 +333,9 @@ def variogram(
     Observations of several times have points of one colour for each lag in time; the line of a fit
     is the mean of the model's semivariances over the pairs of each point, and there is no band.
 
+    Of several variables give the `pair` that is drawn; `variograms` draws all. The line of a fit is
+    then γ_ij(h) = C_ij(0) - C_ij(h), plus τ² for one variable.
+
     Parameters
     ----------
     source : Fit, Observations or Variogram
@@ -315,6 +347,8 @@ def variogram(
         Number of fields to simulate for the band of a fit of one time; 0 for no band.
     level : float
         Of the band.
+    pair : str or (str, str), optional
+        One of several variables, or two: "zinc", ("zinc", "lead").
     ax : matplotlib.axes.Axes, optional
     seed : int
         Seed of the simulated fields, and of the sample taken from more than 2,000 locations.
@@ -326,8 +360,8 @@ def variogram(
     Raises
     ------
     InvalidInput
-        If there are too few bins or fields, or the model is not isotropic; or if `bins` is given
-        for a Variogram.
+        If there are too few bins or fields, or the model is not isotropic; if `bins` is given for a
+        Variogram; or if there are several variables and `pair` is not one of their pairs.
 
     Examples
     --------
@@ -337,13 +371,29 @@ def variogram(
     >>> ax = variogram(gx.variogram(meuse, trend="sqrt_dist", directions=4))
     """
     checked("source", source, Fit, Observations, Variogram)
-    ax = axes_of(ax)
     if isinstance(source, Variogram):
         if bins is not None:
             raise InvalidInput("`bins` are those of the Variogram: give them to gx.variogram.")
-        return _draw_variogram(ax, source)
-    if isinstance(source, Observations):
-        return _draw_variogram(ax, estimate_variogram(source, bins=bins, seed=seed))
+    elif isinstance(source, Observations):
+        source = estimate_variogram(source, bins=bins, seed=seed)
+    of_variogram = isinstance(source, Variogram)
+    several = source.counts if of_variogram else several_variables(source.observations)
+    if several and pair is None:
+        known = tuple(source.counts) if of_variogram else source.observations.variable_labels
+        raise InvalidInput(
+            f"there are several variables: give pair={known[0]!r}, or draw all of them by "
+            "geomxp.plots.variograms."
+        )
+    if pair is not None and not several:
+        raise InvalidInput("`pair` is for several variables: leave it out.")
+    pair = (pair,) if isinstance(pair, str) else pair
+    if of_variogram:
+        return _draw_variogram(axes_of(ax), source.of_pair(*pair) if several else source)
+    if several:
+        numbers = _numbers_of_pair(source.observations.variable_labels, pair)
+        (found,) = _lags_of_fit(source, bins, seed, numbers)
+        return _draw_pair(axes_of(ax), source, found, envelope, level, seed)
+    ax = axes_of(ax)
     observations, model = source.observations, source.model
     if in_time(observations) is not None:
         return _draw_in_time(ax, source, lags_of(observations, model=model, bins=bins, seed=seed))
@@ -372,6 +422,155 @@ def variogram(
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
 
 
+def variograms(
+    source: Fit | Observations | Variogram,
+    *,
+    bins: int | None = None,
+    envelope: int = 199,
+    level: float = 0.95,
+    ax: Panels | None = None,
+    seed: int = 0,
+) -> AxesArray:
+    """Draw the semivariogram of each of several variables, and the cross-variogram of each two.
+
+    The panels form a triangle; of more than four variables those of single variables are drawn
+    only. Arguments as of `variogram`.
+
+    Parameters
+    ----------
+    source : Fit, Observations or Variogram
+        Of several variables.
+    bins : int, optional
+    envelope : int
+        Number of fields to simulate for the bands of a fit; 0 for no bands.
+    level : float
+    ax : sequence of matplotlib.axes.Axes, optional
+        One for each panel.
+    seed : int
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes
+        Of each variable, then of each two.
+
+    Raises
+    ------
+    InvalidInput
+        For one variable, and as of `variogram`.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> panels = variograms(gx.datasets.load("meuse", values=("log(zinc)", "log(lead)")))
+    >>> [ax.get_title() for ax in panels][-1]
+    'Empirical cross-variogram of log(zinc) × log(lead)'
+    """
+    checked("source", source, Fit, Observations, Variogram)
+    if isinstance(source, Variogram) and bins is not None:
+        raise InvalidInput("`bins` are those of the Variogram: give them to gx.variogram.")
+    if isinstance(source, Observations) and several_variables(source):
+        source = estimate_variogram(source, bins=bins, seed=seed)
+    if isinstance(source, Variogram) and source.counts:
+        panels = _triangle(source.variable_pairs, tuple(source.counts), ax)
+        for name, one in panels.items():
+            _draw_variogram(one, source.of_pair(name), f" of {plain(name)}")
+    elif isinstance(source, Fit) and several_variables(source.observations):
+        labels = source.observations.variable_labels
+        found = {name_of_pair(labels, *one[:2]): one for one in _lags_of_fit(source, bins, seed)}
+        known = tuple(name for name, one in found.items() if one[3] is not None)
+        panels = _triangle(known, tuple(found), ax)
+        for name, one in panels.items():
+            _draw_pair(one, source, found[name], envelope, level, seed)
+    else:
+        raise InvalidInput("there is one variable: draw geomxp.plots.variogram.")
+    return np.array(list(panels.values()))
+
+
+def _numbers_of_pair(labels, pair):
+    """Return the numbers of one or two variables that are given by name, the smaller one first."""
+    known = {}
+    for i, j in combinations_with_replacement(range(len(labels)), 2):
+        known |= dict.fromkeys([(name_of_pair(labels, i, j),), (labels[i], labels[j])], (i, j))
+    found = known.get(tuple(pair), known.get(tuple(pair)[::-1]))
+    if found is None:
+        listed = few(labels, 8)
+        raise InvalidInput(f"`pair` must be one or two of: {listed}. Got {pair!r:.80}.")
+    return found
+
+
+def _lags_of_fit(fit, bins, seed, only=None):
+    """Return what `lags_of_variables` yields for a fit, a list."""
+    observations = fit.observations
+    if in_time(observations) is not None:
+        raise InvalidInput(
+            "a semivariogram of several variables and times cannot be drawn with its model: draw "
+            "that of the observations."
+        )
+    most = MOST // len(observations.variable_labels)
+    about = {"bins": BINS if bins is None else bins, "seed": seed, "most": most}
+    return list(lags_of_variables(observations, only, **about))
+
+
+def _triangle(known, names, ax):
+    """Return the axes of each variogram of several variables, by name.
+
+    `names` are of all variables, then of each two; those `known` have bins.
+    """
+    count = int(np.sqrt(2 * len(names)))
+    if count > MOST_IN_TRIANGLE:
+        known = [name for name in names[:count] if name in known]
+    if ax is not None or count > MOST_IN_TRIANGLE:
+        return dict(zip(known, panels_of(ax, len(known)), strict=True))
+    figure = axes.new_figure(4.2 * count, 3.5 * count)
+    places = sorted(combinations_with_replacement(range(count), 2), key=lambda two: two[0] < two[1])
+    where = dict(zip(names, places, strict=True))
+    return {
+        name: figure.add_subplot(count, count, where[name][1] * count + where[name][0] + 1)
+        for name in known
+    }
+
+
+def _draw_pair(ax, fit, found, envelope, level, seed):
+    """Draw the variogram of one variable, or of two, with that of the model."""
+    i, j, total, lags = found
+    observations, residuals = fit.observations, trend_residuals(fit)
+    name = name_of_pair(observations.variable_labels, i, j)
+    if lags is None:
+        raise InvalidInput(
+            f"a variogram needs at least {COMMON} (common) locations. Got {total} of {name}."
+        )
+    distance, others = lags.distance, None if i == j else residuals[lags.others]
+    gamma = lags.semivariances(residuals[lags.rows], others)
+    words = f"empirical, {in_words(len(lags.rows), total, observations.duplicate_inputs)}"
+    _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
+    if isinstance(fit.model, Multivariate):
+        h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
+        curve = semivariance_between(fit.model, h, i, j)
+    else:
+        h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
+    ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
+    ends = np.concatenate((gamma, curve))
+    if envelope:
+        words = f"{100 * level:g} % of {envelope} simulations, at each distance"
+        bounds = variogram_envelope(fit, lags, draws=envelope, level=level, seed=seed)
+        axes.band(ax, distance, *bounds, words)
+        ends = np.concatenate((ends, *bounds))
+    low, high = min(ends.min(), 0.0), max(ends.max(), 0.0)
+    ax.set(xlim=(0, 1.04 * distance.max()), ylim=(1.08 * low, 1.08 * high or 1.0))
+    if low < 0:
+        axes.zero_line(ax)
+    title = f"{'Semivariogram' if i == j else 'Cross-variogram'} of {plain(name)}"
+    up = label("semivariance", _squared(observations.value_unit, name, i != j))
+    return finish(ax, title, label("distance", observations.unit), up, loc="best")
+
+
+def _squared(unit, name, cross):
+    """Return the unit of the semivariances of a variable, or of two."""
+    if unit:
+        return f"({unit})²"
+    return f"units of {name}" if cross else f"squared units of {name}"
+
+
 def _draw_in_time(ax, fit, lags):
     """Draw points of each lag in time and a line through the model's means in the same bins."""
     observations, top = fit.observations, 0.0
@@ -392,6 +591,59 @@ def _draw_in_time(ax, fit, lags):
     return finish(ax, title, label("distance", observations.unit), up, loc="best")
 
 
+def correlations(fit: Fit, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
+    """Draw the correlations of the variables at one location, with their intervals.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of several variables; see `Fit.correlation_table`.
+    level : float
+        Of the intervals.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the model is not of several variables.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> metals = gx.datasets.load("meuse", values=("log(zinc)", "log(lead)"))
+    >>> fixed = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+    >>> ax = correlations(gx.fit(metals, family="coregionalization", fixed=fixed))
+    """
+    table = checked("fit", fit, Fit).correlation_table(level)
+    labels = [plain(name) for name in fit.observations.variable_labels]
+    p = len(labels)
+    ax = axes_of(ax, max(4.0, 1.05 * p + 1.6), max(3.0, 0.75 * p + 1.2))
+    # rows are the variables from the second on, columns those to the last but one
+    known = np.full((p - 1, p - 1), np.nan)
+    pairs = list(combinations(range(p), 2))
+    for (i, j), row in zip(pairs, table.itertuples(), strict=True):
+        known[j - 1, i] = row.estimate
+    drawn = ax.imshow(known, cmap=axes.RESIDUALS, vmin=-1.0, vmax=1.0, aspect="auto")
+    width = axes.inches(ax)[0] / (p - 1)
+    # an interval has at most 14 characters
+    size = float(np.clip(72 * width / (0.6 * 15), 5.0, 10.0))
+    for (i, j), row in zip(pairs, table.itertuples(), strict=True):
+        words = f"{row.estimate:.2f}"
+        if np.isfinite(row.lower):
+            words += f"\n{row.lower:.2f} to {row.upper:.2f}"
+        colour = "white" if abs(row.estimate) > 0.6 else "black"
+        ax.text(i, j - 1, words, ha="center", va="center", fontsize=size, color=colour)
+    ax.set_xticks(range(p - 1), labels[:-1])
+    ax.set_yticks(range(p - 1), labels[1:])
+    axes.colour_bar(ax, drawn, "correlation")
+    words = f"Correlations at one location, with {100 * level:g} % intervals"
+    return finish(ax, words if table.lower.notna().any() else words.partition(",")[0])
+
+
 def _lag_in_words(lag, unit):
     """Return a lag in time with its unit.
 
@@ -410,7 +662,7 @@ def _looks_in_time(count):
     return [{"color": colormaps["viridis"](0.9 * k / max(count - 1, 1))} for k in range(count)]
 
 
-def _draw_variogram(ax, found):
+def _draw_variogram(ax, found, of=""):
     """Draw an empirical semivariogram: both estimates, or one line per direction or lag."""
     words, top = found.compared, 0.0
     parts = [
@@ -429,11 +681,16 @@ def _draw_variogram(ax, found):
     if not parts:
         _points(ax, found.distance, found.semivariance, found.pairs, color=BLUE, label=words)
         about = {"color": VERMILION, "linewidth": 1.2, "marker": "D", "markersize": 4}
-        ax.plot(found.distance, found.robust, label="robust to outliers", **about)
-        top = max(found.semivariance.max(), found.robust.max())
-    ax.set(xlim=(0, 1.04 * found.distance.max()), ylim=(0, 1.08 * (top or 1.0)))
-    squared = axes.squared_unit(found)
-    title = "Empirical semivariogram"
+        if not found.cross:
+            ax.plot(found.distance, found.robust, label="robust to outliers", **about)
+        top = max(found.semivariance.max(), 0.0 if found.cross else found.robust.max())
+    low = min(float(found.semivariance.min()), 0.0)
+    if low < 0:
+        axes.zero_line(ax)
+    top = 1.08 * (top or (0.0 if low else 1.0))
+    ax.set(xlim=(0, 1.04 * found.distance.max()), ylim=(1.08 * low, top))
+    squared = _squared(found.value_unit, found.value_name, found.cross)
+    title = f"Empirical {'cross-variogram' if found.cross else 'semivariogram'}{of}"
     if found.trend not in ("zero", "constant"):
         trend = f"{found.trend} trend" if found.trend in TRENDS else f"trend {found.trend}"
         title += f", residuals of {plain(trend)}"
@@ -497,7 +754,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     checked("fit", fit, Fit)
     ax = axes_of(ax)
     values, heights = profile_likelihood(fit, name, points=points)
-    words, top = name.replace("_", " "), fit.log_likelihood
+    words, top = titles(fit.model, fit.observations)[name], fit.log_likelihood
     ax.plot(*_through(values, heights, _is_plain(fit, name)), color=BLUE, linewidth=2)
     ax.plot(values, heights, "o", color=BLUE, markersize=5)
     level = top - HALF_QUANTILE
@@ -511,7 +768,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room))
     if not _is_plain(fit, name):
         axes.logarithmic(ax.xaxis, values[0], values[-1])
-    along = axes.parameter_label(name, fit.gaussian.observations)
+    along = axes.parameter_label(name, fit.gaussian.observations, fit.model)
     up = "profile log-likelihood" + (" (REML)" if fit.reml else "")
     return finish(ax, f"Profile of the {words}", along, up, loc="best")
 
@@ -602,8 +859,9 @@ def contours(
     _scale(ax, plain, np.concatenate(reach))
     if {first, second} == {"variance", "range"} and np.isfinite(fit.model.infill_exponent):
         _ridge(ax, fit.model, first)
-    labels = [axes.parameter_label(name, fit.gaussian.observations) for name in (first, second)]
-    both = f"{first} and {second}".replace("_", " ")
+    about, words = (fit.gaussian.observations, fit.model), titles(fit.model, fit.observations)
+    labels = [axes.parameter_label(name, *about) for name in (first, second)]
+    both = f"{words[first]} and {words[second]}"
     title = f"Profile likelihood of {both}" + (" (REML)" if fit.reml else "")
     return finish(ax, title, *labels, loc="best")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.observations import Observations
+from ..data.observations import Observations, few
 from ..data.times import in_words
 from ..errors import InvalidInput
 from ..estimation.result import Fit
@@ -33,19 +33,29 @@ FAINT = 0.12
 """Opacity of a map of predictions far from all observations."""
 
 
-def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
+def values_map(
+    observations: Observations, *, variable: str | int | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the values on a map; in one dimension against the coordinate.
 
     Parameters
     ----------
     observations : Observations
+    variable : str or int, optional
+        Which of several variables.
     ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
     matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the observations are of several variables and `variable` is not one of them.
     """
     checked("observations", observations, Observations)
+    observations = one_variable(observations, variable)
     ax, name = axes_of(ax), axes.value_label(observations)
     if observations.dimensions == 1:
         _scatter_line(ax, observations, observations.values, name)
@@ -54,12 +64,29 @@ def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
     return titled(ax, observations, "Values")
 
 
-def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
+def one_variable(observations, variable):
+    """Return the observations of one of several variables; those of one variable as they are."""
+    if observations.variable is None:
+        if variable is not None:
+            raise InvalidInput("the observations are of one variable: leave `variable` out.")
+        return observations
+    labels = observations.variable_labels
+    if variable is None and len(labels) > 1:
+        first = observations.variable_names[0] if observations.variable_names else 0
+        raise InvalidInput(
+            f"a picture shows one variable of {few(labels, 8)}: give variable={first!r}."
+        )
+    return observations.of_variable(0 if variable is None else variable)
+
+
+def residuals_map(fit: Fit, *, variable: str | int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the residuals of the trend, z - Xβ̂, on a map.
 
     Parameters
     ----------
     fit : Fit
+    variable : str or int, optional
+        Which of several variables.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -67,6 +94,10 @@ def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     observations, residuals = checked("fit", fit, Fit).gaussian.observations, trend_residuals(fit)
+    own = one_variable(observations, variable)
+    if own is not observations:
+        number = observations.variable_labels.index(own.value_name)
+        observations, residuals = own, residuals[observations.variable == number]
     name = label(f"{observations.value_name} minus its trend", observations.value_unit)
     ax = signed_map(observations, residuals, name, ax=ax)
     return titled(ax, observations, f"Residuals, {fit.trend.title}")
@@ -90,7 +121,12 @@ def signed_map(observations, numbers, name, *, most=np.inf, ax=None):
 
 
 def prediction_map(
-    fit: Fit, *, cells: int = CELLS, ax: Axes | None = None, raster: Raster | None = None
+    fit: Fit,
+    *,
+    cells: int = CELLS,
+    variable: str | int | None = None,
+    ax: Axes | None = None,
+    raster: Raster | None = None,
 ) -> Axes:
     """Draw the kriging mean over the bounding box of the observations, and their locations.
 
@@ -103,6 +139,8 @@ def prediction_map(
     fit : Fit
     cells : int
         Along the longer side.
+    variable : str or int, optional
+        Which of several variables; that of the raster if there is one.
     ax : matplotlib.axes.Axes, optional
     raster : Raster, optional
         Result of `geomxp.predict_raster`; computed if not given.
@@ -116,31 +154,40 @@ def prediction_map(
     InvalidInput
         If the locations do not extend over a plane, or if the trend needs covariates.
     """
-    ax, raster = axes_of(ax), _raster(fit, cells, raster)
-    name = axes.value_label(fit.observations)
-    centre, values = raster.centre, fit.observations.values
+    raster, seen = _raster(fit, cells, raster, variable)
+    ax, name = axes_of(ax), axes.value_label(seen)
+    centre, values = raster.centre, seen.values
     low, high = float(values.min()), float(values.max())
     beyond = bool(np.nanmin(centre) < low), bool(np.nanmax(centre) > high)
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}
     about = {"cmap": axes.VALUES, "vmin": low, "vmax": high, "alpha": opacity(raster, fit)}
     about["extend"] = extend.get(beyond, "neither")
-    _raster_map(ax, fit.observations, centre, raster.extent, name, **about)
+    _raster_map(ax, seen, centre, raster.extent, name, **about)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
-    return titled(ax, fit.observations, title)
+    return titled(ax, seen, title)
 
 
 def prediction_maps(
-    fit: Fit, series: RasterSeries, *, ax: Sequence[Axes] | None = None
+    fit: Fit,
+    series: RasterSeries | None = None,
+    *,
+    cells: int = CELLS,
+    ax: Sequence[Axes] | None = None,
 ) -> list[Axes]:
-    """Draw maps of several times side by side, in the same colours.
+    """Draw maps of several times side by side, in the same colours; or of several variables.
+
+    Each variable has colours of its own.
 
     Parameters
     ----------
     fit : Fit
-    series : RasterSeries
-        Result of `geomxp.predict_raster` with several times, at most 24.
+    series : RasterSeries, optional
+        Result of `geomxp.predict_raster` with several times, at most 24. Without it there is a map
+        of each variable of the fit.
+    cells : int
+        Of the maps of several variables, along the longer side.
     ax : sequence of matplotlib.axes.Axes, optional
-        One for each time.
+        One for each time or variable.
 
     Returns
     -------
@@ -149,8 +196,19 @@ def prediction_maps(
     Raises
     ------
     InvalidInput
-        If there are more than 24 times.
+        If there are more than 24 times, or neither a series nor several variables.
     """
+    if series is None:
+        labels = checked("fit", fit, Fit).observations.variable_labels
+        if not labels:
+            raise InvalidInput(
+                "maps side by side are of several times or variables: give a series, "
+                "gx.predict_raster(fit, time=[...]), or use `prediction_map`."
+            )
+        panels = panels_of(ax, len(labels))
+        for k, (one, name) in enumerate(zip(panels, labels, strict=True)):
+            prediction_map(fit, cells=cells, variable=k, ax=one).set_title(axes.plain(name))
+        return list(panels)
     if len(checked("series", series, RasterSeries)) > PANELS:
         raise InvalidInput(
             f"a figure has room for {PANELS} maps. Got {len(series)} times: draw some of them, or "
@@ -204,14 +262,19 @@ def _titles(series):
 
 
 def prediction_error_map(
-    fit: Fit, *, cells: int = CELLS, ax: Axes | None = None, raster: Raster | None = None
+    fit: Fit,
+    *,
+    cells: int = CELLS,
+    variable: str | int | None = None,
+    ax: Axes | None = None,
+    raster: Raster | None = None,
 ) -> Axes:
     """Draw the standard error of the kriging mean; parameters as of `prediction_map`."""
-    ax, raster = axes_of(ax), _raster(fit, cells, raster)
-    seen = fit.observations
+    raster, seen = _raster(fit, cells, raster, variable)
+    ax = axes_of(ax)
     name = label(f"standard error of {seen.value_name}", seen.value_unit)
-    _raster_map(ax, fit.observations, raster.standard_error, raster.extent, name, cmap=axes.ERRORS)
-    return titled(ax, fit.observations, "Kriging standard error")
+    _raster_map(ax, seen, raster.standard_error, raster.extent, name, cmap=axes.ERRORS)
+    return titled(ax, seen, "Kriging standard error")
 
 
 def opacity(raster, fit):
@@ -223,24 +286,40 @@ def opacity(raster, fit):
     if raster.samples is not None:
         return np.ones(raster.mean.shape)
     variance = raster.variance if raster.gaussian is None else raster.gaussian[1]
-    values = float(np.var(fit.gaussian.observations.values)) or np.inf
+    seen, nugget = fit.gaussian.observations, fit.model.nugget
+    if seen.variable is not None:
+        number = seen.variable_labels.index(raster.value_name)
+        nugget = np.broadcast_to(nugget, len(seen.variable_labels))[number]
+        seen = seen.of_variable(number)
+    values = float(np.var(seen.values)) or np.inf
     # values may have a larger nugget than variance
-    left = variance / max(values - fit.model.nugget, 0.1 * values)
+    left = variance / max(values - nugget, 0.1 * values)
     return np.nan_to_num(np.interp(left, (0.4, 0.8), (1.0, FAINT)))
 
 
-def _raster(fit, cells, raster):
-    checked("fit", fit, Fit)
-    if raster is None:
-        if fit.model.uses:
-            about = {name: getattr(fit.observations, name)[0] for name in fit.model.uses}
-            values = ", ".join(f"{name}={value:g}" for name, value in about.items())
+def _raster(fit, cells, raster, variable):
+    """Return a raster of one variable, and its observations."""
+    seen = checked("fit", fit, Fit).observations
+    if raster is not None:
+        of = checked("raster", raster, Raster).value_name
+        if seen.variable is not None and variable is None and of in seen.variable_labels:
+            variable = seen.variable_labels.index(of)
+        own = one_variable(seen, variable)
+        if seen.variable is not None and own.value_name != of:
             raise InvalidInput(
-                f"a map of a {fit.model.family} model needs its {' and '.join(about)}: give "
-                f"raster=gx.predict_raster(fit, {values})."
+                f"the raster is of {of}, and `variable` is {own.value_name}: leave one of them out."
             )
-        return predict_raster(fit, cells=cells)
-    return checked("raster", raster, Raster)
+        return raster, own
+    own = one_variable(seen, variable)
+    if "time" in fit.model.uses:
+        which = f"time={seen.time[0]:g}"
+        which += "" if seen.variable is None else f", variable={own.value_name!r}"
+        raise InvalidInput(
+            f"a map of a {fit.model.family} model needs its time: give "
+            f"raster=gx.predict_raster(fit, {which})."
+        )
+    number = None if seen.variable is None else seen.variable_labels.index(own.value_name)
+    return predict_raster(fit, cells=cells, variable=number, progress=False), own
 
 
 def _coordinate_label(observations, j):

@@ -387,7 +387,12 @@ def times_in(fit: Fit, places: Any) -> Floats | None:
 
 
 def raster_at(
-    fit: Fit, places: Any, *, time: ArrayLike | None = None, progress: bool = True
+    fit: Fit,
+    places: Any,
+    *,
+    time: ArrayLike | None = None,
+    variable: int | str | None = None,
+    progress: bool = True,
 ) -> Raster | RasterSeries:
     """Predict at the cells of a regular grid that a table lists; a missing cell is NaN.
 
@@ -401,6 +406,8 @@ def raster_at(
     time : increasing sequence, optional
         Times of the maps of a space-time model: of a table with times some of these, and all of
         them if not given.
+    variable : str or int, optional
+        The variable that the map shows, for a multivariate model.
     progress : bool
 
     Returns
@@ -418,9 +425,18 @@ def raster_at(
         raise InvalidInput(f"a map needs locations in the plane. Got {seen.dimensions} dimensions.")
     listed = times_in(fit, places)
     time = listed if time is None else _checked_times(time, seen)
+    if seen.variable is not None:
+        name = _mapped_variable(seen, variable)
+        if time is not None:
+            raise InvalidInput(
+                "a table of places for maps of several times is for one variable: use "
+                "gx.predict with a column of the times."
+            )
     if time is None:
-        prediction = predict(fit, places, progress=progress)
-        return _filled(*_cells_of(fit, prediction.locations), prediction, slice(None))
+        prediction = predict(fit, places, variable=variable, progress=progress)
+        raster, cells = _cells_of(fit, prediction.locations)
+        raster = raster if seen.variable is None else replace(raster, value_name=name)
+        return _filled(raster, cells, prediction, slice(None))
     if listed is None:
         _check_constant_in_time(fit)
     inputs, covariates, _ = targets_of(fit, places, time=time[0] if listed is None else None)

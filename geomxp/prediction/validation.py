@@ -322,6 +322,25 @@ class Validation:
         """(observed - mean)/standard deviation, (n,): about N(0, 1) for a correct model."""
         return (self.observed - self.mean) / np.sqrt(self.variance)
 
+    def of_variable(self, variable: str | int) -> Validation:
+        """Return the part of one of several variables.
+
+        Parameters
+        ----------
+        variable : str or int
+            Name or number, as of `Observations.of_variable`.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such variable.
+        """
+        own = self.observations.of_variable(variable)
+        labels = self.observations.variable_labels
+        rows = self.observations.variable == labels.index(own.value_name)
+        about = {name: getattr(self, name)[rows] for name in ("mean", "variance", "folds")}
+        return replace(self, observations=own, **about)
+
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds of prediction intervals for the observations, (n,)."""
         half = z_value(level) * np.sqrt(self.variance)
@@ -332,14 +351,18 @@ class Validation:
         return scores.pit(self.mean, np.sqrt(self.variance), self.observed)
 
     def scores(self, level: float = 0.95) -> dict[str, float]:
-        """Return the mean scores as a dict of str to float; see `scores.summary`."""
+        """Return the mean scores as a dict of str to float; see `scores.summary`.
+
+        Errors of several variables may have different units: see `of_variable`.
+        """
         return scores.summary(self.mean, self.variance, self.observed, level)
 
     def to_frame(self, level: float = 0.95) -> Frame:
         """Return a pandas frame, one row for each observation.
 
-        Columns: the locations, the times if there are any (dates, if they were given as dates),
-        then fold, observed, mean, variance, lower, upper, standardised_error, pit.
+        Columns: the locations, the times if there are any (dates, if they were given as dates), the
+        names of several variables, then fold, observed, mean, variance, lower, upper,
+        standardised_error, pit.
         """
         import pandas as pd
 
@@ -358,6 +381,9 @@ class Validation:
         places = list(zip(seen.location_names, seen.locations.T, strict=True))
         if seen.time is not None:
             places.append((seen.time_name, as_given(seen.time, seen.time_unit, seen.time_origin)))
+        if seen.variable is not None:
+            names = np.array(seen.variable_names or range(len(seen.variable_labels)))
+            places.append((seen.variable_name, names[seen.variable]))
         for name, _ in places:
             if name in columns:
                 raise InvalidInput(f"column {name!r} has the name of a result: rename it.")
@@ -373,12 +399,21 @@ class Validation:
             "refitted": self.refitted,
             "level": level,
             "scores": self.scores(level),
+            **({"variables": self._scores_of_variables(level)} if self._several else {}),
             "seconds": self.seconds,
         }
 
     def describe(self, level: float = 0.95) -> str:
-        """Return the scores as a readable table."""
-        values = self.scores(level)
+        """Return the scores as a readable table, with a column for each of several variables."""
+        values = {name: [value] for name, value in self.scores(level).items()}
+        heads = []
+        if self._several:
+            each = self._scores_of_variables(level)
+            heads = [f"{'':<18}" + "".join(f"{name:>{_width(name)}}" for name in each)]
+            widths = [_width(name) for name in each]
+            values = {name: [one[name] for one in each.values()] for name in values}
+        else:
+            widths = [12]
         intervals = f"of {100 * level:g} % intervals"
         notes = {
             "bias": "predicted minus observed",
@@ -391,14 +426,38 @@ class Validation:
         names |= {name: name.upper() for name in ("rmse", "mae", "crps")}
         kind = self.kind[0].upper() + self.kind[1:]
         method = "estimated without each fold" if self.refitted else "held"
-        lines = [f"{kind} of {len(self):,} observations, covariance parameters {method}", ""]
-        for name, value in values.items():
+        lines = [
+            f"{kind} of {len(self):,} observations, covariance parameters {method}",
+            "",
+            *heads,
+        ]
+        for name, each in values.items():
             shown = names.get(name, name.replace("_", " "))
-            lines.append(f"  {shown:<16}{value:>12.6g}   {notes.get(name, '')}".rstrip())
+            numbers = "".join(f"{x:>{width}.6g}" for x, width in zip(each, widths, strict=True))
+            lines.append(f"  {shown:<16}{numbers}   {notes.get(name, '')}".rstrip())
         return "\n".join(lines)
+
+    @property
+    def _several(self):
+        """Whether there are several variables."""
+        return len(self.observations.variable_labels) > 1
+
+    def _scores_of_variables(self, level):
+        """Return the scores of each variable, by name."""
+        seen, result = self.observations, {}
+        for k, name in enumerate(seen.variable_labels):
+            rows = seen.variable == k
+            about = self.mean[rows], self.variance[rows], self.observed[rows]
+            result[name] = scores.summary(*about, level)
+        return result
 
     def __str__(self) -> str:
         return self.describe()
+
+
+def _width(name):
+    """Return the width of a column of numbers with a name."""
+    return max(12, len(name) + 2)
 
 
 def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:

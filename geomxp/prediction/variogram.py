@@ -1,9 +1,13 @@
-"""Empirical semivariograms of observations, and of a fit's residuals with their envelope."""
+"""Empirical semivariograms of observations, and of a fit's residuals with their envelope.
+
+Of several variables also cross-variograms of each two.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import combinations_with_replacement
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -11,7 +15,7 @@ import numpy as np
 
 from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
-from ..data.observations import Observations
+from ..data.observations import Observations, few
 from ..data.times import from_durations
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import design_of, z_value
@@ -20,7 +24,7 @@ from ..likelihood.trend import Trend
 from ..runtime.devices import blas_threads
 
 if TYPE_CHECKING:
-    from .._typing import Document, Floats, Frame, Sequence, Whole
+    from .._typing import Document, Floats, Frame, Mapping, Sequence, Texts, Whole
 
 MOST = 2000
 """Number of locations above which a random subsample is used."""
@@ -44,6 +48,9 @@ MOST_DIRECTIONS = 36
 LAGS_IN_TIME = 5
 """Number of lags in time."""
 
+COMMON = 10
+"""Least number of locations at which two variables, or one, are compared."""
+
 
 @dataclass(frozen=True)
 class Lags:
@@ -54,7 +61,8 @@ class Lags:
     pairs; `distance` (k,) is the mean distance in each bin, which has the distances `lower` (k,) <
     h <= `upper` (k,), where 0, 0 is a bin of pairs at one location; `group` (k,) is the number of
     its direction or lag in time, 0 if there are none; `lag` (k,) is the mean lag in time of the
-    pairs in all bins of its group, None for observations of one time.
+    pairs in all bins of its group, None for observations of one time. `others` (m,) are the rows of
+    a second variable at the locations of `rows`, for a cross-variogram; None for one variable.
     """
 
     rows: np.ndarray
@@ -66,33 +74,39 @@ class Lags:
     upper: np.ndarray
     group: np.ndarray
     lag: np.ndarray | None = None
+    others: np.ndarray | None = None
 
     @property
     def pairs(self):
         """Number of pairs in each bin, (k,)."""
         return np.diff(self.ends, prepend=0)
 
-    def semivariances(self, residuals):
-        """Return half the mean squared difference in each bin, (k,) or (k, draws), of residuals."""
+    def semivariances(self, residuals, others=None):
+        """Return half the mean squared difference in each bin, (k,) or (k, draws), of residuals.
+
+        With those of a second variable at the same locations, half the mean product of differences.
+        """
         sums = np.zeros((len(self.ends), *residuals.shape[1:]))
         for k, (end, count) in enumerate(zip(self.ends, self.pairs, strict=True)):
             for start in range(end - count, end, CHUNK):
                 some = slice(start, min(start + CHUNK, end))
-                d = residuals[self.first[some]] - residuals[self.second[some]]
-                sums[k] += np.einsum("i...,i...->...", d, d)
+                d = e = residuals[self.first[some]] - residuals[self.second[some]]
+                if others is not None:
+                    e = others[self.first[some]] - others[self.second[some]]
+                sums[k] += np.einsum("i...,i...->...", d, e)
         return (sums.T / (2 * self.pairs)).T
 
     def semivariances_of(self, model, inputs):
         """Return the mean of a model's semivariances over the pairs in each bin, (k,)."""
-        covariance = dense_covariance(model, inputs[self.rows])
+        if self.others is None:
+            covariance = dense_covariance(model, inputs[self.rows])
+        else:
+            # the noise of two variables is independent
+            covariance = model.matrix(inputs[self.rows], inputs[self.others])
+            covariance = (covariance + covariance.T) / 2
         variance = np.diag(covariance)[:, None] / 2
-        return (
-            np.add.reduceat(
-                (variance + variance.T - covariance)[self.first, self.second],
-                self.ends - self.pairs,
-            )
-            / self.pairs
-        )
+        each = (variance + variance.T - covariance)[self.first, self.second]
+        return np.add.reduceat(each, self.ends - self.pairs) / self.pairs
 
     def robust(self, residuals):
         """Return Cressie and Hawkins' robust semivariance in each bin, (k,), of residuals (m,).
@@ -132,7 +146,7 @@ def lags_of(
         raise InvalidInput(
             f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."
         )
-    if observations.variable is not None and np.ptp(observations.variable):
+    if several_variables(observations):
         raise InvalidInput(
             "a semivariogram over distance needs observations of one variable: take "
             "observations.of_variable(...) of each."
@@ -207,6 +221,46 @@ def lags_of(
         # directions share the first lag
         lag = _mean_lags(apart[inside], ends, pairs, group * (directions is None))
     return Lags(rows, first[inside], second[inside], ends, distance, lower, upper, group, lag)
+
+
+def lags_of_variables(observations, only=None, **about):
+    """Yield (first, second, number of locations, `Lags`) of each variable, then of each two.
+
+    Of two variables pairs of locations are compared that have values of both, the first value of
+    each if there are several. Variables are numbers; with fewer than `COMMON` locations the lags
+    are None. `only` is a pair of numbers, of one variable twice the same, to yield nothing else;
+    the other arguments are as of `lags_of`.
+    """
+    inputs, count = observations.inputs, len(observations.variable_labels)
+    places = replace(inputs, variable=None, error_variance=None, replicates=None).first_rows()
+    by_place = np.full((len(observations), count), -1)
+    # the first row is written last
+    by_place[places[::-1], observations.variable[::-1]] = np.arange(len(observations))[::-1]
+    pairs = sorted(combinations_with_replacement(range(count), 2), key=lambda two: two[0] < two[1])
+    for i, j in pairs if only is None else [only]:
+        rows, others = np.flatnonzero(observations.variable == i), None
+        if i < j:
+            rows, others = by_place[(by_place[:, [i, j]] >= 0).all(axis=1)][:, [i, j]].T
+        if len(rows) < COMMON:
+            yield i, j, len(rows), None
+            continue
+        lags = lags_of(observations.subset(rows, variable=None), **about)
+        others = None if others is None else others[lags.rows]
+        yield i, j, len(rows), replace(lags, rows=rows[lags.rows], others=others)
+
+
+def name_of_pair(labels, i, j):
+    """Return the name of a variable, or of two.
+
+    >>> name_of_pair(("zinc", "lead"), 0, 0), name_of_pair(("zinc", "lead"), 0, 1)
+    ('zinc', 'zinc × lead')
+    """
+    return labels[i] if i == j else f"{labels[i]} × {labels[j]}"
+
+
+def several_variables(observations):
+    """Return whether observations are of several variables."""
+    return observations.variable is not None and bool(np.ptp(observations.variable))
 
 
 def in_time(observations):
@@ -312,14 +366,17 @@ def _nearest(numbers, centres, tolerance, period=np.inf):
 class Variogram:
     """Empirical semivariogram of observations in k bins of distance.
 
+    Of several variables it holds the semivariogram of each, and the cross-variogram of each two.
+
     Parameters
     ----------
     distance : (k,) ndarray
         Mean distance of the pairs in each bin, in `unit`.
     semivariance : (k,) ndarray
-        Half the mean squared difference of the pairs (Matheron), in squared units of the values.
+        Half the mean squared difference of the pairs (Matheron), in squared units of the values. In
+        a cross-variogram half the mean product of the differences of two variables.
     robust : (k,) ndarray
-        Cressie and Hawkins' estimate, which outliers change less.
+        Cressie and Hawkins' estimate, which outliers change less; NaN in a cross-variogram.
     pairs : (k,) ndarray
         Number of pairs.
     lower, upper : (k,) ndarray
@@ -343,6 +400,11 @@ class Variogram:
         for observations of one time.
     time_unit : str
         Unit of the lags; "" if it is unknown.
+    pair : (k,) ndarray of str or None
+        Variable of each bin, "zinc", or two, "zinc × lead"; None for observations of one variable.
+    counts : dict of str to (int, int)
+        By `pair` the number of locations that were compared, and of those that could be; also of
+        pairs with fewer than 10, which have no bins. Empty for observations of one variable.
     """
 
     distance: Floats
@@ -362,6 +424,8 @@ class Variogram:
     repeated: bool = False
     lag: Floats | None = None
     time_unit: str = ""
+    pair: Texts | None = None
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.distance)
@@ -369,6 +433,7 @@ class Variogram:
     def __repr__(self) -> str:
         around = f" in {len(self.directions)} directions" if self.directions else ""
         around = f" at {len(self.lags)} lags in time" if len(self.lags) > 1 else around
+        around += f" of {len(self.variable_pairs)} pairs of variables" if self.counts else ""
         return (
             f"<Variogram of {self.value_name}: {len(self)} bins{around} up to "
             f"{self.upper.max():.4g} {self.unit}, {self.pairs.sum():,} pairs>"
@@ -383,6 +448,65 @@ class Variogram:
     def lags(self) -> tuple[float, ...]:
         """The different lags in time, ascending; empty for observations of one time."""
         return () if self.lag is None else tuple(np.unique(self.lag).tolist())
+
+    @property
+    def variable_pairs(self) -> tuple[str, ...]:
+        """Names of the variables, then of each two that have a cross-variogram; () for one."""
+        return () if self.pair is None else tuple(dict.fromkeys(self.pair.tolist()))
+
+    @property
+    def cross(self) -> bool:
+        """Whether this is a cross-variogram of two variables."""
+        return bool(np.isnan(self.robust).all())
+
+    def of_pair(self, first: str, second: str | None = None) -> Variogram:
+        """Return the semivariogram of a variable, or the cross-variogram of two.
+
+        Parameters
+        ----------
+        first : str
+            Name of a variable, or one of `variable_pairs`.
+        second : str, optional
+            Name of another variable.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no bins of this pair.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> metals = gx.datasets.load("meuse", values=("zinc", "lead"))
+        >>> found = gx.variogram(metals, bins=3)
+        >>> found.variable_pairs
+        ('zinc', 'lead', 'zinc × lead')
+        >>> print(found.of_pair("zinc", "lead"))
+        Empirical cross-variogram of zinc × lead, 155 locations, trend constant, distances in m
+        <BLANKLINE>
+              from         to   distance      pairs  semivariance
+                 0    740.127    450.008       2856       28862.1
+           740.127    1480.25    1090.07       3576       44434.5
+           1480.25    2220.38    1824.93       2578       36439.7
+        """
+        same = second is None or first == second
+        names = (first,) if same else (f"{first} × {second}", f"{second} × {first}")
+        name = next((one for one in names if one in self.variable_pairs), None)
+        if name is None:
+            known = ", ".join(self.variable_pairs) or "none"
+            counts = [f"{one} {self.counts[one][1]}" for one in self._too_few]
+            counts = f" Fewer than {COMMON} locations: {', '.join(counts)}." if counts else ""
+            raise InvalidInput(f"the pair must be one of: {known}.{counts} Got {names[0]!r:.80}.")
+        locations, total = self.counts[name]
+        about = {"locations": locations, "total": total, "pair": None, "counts": {}}
+        one = replace(self._rows(self.pair == name), value_name=name, **about)
+        # one value of each variable at a location
+        return replace(one, repeated=one.lag is not None) if one.cross else one
+
+    @property
+    def _too_few(self):
+        """Names of the pairs without bins."""
+        return [name for name in self.counts if name not in self.variable_pairs]
 
     def of_lag(self, lag: float) -> Variogram:
         """Return the bins of one of `lags`.
@@ -409,49 +533,69 @@ class Variogram:
         if value not in known:
             listed = ", ".join(f"{one:g}" for one in known) or "none"
             raise InvalidInput(f"`{name}` must be one of: {listed}. Got {value!r}.")
+        return self._rows(vars(self)[name] == value)
+
+    def _rows(self, rows):
+        """Return some of the bins."""
         columns = {one: vars(self)[one] for one in BY_BIN}
-        rows = columns[name] == value
         return replace(self, **{one: None if c is None else c[rows] for one, c in columns.items()})
 
     def to_frame(self) -> Frame:
         """Return a frame with a row for each bin.
 
-        Columns: direction (if there are directions), lag (if there are several times), lower,
-        upper, distance, pairs, semivariance, robust.
+        Columns: pair (of several variables), direction (if there are directions), lag (if there are
+        several times), lower, upper, distance, pairs, semivariance, robust (not of a
+        cross-variogram).
         """
         import pandas as pd
 
         names = [name for name in BY_BIN if getattr(self, name) is not None]
+        names = names[:-1] if self.cross else names
         return pd.DataFrame({name: getattr(self, name) for name in names})
 
     def to_dict(self) -> Document:
         """Return the variogram as a JSON object."""
-        columns = {name: column.tolist() for name, column in self.to_frame().items()}
+        frame = self.to_frame()
+        if self.counts:
+            # JSON has no NaN
+            frame = frame.astype({"robust": object}).where(frame.notna(), None)
+        columns = {name: column.tolist() for name, column in frame.items()}
         about = ("tolerance", "locations", "total", "trend", "value_name", "unit", "value_unit")
         about += ("time_unit",) if self.lags else ()
+        about += ("counts",) if self.counts else ()
         return columns | {name: getattr(self, name) for name in about}
 
     @property
     def title(self) -> str:
         """What was compared: values, locations, trend and unit, in one line."""
+        kind = "cross-variogram" if self.cross else "semivariogram"
+        kind = "semivariograms and cross-variograms" if self.counts else kind
         lags = f", lags in {self.time_unit}s" if self.time_unit and self.lags else ""
         return (
-            f"Empirical semivariogram of {self.value_name}, {self.compared}, trend {self.trend}, "
+            f"Empirical {kind} of {self.value_name}, {self.compared}, trend {self.trend}, "
             f"distances in {self.unit}{lags}"
         )
 
     @property
     def compared(self) -> str:
         """How many observations were compared, in words."""
+        if self.counts:
+            sampled = any(0 < some < total for some, total in self.counts.values())
+            return f"{self.total:,} observations" + ", of which a random part" * sampled
         return in_words(self.locations, self.total, self.repeated)
 
     def __str__(self) -> str:
         heads = {"lower": "from", "upper": "to"}
         frame = self.to_frame().rename(columns=heads)
         table = frame.to_string(index=False, float_format=lambda x: f"{x:.6g}", col_space=10)
-        if len(self.lags) > 1:
+        if self.counts:
+            table = "\n\n".join(str(self.of_pair(name)) for name in self.variable_pairs)
+        elif len(self.lags) > 1:
             table = f"Semivariance by lag in time:\n{self.table_by('lag')}"
-        return f"{self.title}\n\n{table}"
+        none = [
+            f"{one}: none, {self.counts[one][1]} locations are too few" for one in self._too_few
+        ]
+        return "\n\n".join([self.title, table, *["\n".join(none)] * bool(none)])
 
     def table_by(self, name: str) -> str:
         """Return the semivariances as text, one column for each "direction" or "lag"."""
@@ -468,7 +612,17 @@ class Variogram:
         return f"<p>{escape(self.title)}</p>{table}"
 
 
-BY_BIN = ("direction", "lag", "lower", "upper", "distance", "pairs", "semivariance", "robust")
+BY_BIN = (
+    "pair",
+    "direction",
+    "lag",
+    "lower",
+    "upper",
+    "distance",
+    "pairs",
+    "semivariance",
+    "robust",
+)
 """Fields of a `Variogram` with a number for each bin."""
 
 
@@ -495,6 +649,10 @@ def variogram(
 
     Observations of several times are compared at several lags in time: N(h, u) are the pairs in one
     bin of distance whose times differ by about u. Pairs at one location have a bin of their own.
+
+    Of several variables the semivariogram of each is estimated, and the cross-variogram of each two
+    that have values at 10 or more common locations: γ̂_kl(h) = 1/(2|N(h)|) Σ (r_ki - r_kj)(r_li -
+    r_lj) with N(h) of common locations (Wackernagel 2003, Multivariate Geostatistics, ch. 20).
 
     Parameters
     ----------
@@ -535,8 +693,8 @@ def variogram(
     ------
     InvalidInput
         For an argument out of its range, if all locations are the same, if no pair is within the
-        cutoff and tolerance, if squares of the values overflow or underflow, for observations of
-        several variables, or for `time_lags` of observations of one time.
+        cutoff and tolerance, if squares of the values overflow or underflow, if each of several
+        variables has fewer than 10 values, or for `time_lags` of observations of one time.
 
     Examples
     --------
@@ -565,36 +723,58 @@ def variogram(
         raise InvalidInput("`time_lags` need observations of several times: leave it out.")
     angles, tolerance = _angles(observations, directions, tolerance)
     residuals = least_squares(observations, trend)(observations.values)
-    lags = lags_of(
-        observations,
-        bins=bins,
-        cutoff=cutoff,
-        directions=angles,
-        tolerance=tolerance,
-        time_lags=time_lags,
-        most=sample,
-        seed=seed,
-    )
-    r = residuals[lags.rows]
+    about = {"bins": bins, "cutoff": cutoff, "directions": angles, "tolerance": tolerance}
+    about |= {"time_lags": time_lags, "most": sample, "seed": seed}
+    several = several_variables(observations)
+    if several:
+        parts, names, counts = [], [], {}
+        for i, j, total, lags in lags_of_variables(observations, **about):
+            name = name_of_pair(observations.variable_labels, i, j)
+            counts[name] = 0 if lags is None else len(lags.rows), total
+            if lags is not None:
+                names.append(name)
+                parts.append(lags)
+        if not parts:
+            raise InvalidInput(
+                f"a variogram needs at least {COMMON} values of a variable. Got "
+                f"{', '.join(f'{name} {total}' for name, (_, total) in counts.items())}."
+            )
+    else:
+        parts = [lags_of(observations, **about)]
+    bars = [_bins_of(lags, residuals, angles) for lags in parts]
+    columns = {
+        name: None if bars[0][name] is None else np.concatenate([one[name] for one in bars])
+        for name in bars[0]
+    }
     return Variogram(
-        lags.distance,
-        lags.semivariances(r),
-        lags.robust(r),
-        lags.pairs,
-        lags.lower,
-        lags.upper,
-        None if angles is None else angles[lags.group],
-        tolerance,
-        len(lags.rows),
-        len(observations),
-        Trend.of(observations, trend).text,
-        observations.value_name,
-        observations.unit,
-        observations.value_unit,
-        observations.duplicate_inputs or lags.lag is not None,
-        lags.lag,
-        observations.time_unit,
+        **columns,
+        tolerance=tolerance,
+        locations=sum(len(lags.rows) for lags in parts if lags.others is None),
+        total=len(observations),
+        trend=Trend.of(observations, trend).text,
+        value_name=few(observations.variable_labels, 8) if several else observations.value_name,
+        unit=observations.unit,
+        value_unit=observations.value_unit,
+        repeated=observations.duplicate_inputs or columns["lag"] is not None,
+        time_unit=observations.time_unit,
+        pair=np.repeat(names, [len(lags.ends) for lags in parts]) if several else None,
+        counts=counts if several else {},
     )
+
+
+def _bins_of(lags, residuals, angles):
+    """Return the columns of a `Variogram` of one variable, or two, by name."""
+    r, cross = residuals[lags.rows], lags.others is not None
+    return {
+        "distance": lags.distance,
+        "semivariance": lags.semivariances(r, residuals[lags.others] if cross else None),
+        "robust": np.full(len(lags.ends), np.nan) if cross else lags.robust(r),
+        "pairs": lags.pairs,
+        "lower": lags.lower,
+        "upper": lags.upper,
+        "direction": None if angles is None else angles[lags.group],
+        "lag": lags.lag,
+    }
 
 
 def in_words(some, total, repeated):
@@ -727,7 +907,11 @@ def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
         raise InvalidInput(
             f"an envelope of level {level:g} needs at least {least} draws. Got {draws!r}."
         )
-    gamma = lags.semivariances(residual_draws(fit, lags.rows, draws, seed))
+    if lags.others is None:
+        gamma = lags.semivariances(residual_draws(fit, lags.rows, draws, seed))
+    else:
+        both = residual_draws(fit, np.concatenate((lags.rows, lags.others)), draws, seed)
+        gamma = lags.semivariances(*np.split(both, 2))
     return tuple(np.quantile(gamma, (tail, 1 - tail), axis=1, method="weibull"))
 
 
@@ -749,6 +933,15 @@ def residual_draws(fit, rows, draws, seed=0):
         residuals = np.empty_like(white)
         residuals[pivots - 1] = np.tril(lower)[:, :rank] @ white[:rank]
     return residuals
+
+
+def semivariance_between(model, h, i, j):
+    """Evaluate γ_ij(h) of a multivariate model for h > 0: of variable i, or of i and j."""
+    nugget = model.nugget[i] if i == j else 0.0
+    return nugget + sum(
+        one.amplitude[i, j] * (1.0 - model.correlation_of(one, i, j).correlation(h))
+        for one in model.components()
+    )
 
 
 def semivariance(model, h):

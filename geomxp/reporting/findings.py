@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import plots
+from ..covariance.multivariate import Multivariate
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.profile import Path
 from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
+from ..plots.diagnostics import MOST_IN_TRIANGLE
 from ..prediction.kriging import Prediction, predict
 from ..prediction.raster import Raster, RasterSeries, predict_raster, raster_at, times_in
 from ..prediction.validation import Validation, leave_one_out
+from ..prediction.variogram import several_variables, variogram
 from ..runtime.progress import Line
 from .charts import Chart, chart
 from .maps import evenly, nearest, times_shown
@@ -88,11 +91,14 @@ class Findings:
     score: float = QUICK  # seconds of the log-likelihood and its gradient
     validation: Validation | None = None
     raster: Raster | RasterSeries | None = None
+    rasters: tuple[Raster, ...] = ()  # of several variables, in place of the raster
     transect: Prediction | None = None  # in one dimension, in place of the raster
     wald: dict = field(default_factory=dict)  # confidence intervals by parameter
     profile: dict = field(default_factory=dict)
     derived: dict = field(default_factory=dict)  # Estimate by name
     variogram: Chart | None = None
+    variograms: dict = field(default_factory=dict)  # Chart by pair, of several variables
+    correlations: object = None  # table of several variables
     contours: Chart | None = None
     profiles: dict = field(default_factory=dict)  # Chart by parameter
     # a label and a result for the method of the fit, then for finer and coarser ones
@@ -138,6 +144,16 @@ class Findings:
     def predict(self):
         """Predict from all observations, or from the nearest ones if that would take too long."""
         fit, observations, n = self.fit, self.fit.observations, len(self.fit.observations)
+        if observations.variable is not None and times_shown(observations) is not None:
+            self.notes.append(
+                "Maps of predictions: left out, because the report has no maps of several "
+                "variables and times. In Python: gx.predict_raster(fit, variable=..., time=...)."
+            )
+            return
+        if self.places is not None and observations.variable is not None:
+            count = len(observations.variable_labels)
+            self._map_variables(0.0, lambda k: raster_at(fit, self.places, variable=k), count)
+            return
         if self.places is not None:
             self.raster = self.spend("Maps of predictions", 0.0, self._predict_at_places)
             return
@@ -158,6 +174,7 @@ class Findings:
             )
             return
         if observations.dimensions == 1:
+            # of several variables all are predicted
             line = np.linspace(observations.locations.min(), observations.locations.max(), STEPS)
             self.transect = self.spend(
                 "Prediction",
@@ -169,19 +186,33 @@ class Findings:
         cells = 2 * side**2 / 3 * (1 if times is None else len(times))
         # Σ⁻¹ is applied to one column per cell; for Vecchia a cell is one more location
         systems = 1 if fit.method.approximate else 2
+        several = len(observations.variable_labels)
+        cells *= several or 1
         expected, near = (2 + systems * cells / n) * self.score, None
         if expected > self.left:
             expected, near = 2 * cells * NEIGHBOURS**3 / EXACT_RATE, NEIGHBOURS
-        self.raster = self.spend(
-            "Maps of predictions",
-            expected,
-            lambda: predict_raster(fit, cells=side, neighbours=near, time=times, progress=False),
-        )
-        if self.raster is not None and near:
+        about = {"cells": side, "neighbours": near, "progress": False}
+        if several:
+            self._map_variables(
+                expected, lambda k: predict_raster(fit, variable=k, **about), several
+            )
+        else:
+            self.raster = self.spend(
+                "Maps of predictions", expected, lambda: predict_raster(fit, time=times, **about)
+            )
+        if (self.raster is not None or self.rasters) and near:
             self.notes.append(
                 f"The maps of predictions use the {NEIGHBOURS} nearest observations of each cell, "
                 "because all would take too long."
             )
+
+    def _map_variables(self, expected, of_variable, count):
+        """Map each of several variables."""
+
+        def work():
+            return tuple(of_variable(k) for k in range(count))
+
+        self.rasters = self.spend("Maps of predictions", expected, work) or ()
 
     def _predict_at_places(self):
         """Predict at the places of the table, and at the times that are shown if there are some."""
@@ -200,8 +231,27 @@ class Findings:
     def draw_variogram(self):
         """Draw the semivariogram; at the level quick without the band of simulated fields."""
         about = {"envelope": 0} if self.level == "quick" else {}
+        observations = self.fit.observations
+        if several_variables(observations):
+            self.spend("Semivariograms", 0.0, lambda: self._draw_variograms(about))
+            return
         draw = partial(plots.variogram, self.fit, **about)
         self.variogram = self.spend("Semivariogram", 0.0, lambda: chart(draw, "variogram"))
+
+    def _draw_variograms(self, about):
+        """Draw the variograms of several variables: of each, and of each two."""
+        observations = self.fit.observations
+        labels = observations.variable_labels
+        found = variogram(observations, trend="zero").variable_pairs
+        if len(labels) > MOST_IN_TRIANGLE:
+            found = tuple(name for name in found if name in labels)
+            self.notes.append(
+                f"Cross-variograms: left out, because there are more than {MOST_IN_TRIANGLE} "
+                'variables. In Python: geomxp.plots.variogram(fit, pair=("a", "b")).'
+            )
+        for k, name in enumerate(found):
+            draw = partial(plots.variogram, self.fit, pair=name, **about)
+            self.variograms[name] = chart(draw, f"variogram-{k}")
 
     def find_intervals(self):
         """Find intervals from standard errors."""
@@ -209,6 +259,11 @@ class Findings:
         if fit.outcome.good and fit.free:
             self.wald = self.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
             self.derived = self.spend("Derived quantities", 0.0, fit.derived) or {}
+        if isinstance(fit.model, Multivariate):
+            self.correlations = self.spend("Correlations", 0.0, fit.correlation_table)
+            if self.correlations is not None:
+                size = self.correlations.estimate.abs()
+                self.correlations = self.correlations.assign(size=size)
 
     def find_profile_intervals(self):
         """Find intervals from profiles of the log-likelihood."""

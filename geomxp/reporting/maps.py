@@ -7,10 +7,12 @@ on the screen at every zoom (`vector-effect`). Lengths are in units of the pictu
 import base64
 import io
 from dataclasses import dataclass
+from itertools import chain
 from math import floor, log10
 
 import numpy as np
 
+from ..data.observations import LEAST_LOCATIONS
 from ..data.times import in_words
 from ..estimation.result import design_of
 from ..likelihood.replicates import sufficient
@@ -175,6 +177,12 @@ class Map:
     facts: dict  # numbers of the caption and the alternative text
     image: dict | None = None  # address and box of a PNG image below the layers
     stills: tuple[Still, ...] = ()  # in place of the layers and the image, for several times
+    name: str = ""  # of the values
+
+    @property
+    def kind(self):
+        """The key without the number of a variable."""
+        return self.key.partition("-")[0]
 
     @property
     def origin(self):
@@ -208,15 +216,20 @@ class Map:
 
 
 class Maps:
-    """The maps of a fit in two or three dimensions."""
+    """The maps of a fit in two or three dimensions.
 
-    def __init__(self, fit, validation=None, raster=None):
-        self.observations, self.validation = fit.observations, validation
-        self.raster, self.times = raster, times_shown(fit.observations)
+    Those of several variables are `MapsOfVariables`, which has `Maps` of each one, with its own
+    observations and number.
+    """
+
+    def __init__(self, fit, validation=None, raster=None, observations=None, number=None):
+        self.observations, self.validation = observations or fit.observations, validation
+        self.suffix = "" if number is None else f"-{number}"
+        self.raster, self.times = raster, times_shown(self.observations)
         if isinstance(raster, RasterSeries):
             # a table of places may have other times than the observations
             self.times = raster.times
-        self.frame = Frame.of(self.observations)
+        self.frame = Frame.of(fit.observations)
         drawn, still = near_in_time(self.observations, self.times)
         chosen = sample_of(len(drawn))
         self.rows, self.still = drawn[chosen], still[chosen]
@@ -401,14 +414,17 @@ class Maps:
             ]
             return ((self.dot, strokes),)
 
-        facts |= {"spread": spread(numbers)}
+        facts |= {"spread": spread(numbers), "count": len(numbers)}
+        key += self.suffix
         if self.times is None:
-            return Map(key, self.frame, scale, layers(slice(None)), "places", facts)
+            drawn = layers(slice(None))
+            return Map(key, self.frame, scale, drawn, "places", facts, name=self.name)
         stills = [
             Still(title, layers(drawn), {"spread": spread(numbers[self.rows[drawn]])})
             for title, drawn in self.drawn()
         ]
-        return Map(key, self.frame, scale, (), "places", facts, stills=tuple(stills))
+        about = {"stills": tuple(stills), "name": self.name}
+        return Map(key, self.frame, scale, (), "places", facts, **about)
 
     def _cells(self, key, scale, cells, opacity=None):
         """Return a map of rasters, (times, rows, columns), with the locations as small dots."""
@@ -420,15 +436,16 @@ class Maps:
             {"address": scale.image(one, share), "box": box}
             for one, share in zip(cells, faded, strict=True)
         ]
-        facts = {"spread": spread(cells), "shape": cells.shape[1:]}
+        facts, key = {"spread": spread(cells), "shape": cells.shape[1:]}, key + self.suffix
         if self.times is None:
             layers = (self._ground("dot"),)
-            return Map(key, self.frame, scale, layers, "cells", facts, images[0])
+            return Map(key, self.frame, scale, layers, "cells", facts, images[0], name=self.name)
         stills = [
             Still(title, (self._ground("dot", drawn),), {"spread": spread(one)}, image)
             for (title, drawn), one, image in zip(self.drawn(), cells, images, strict=True)
         ]
-        return Map(key, self.frame, scale, (), "cells", facts, stills=tuple(stills))
+        about = {"stills": tuple(stills), "name": self.name}
+        return Map(key, self.frame, scale, (), "cells", facts, **about)
 
     def drawn(self):
         """Return the title of each time, and which of the drawn observations it has."""
@@ -449,6 +466,61 @@ class Maps:
             (5, [("line", colour, lines), ("dot", colour, ends)]),
             (11, [("dot halo", "", f"{at}h0"), ("dot", colour, f"{at}h0")]),
         )
+
+
+class MapsOfVariables:
+    """The maps of a fit of several variables, one after the other."""
+
+    away = ""
+    """As of `Maps`: maps of several variables are not of several times."""
+
+    def __init__(self, fit, validation=None, rasters=()):
+        self.whole, self.each = Maps(fit), []
+        seen = fit.observations
+        for k in range(len(seen.variable_labels)):
+            if (seen.variable == k).sum() < LEAST_LOCATIONS:
+                continue
+            about = {"observations": seen.of_variable(k), "number": k}
+            left_out = None if validation is None else validation.of_variable(k)
+            self.each.append(Maps(fit, left_out, rasters[k] if rasters else None, **about))
+        self.frame = self.whole.frame
+        self.neighbours = self.whole.neighbours
+
+    def notes(self):
+        """Return sentences about locations that are not drawn."""
+        return list(dict.fromkeys(note for maps in self.each for note in maps.notes()))
+
+    def all(self):
+        """Return the maps that can be drawn, in the order of the page."""
+        return [one for maps in self.each for one in maps.all()]
+
+    def numbers(self):
+        """Return the data of the page's script: each location has the numbers of all variables."""
+        parts = [maps.numbers() for maps in self.each]
+        data = parts[0] | {"noun": "location"}
+        places = [
+            list(zip(part["places"]["x"], part["places"]["y"], strict=True)) for part in parts
+        ]
+        known = {place: k for k, place in enumerate(dict.fromkeys(chain(*places)))}
+        columns = []
+        for maps, part, own in zip(self.each, parts, places, strict=True):
+            where = [known[place] for place in own]
+            for name, values in part["places"]["columns"]:
+                whole = [None] * len(known)
+                for k, value in zip(where, values, strict=True):
+                    whole[k] = value
+                columns.append([name if name == maps.name else f"{maps.name}: {name}", whole])
+        x, y = zip(*known, strict=True)
+        rows = list(range(1, len(known) + 1))
+        data["places"] = {"x": list(x), "y": list(y), "rows": rows, "columns": columns}
+        if "cells" in data:
+            cells = [
+                [name if name.startswith(maps.name) else f"{maps.name}: {name}", values]
+                for maps, part in zip(self.each, parts, strict=True)
+                for name, values in part["cells"]["columns"]
+            ]
+            data["cells"] = data["cells"] | {"columns": cells}
+        return data
 
 
 def times_shown(observations):

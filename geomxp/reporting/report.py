@@ -21,17 +21,22 @@ import numpy as np
 
 from .. import plots
 from .._version import __version__
+from ..covariance.multivariate import Multivariate
 from ..data import datasets, tables, times
+from ..data.observations import LEAST_LOCATIONS
 from ..errors import GeomxpWarning, InvalidInput, check_one_of
 from ..estimation.diagnose import ridge
+from ..estimation.parameters import titles
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
 from ..prediction.raster import RasterSeries
+from ..prediction.scores import summary
 from ..prediction.screening import below_zero, transformed
+from ..prediction.variogram import several_variables
 from .charts import chart
 from .exploration import SHOWN, Exploration, cost_rows
 from .findings import BUDGET, LEVELS, findings_of
-from .maps import Maps, shown
+from .maps import Maps, MapsOfVariables, shown, times_shown
 from .sources import date, held, machine, python_lines, without_home
 
 if TYPE_CHECKING:
@@ -254,25 +259,31 @@ def _page(fit, command, level, places, budget, progress):
     findings = findings_of(fit, budget, progress, level, places)
     observations, source = fit.observations, fit.observations.source
     validation, warned = findings.validation, cautions(findings)
-    maps = None
-    if observations.dimensions > 1:
-        maps = Maps(fit, validation, findings.raster)
-        findings.notes += maps.notes()
+    maps, labels = None, observations.variable_labels if several_variables(observations) else ()
     several = observations.time is not None
+    if observations.dimensions > 1 and labels and times_shown(observations) is not None:
+        findings.notes.append("Maps: left out, because there are several variables and times.")
+    elif observations.dimensions > 1:
+        about = fit, validation, findings.rasters if labels else findings.raster
+        maps = (MapsOfVariables if labels else Maps)(*about)
+        findings.notes += maps.notes()
     return _frame() | {
         "fit": fit,
         "model": fit.model,
         "observations": observations,
         "findings": findings,
         "about": fit.method.describe(len(observations)),
-        "value_name": plain_name(observations.value_name),
+        "value_name": listed([plain_name(one) for one in labels or [observations.value_name]]),
+        "labels": labels,
+        "names": titles(fit.model, observations),
         "in_time": several,
         "time_span": _time_span(observations) if several else "",
         "away": maps.away if maps and several else "",
         "scale": plain_name(fit.gaussian.observations.value_name),
-        "held": held(fit),
+        "held": [titles(fit.model, observations)[name] for name in held(fit)],
         "microergodic_told": _tells_ratio(findings),
         "scores": validation.scores(LEVEL) if validation else {},
+        "scores_of": _scores_of(validation, labels) if validation else {},
         "cautions": warned,
         "outcome_notes": _rest(fit.outcome, warned),
         "estimates": _estimates(findings),
@@ -287,6 +298,16 @@ def _page(fit, command, level, places, budget, progress):
         "command": without_home(command) if command else None,
         "python": python_lines(fit),
     }
+
+
+def _scores_of(validation, labels):
+    """Return the scores of each of several variables by name, with the spread of its values."""
+    result = {}
+    for k, name in enumerate(labels):
+        rows = validation.observations.variable == k
+        known = validation.mean[rows], validation.variance[rows], validation.observed[rows]
+        result[name] = summary(*known, LEVEL) | {"deviation": float(known[2].std())}
+    return result
 
 
 def _time_span(observations):
@@ -309,7 +330,8 @@ def cautions(findings):
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
             result += [sentence] if sentence and sentence not in fit.outcome.message else []
-    for name in map(spaced, fit.boundary):
+    names = titles(fit.model, fit.observations)
+    for name in (names[one] for one in fit.boundary):
         if not any(name in sentence for sentence in result):
             result.append(f"the {name} is on a boundary")
     result += findings.warnings
@@ -356,6 +378,7 @@ def _tells_ratio(findings):
 def _estimates(findings):
     """Return the rows of the table of estimates: parameters, then coefficients of the trend."""
     fit, observations, rows = findings.fit, findings.fit.gaussian.observations, []
+    names = titles(fit.model, observations)
     for name, value in fit.model.parameters().items():
         error = fit.standard_errors.get(name)
         missing = "not known" if name in fit.free else "held"
@@ -363,8 +386,8 @@ def _estimates(findings):
             missing = "on a boundary"
         rows.append(
             {
-                "parameter": name,
-                "name": spaced(name),
+                "parameter": re.sub(r"_\d+$", "", name),
+                "name": names[name],
                 "estimate": value,
                 "error": missing if error is None else f"{error:.4g}",
                 "wald": findings.wald.get(name),
@@ -372,9 +395,13 @@ def _estimates(findings):
                 "unit": plots.unit_of(name, observations) or "",
             }
         )
-    unit = observations.value_unit or f"units of {observations.value_name}"
     for row in fit.coefficient_table(LEVEL).itertuples():
-        name = row.coefficient
+        name, of = row.coefficient, observations.value_name
+        variable = next(
+            (one for one in observations.variable_labels if name.startswith(f"{one}: ")), ""
+        )
+        column = name.removeprefix(f"{variable}: ") if variable else name
+        unit = observations.value_unit or f"units of {variable or of}"
         rows.append(
             {
                 "parameter": "trend",
@@ -383,7 +410,7 @@ def _estimates(findings):
                 "error": f"{row.standard_error:.4g}",
                 "wald": (row.lower, row.upper),
                 "profile": None,
-                "unit": unit + ("" if name == "intercept" else f" per unit of {name}"),
+                "unit": unit + ("" if column == "intercept" else f" per unit of {column}"),
             }
         )
     return rows
@@ -395,9 +422,20 @@ def _charts(findings):
 
     fit, validation, divergences = findings.fit, findings.validation, findings.divergences
     draw = {}
-    if fit.observations.dimensions == 1:
+    several = several_variables(fit.observations)
+    if fit.observations.dimensions == 1 and not several:
         draw["line"] = partial(_draw_line, findings)
-    if validation:
+    for k in range(len(fit.observations.variable_labels) if several else 0):
+        if (fit.observations.variable == k).sum() < LEAST_LOCATIONS:
+            continue
+        if fit.observations.dimensions == 1:
+            draw[f"line-{k}"] = partial(_draw_line, findings, variable=k)
+        if validation:
+            part = validation.of_variable(k)
+            draw[f"errors-{k}"] = partial(plots.residuals_against_prediction, part)
+    if isinstance(fit.model, Multivariate):
+        draw["correlations"] = partial(plots.correlations, fit)
+    if validation and not several:
         draw["errors"] = partial(plots.residuals_against_prediction, validation)
     if validation and findings.level == "full":
         draw["quantiles"] = partial(plots.normal_quantiles, validation)
@@ -412,10 +450,14 @@ def _charts(findings):
     return {name: chart(function, name) for name, function in draw.items()}
 
 
-def _draw_line(findings, ax):
+def _draw_line(findings, ax, variable=None):
     """Draw observations along a line, and their prediction."""
-    plots.values_map(findings.fit.observations, ax=ax)
+    observations = findings.fit.observations
+    plots.values_map(observations, variable=variable, ax=ax)
     prediction = findings.transect
+    if prediction is not None and variable is not None:
+        known = observations.variable_names or range(variable + 1)
+        prediction = prediction.of_variable(known[variable])
     if prediction is not None:
         x, (low, high) = prediction.locations[:, 0], prediction.interval()
         band(ax, x, low, high)
@@ -425,7 +467,7 @@ def _draw_line(findings, ax):
 def _conventions(model):
     """Return (package, parameters) of an isotropic model for other packages."""
     rows = []
-    if not model.tabulated or model.anisotropy is not None:
+    if isinstance(model, Multivariate) or not model.tabulated or model.anisotropy is not None:
         return rows
     for name in filter(model.conventions.get, OTHERS):
         names, theirs = model.conventions[name].names, model.to_convention(name)

@@ -118,8 +118,8 @@ def test_columns_of_a_table_serve_fits_files_and_predictions(tmp_path):
     one = gx.fit(data.subset(VARIABLE == 0), model, fixed=tuple(model.parameters()))
     lags = gx.variogram(one.observations).lags
     assert len(gx.plots.variogram(one).collections) == len(lags) > 1
-    with pytest.raises(gx.InvalidInput, match=r"of one variable: take observations.of_variable"):
-        gx.plots.variogram(fit)
+    with pytest.raises(gx.InvalidInput, match="semivariogram of several variables and times"):
+        gx.plots.variograms(fit)
 
 
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=8), gx.Vecchia(5)], ids=str)

@@ -160,3 +160,90 @@ def test_fixed_and_started_parameters_keep_their_values(fits):
 def test_values_without_a_variable_are_refused():
     with pytest.raises(gx.InvalidInput, match="needs the variable of each value"):
         gx.fit(gx.Observations(places(20), np.arange(20.0)), family="flexible-matern")
+
+
+def test_intervals_of_loadings_are_in_their_units(fits):
+    for values in ((1.0, 1.0), (1e4, 1e-3)):
+        fit = fits["coregionalization"]
+        if values != (1.0, 1.0):
+            fit = gx.fit(field(values=values), family="coregionalization", trend="zero")
+        loading = fit.model.parameters()["loading_21"]
+        low, high = fit.confidence_intervals()["loading_21"]
+        half = 1.959964 * fit.standard_errors["loading_21"]
+        np.testing.assert_allclose((low, high), (loading - half, loading + half), rtol=1e-6)
+        profile = fit.confidence_intervals(method="profile", names=["loading_21"])["loading_21"]
+        np.testing.assert_allclose(profile, (low, high), atol=0.3 * half)
+        k = fit.free.index("loading_21")
+        error = np.sqrt(np.linalg.inv(gx.information(fit))[k, k])
+        assert error == pytest.approx(fit.standard_errors["loading_21"], rel=1e-9)
+
+
+def test_correlations_have_intervals_by_the_delta_method(fits):
+    for family, fit in fits.items():
+        table = fit.correlation_table(0.9)
+        assert list(table.first + table.second) == ["variable 0variable 1"]
+        (row,) = table.itertuples()
+        assert row.estimate == pytest.approx(fit.model.correlations[0, 1], rel=1e-12)
+        if family == "independent":
+            assert np.isnan(row.standard_error)
+            continue
+        if family != "coregionalization":
+            wald = fit.confidence_intervals(0.9)["correlation_12"]
+            np.testing.assert_allclose((row.lower, row.upper), wald, rtol=1e-12)
+        # correlations of models drawn from the distribution of the estimates
+        names, values = fit.free, fit.model.parameters()
+        plain = {p.name: p.transform == "identity" for p in fit.model.table}
+        covariance = 1e-4 * np.linalg.inv(gx.information(fit))
+        draws = np.random.default_rng(3).multivariate_normal(np.zeros(len(names)), covariance, 4000)
+        found = []
+        for draw in draws:
+            moved = {
+                n: values[n] + x if plain[n] else values[n] * np.exp(x)
+                for n, x in zip(names, draw, strict=True)
+            }
+            found.append(fit.model.replace(**moved).correlations[0, 1])
+        assert row.standard_error == pytest.approx(100 * np.std(found), rel=0.05)
+    one = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
+    with pytest.raises(gx.InvalidInput, match=r"need a model of several variables.*'matern'"):
+        one.correlation_table()
+
+
+def test_tables_name_variables_and_not_their_numbers(fits):
+    seen = field()
+    named = gx.Observations(
+        seen.locations, seen.values, variable=seen.variable, variable_names=("zinc", "lead")
+    )
+    fit = gx.fit(
+        named,
+        fits["coregionalization"].model,
+        fixed=tuple(fits["coregionalization"].model.parameters()),
+    )
+    for text in (str(fit), fit._repr_html_()):
+        for name in ("loading of lead on field 1", "range of field 2", "nugget of lead"):
+            assert name in text
+    fit = gx.fit(
+        named,
+        fits["flexible-matern"].model,
+        fixed=tuple(fits["flexible-matern"].model.parameters()),
+    )
+    assert "correlation of zinc and lead" in str(fit)
+    assert gx.plots.unit_of("variance_2", named) == "squared units of lead"
+    assert gx.plots.unit_of("loading_21", named) == "units of lead"
+    assert gx.plots.unit_of("correlation_12", named) is None
+
+
+def test_messages_of_fits_name_variables():
+    seen = field(
+        truth=gx.FlexibleMatern((1.0, 1.0), (0.2, 0.2), (0.5, 0.5), 0.5, (0.0, 0.5)), seed=4
+    )
+    named = gx.Observations(
+        seen.locations, seen.values, variable=seen.variable, variable_names=("zinc", "lead")
+    )
+    held = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+    bounds = {"nugget_1": (0.05, 1.0), "correlation_12": (0.9, 0.95)}
+    fit = gx.fit(named, family="parsimonious-matern", trend="zero", fixed=held, bounds=bounds)
+    assert fit.boundary
+    for name in fit.boundary:
+        said = {"nugget_1": "nugget of zinc", "correlation_12": "correlation of zinc and lead"}
+        assert said[name] in fit.outcome.message
+        assert name.replace("_", " ") not in fit.outcome.message

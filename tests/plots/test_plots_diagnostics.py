@@ -86,8 +86,8 @@ ONE_PANEL = (
 )
 SEVERAL = ("residuals", "profiles", "influence_of_precision")
 NO_PICTURES = {"LONGEST_NAME", "new_figure", "overview", "plain", "unit_of"}
-OF_SERIES = {"prediction_maps", "prediction_animation"}
-"""Pictures of maps at several times: cli/test_series.py."""
+OF_SERIES = {"prediction_maps", "prediction_animation", "correlations", "variograms"}
+"""Pictures of several times, or variables: cli/test_series.py, test_plots_of_variables.py."""
 
 
 def test_every_public_picture_is_tried_here_and_takes_axes():

@@ -367,3 +367,33 @@ def test_too_smooth_a_field_is_an_error_in_one_line():
     smooth = replace(fit, model=gx.Matern(1.0, 5.0, 8.0))
     with pytest.raises(gx.NotPositiveDefinite, match="not positive definite"):
         gx.leave_one_out(smooth)
+
+
+def test_several_variables_are_left_out_together_and_scored_apart():
+    random = np.random.default_rng(4)
+    places, kinds = np.repeat(random.random((30, 2)), 2, axis=0), np.tile([0, 1], 30)
+    values = random.standard_normal(60) * (1 + 9 * kinds)
+    names = ("zinc", "lead")
+    seen = gx.Observations(places, values, variable=kinds, variable_names=names)
+    fit = held(seen, gx.FlexibleMatern((1.0, 81.0), 0.3, (0.5, 1.0), 0.6, (0.1, 2.0)))
+    found = gx.leave_one_out(fit)
+    # the other variable at the location is known
+    for row in (0, 7, 30):
+        others = np.delete(np.arange(60), row)
+        rest = replace(fit, observations=seen.subset(others))
+        there = gx.predict(rest, places[row : row + 1], variable=names[kinds[row]])
+        assert found.mean[row] == pytest.approx(there.mean[0], rel=1e-8)
+        variance = there.variance_of_observation[0]
+        assert found.variance[row] == pytest.approx(variance, rel=1e-8)
+    each = [found.of_variable(name) for name in names]
+    for k, part in enumerate(each):
+        np.testing.assert_array_equal(part.mean, found.mean[kinds == k])
+        np.testing.assert_array_equal(part.observed, values[kinds == k])
+        assert part.observations.value_name == names[k]
+    document = found.to_dict()
+    assert document["variables"]["lead"] == each[1].scores()
+    assert found.to_frame()["variable"].tolist() == ["zinc", "lead"] * 30
+    line = next(line for line in str(found).splitlines() if "RMSE" in line)
+    assert line.split() == ["RMSE", *(f"{part.scores()['rmse']:.6g}" for part in each)]
+    with pytest.raises(gx.InvalidInput, match="no variable 'gold'"):
+        found.of_variable("gold")

@@ -7,7 +7,13 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.distance import EARTH_RADIUS
-from geomxp.prediction.variogram import MOST, lags_of, least_squares
+from geomxp.prediction.variogram import (
+    MOST,
+    lags_of,
+    lags_of_variables,
+    least_squares,
+    semivariance_between,
+)
 
 U = 2.0**-53
 
@@ -358,9 +364,8 @@ def test_observations_that_have_no_variogram_are_refused():
     for wrong in (0, 99, True, [-1, 2], [1, 1], [[1]], [np.nan], "week", []):
         with pytest.raises(gx.InvalidInput, match="`time_lags` must be a number from 1 to 36"):
             gx.variogram(several, time_lags=wrong)
-    one = replace(seen, variable=np.arange(20) % 2)
-    with pytest.raises(gx.InvalidInput, match=r"of one variable: take observations.of_variable"):
-        gx.variogram(one)
+    with pytest.raises(gx.InvalidInput, match="`pair` is for several variables"):
+        gx.plots.variogram(seen, pair="zinc")
     line = gx.Observations([[0, 0], [1, 0], [2, 0], [4, 0]], [1.0, 2.0, 3.0, 1.0])
     with pytest.raises(gx.InvalidInput, match="no pair of locations lies in a direction"):
         gx.variogram(line, directions=[90], tolerance=5)
@@ -378,3 +383,101 @@ def test_lags_of_days_do_not_take_other_days_and_durations_are_days():
     np.testing.assert_array_equal(again.semivariance, found.semivariance)
     with pytest.raises(gx.InvalidInput, match="durations need times with a unit"):
         gx.variogram(seen, time_lags=hours)
+
+
+def of_metals(n=90, seed=8, trend=False):
+    """Three variables; of the third few values at places of the others."""
+    rng = np.random.default_rng(seed)
+    places = rng.random((n, 2)) * (3.0, 1.0)
+    rows = np.concatenate((np.arange(n), np.arange(10, n), np.arange(4), np.arange(3)))
+    kinds = np.repeat([0, 1, 2, 0], [n, n - 10, 4, 3])
+    values = rng.standard_normal(len(rows)) + np.sin(3 * places[rows, 0])
+    order = rng.permutation(len(rows))
+    about = {"variable": kinds[order], "variable_names": ("zinc", "lead", "tin")}
+    return gx.Observations(places[rows][order], values[order] * (1 + kinds[order]), **about)
+
+
+@pytest.mark.parametrize("trend", ["zero", "linear"])
+def test_cross_variograms_are_what_a_double_loop_counts(trend):
+    seen = of_metals()
+    found = gx.variogram(seen, bins=5, trend=trend)
+    assert found.variable_pairs == ("zinc", "lead", "zinc × lead")
+    r = seen.values.copy()
+    for k in range(3) if trend == "linear" else ():
+        own = seen.variable == k
+        design = np.column_stack((np.ones(own.sum()), seen.locations[own]))
+        r[own] -= design @ np.linalg.lstsq(design, r[own], rcond=None)[0]
+    for k, name in enumerate(("zinc", "lead")):
+        one, own = found.of_pair(name), np.flatnonzero(seen.variable == k)
+        alone = gx.Observations(seen.locations[own], r[own])
+        pairs, distances, classical, robust = counted(alone, r[own], one)
+        np.testing.assert_array_equal(one.pairs, pairs)
+        np.testing.assert_allclose(one.distance, distances, rtol=1e-12)
+        np.testing.assert_allclose(one.semivariance, classical, rtol=1e-10)
+        np.testing.assert_allclose(one.robust, robust, rtol=1e-10)
+    # the first value of each variable at a location
+    at = {}
+    for row, (place, kind) in enumerate(
+        zip(map(tuple, seen.locations), seen.variable, strict=True)
+    ):
+        at.setdefault(place, {}).setdefault(kind, row)
+    both = [rows for rows in at.values() if {0, 1} <= rows.keys()]
+    cross = found.of_pair("lead", "zinc")
+    assert (cross.locations, cross.total, cross.cross) == (len(both), len(both), True)
+    sums = {}
+    for p, one in enumerate(both):
+        for other in both[p + 1 :]:
+            h = distance(seen, one[0], other[0])
+            product = (r[one[0]] - r[other[0]]) * (r[one[1]] - r[other[1]]) / 2
+            if h <= cross.upper.max():
+                sums.setdefault(int(np.argmax(h <= cross.upper)), []).append((h, product))
+    for k in range(len(cross)):
+        h, products = np.array(sums[k]).T
+        assert cross.pairs[k] == len(h)
+        assert cross.distance[k] == pytest.approx(h.mean(), rel=1e-12)
+        assert cross.semivariance[k] == pytest.approx(products.mean(), rel=1e-10, abs=1e-12)
+
+
+def test_models_of_several_variables_have_cross_variograms():
+    seen = of_metals()
+    model = gx.FlexibleMatern((1.0, 2.0, 0.5), (0.3, 0.2, 0.1), (0.5, 1.0, 0.7), 0.4, 0.1)
+    for i, j, total, lags in lags_of_variables(seen, bins=4):
+        if lags is None:
+            assert total < 10
+            continue
+        rows, others = lags.rows, lags.rows if lags.others is None else lags.others
+        own = model.matrix(seen.inputs, seen.inputs)
+        own[np.diag_indices(len(own))] += 0.1
+        means = []
+        for end, count in zip(lags.ends, lags.pairs, strict=True):
+            some = slice(end - count, end)
+            a, b = rows[lags.first[some]], rows[lags.second[some]]
+            c, d = others[lags.first[some]], others[lags.second[some]]
+            # ½ E(z_a - z_b)(z_c - z_d)
+            means.append((own[a, c] - own[a, d] - own[b, c] + own[b, d]).mean() / 2)
+        np.testing.assert_allclose(lags.semivariances_of(model, seen.inputs), means, rtol=1e-9)
+        h = np.array([0.05, 0.4])
+        ends = gx.Inputs(np.array([[0.0, 0.0]] + [[x, 0.0] for x in h]), variable=np.full(3, i))
+        other = replace(ends, variable=np.full(3, j))
+        covariance = model.matrix(ends, other)[0]
+        expected = covariance[0] - covariance[1:] + 0.1 * (i == j)
+        np.testing.assert_allclose(semivariance_between(model, h, i, j), expected, rtol=1e-9)
+
+
+def test_cross_variograms_are_frames_and_json_and_text():
+    found = gx.variogram(of_metals(), bins=4)
+    frame = found.to_frame()
+    assert list(frame.columns[:3]) == ["pair", "lower", "upper"]
+    assert list(dict.fromkeys(frame.pair)) == list(found.variable_pairs)
+    assert frame.robust.isna().equals(frame.pair == "zinc × lead")
+    assert "robust" not in found.of_pair("zinc × lead").to_frame()
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["counts"]["zinc × tin"] == [0, 4]
+    text = str(found)
+    assert "cross-variogram of zinc × lead, 80 locations" in text
+    assert "zinc × tin: none, 4 locations are too few" in text
+    with pytest.raises(gx.InvalidInput, match=r"Fewer than 10 locations: tin 4.*Got 'lead × tin'"):
+        found.of_pair("lead", "tin")
+    few = gx.Observations(np.eye(3), np.arange(3.0), variable=[0, 0, 1])
+    with pytest.raises(gx.InvalidInput, match="at least 10 values of a variable"):
+        gx.variogram(few, trend="zero")

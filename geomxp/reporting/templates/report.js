@@ -177,7 +177,7 @@
     if (best < 0) return null;
     const q = [px[best] * view.k + view.x, py[best] * view.k + view.y];
     const rows = places.columns.map(([name, values]) => [name, values[best]]);
-    return { p: q, ring: true, title: `observation ${places.rows[best]}${times.length ? `, ${places.times[best]}` : ""}`,
+    return { p: q, ring: true, title: `${numbers.noun ?? "observation"} ${places.rows[best]}${times.length ? `, ${places.times[best]}` : ""}`,
       rows: [[numbers.axes[0], places.x[best]], [numbers.axes[1], places.y[best]], ...rows] };
   }
 
