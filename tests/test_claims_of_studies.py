@@ -807,6 +807,19 @@ def multivariate():
     kinds = (results("multivariate", "neighbours", nearest_by=one) for one in NEAREST)
     ratios = [float(a["kl"]) / float(b["kl"]) for a, b in zip(*kinds, strict=True)]
     yield f"is {min(ratios):.1f} to {max(ratios):.1f} times that of geomxp's neighbours"
+    metals, alone, shares = results("multivariate", "jura"), {}, []
+    for row in metals:
+        known = float(row["mae"])
+        single = row["family"] == "matern"
+        if single:
+            alone[row["metal"], row["scale"]] = known
+        else:
+            shares.append(known / alone[row["metal"], row["scale"]])
+        yield cells(
+            *(row["metal"], row["scale"], "kriging alone" if single else row["family"]),
+            *(f"{known:.3f}", f"{float(row['rmse']):.3f}", f"{100 * float(row['coverage']):.0f} %"),
+        )
+    yield f"has {100 * min(shares):.0f} to {100 * max(shares):.0f} % of the mean absolute error"
     cases = results("multivariate", "validity")
     assert len({row["family"] for row in cases}) == 4
     assert set(column(cases, "refused")) == {0.0}

@@ -52,7 +52,10 @@ def rows(name, replicate, n):
         "gain": fit.log_likelihood - known,
     }
     wald = fit.confidence_intervals() if fit.outcome.good and fit.free else {}
-    profile = fit.confidence_intervals(method="profile", names=["correlation_12"])
+    known_top = fit.outcome.good or str(fit.outcome.ending) == "UNIDENTIFIED"
+    profile = {"correlation_12": None}
+    if known_top:
+        profile = fit.confidence_intervals(method="profile", names=["correlation_12"])
     for parameter, value in fit.model.parameters().items():
         row[parameter] = value
         kinds = {"wald": wald, "profile": profile}

@@ -221,6 +221,16 @@ class Table:
                     f"({int(missing.sum())} such rows){advice}."
                 )
 
+    def with_column(self, name, values):
+        """Return the table with other values in a column."""
+        if self.dims is not None:
+            scalar = name in self.source.coords and not self.source[name].ndim
+            source = self.source.assign_coords({name: values}) if scalar else self.source
+            return replace(self, source=source, columns=self.columns.assign(**{name: values}))
+        frames = (one.assign(**{name: values}) for one in (self.source, self.columns))
+        source, columns = frames
+        return replace(self, source=source, columns=columns)
+
     def beside(self, results):
         """Return result columns next to the given columns, with their kind and index.
 

@@ -1,6 +1,7 @@
 """Times of observations: numbers in a unit, or dates, which become numbers from an origin on."""
 
 import warnings
+from datetime import timedelta
 
 import numpy as np
 
@@ -114,6 +115,25 @@ def in_words(values, unit="", origin=""):
 
 def _is_duration(values):
     return getattr(getattr(values, "dtype", None), "kind", None) == "m"
+
+
+def from_durations(values, unit):
+    """Return durations, one or several, as numbers of a unit; anything else unchanged.
+
+    >>> from_durations([np.timedelta64(36, "h")], "day")
+    array([1.5])
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        return values
+    first = array.ravel()[0] if array.size else None
+    if array.dtype.kind != "m" and not isinstance(first, (np.timedelta64, timedelta)):
+        return values
+    if not unit:
+        raise InvalidInput("durations need times with a unit: give numbers.")
+    array = array.astype("timedelta64[us]") / np.timedelta64(1, "s") / SECONDS[unit]
+    return np.atleast_1d(array)
 
 
 def since(values, unit, origin):

@@ -8,7 +8,7 @@ dω/dv = -I_ωω⁻¹I_ωv. Contours of two parameters are profiles along rays f
 import warnings
 from dataclasses import dataclass
 from itertools import product
-from math import cos, exp, inf, isfinite, log, pi, sin, sqrt
+from math import cos, exp, inf, isfinite, log, nan, pi, sin, sqrt
 
 import numpy as np
 import scipy
@@ -27,6 +27,7 @@ from .parameters import (
     Units,
     practical_factor,
     template,
+    words,
 )
 from .problem import Monitor, Problem
 from .search import information_at
@@ -351,6 +352,13 @@ def profile_intervals(fit, names, drop):
     path, result = Path(fit), {}
     for name in names:
         coordinates = [end_of(path, path.names.index(name), sign, drop) for sign in (-1, 1)]
+        if any(x is not None and x != x for x in coordinates):
+            warnings.warn(
+                f"the profile interval of the {words([name])} was not found within {EVALUATIONS:,} "
+                "evaluations: the missing end is NaN.",
+                GeomxpWarning,
+                stacklevel=3,
+            )
         result[name] = tuple(
             _open_end(fit, name, sign) if x is None else path.in_user_units(name, x)
             for sign, x in zip((-1, 1), coordinates, strict=True)
@@ -368,7 +376,13 @@ def _open_end(fit, name, sign):
 
 
 def end_of(path, j, sign, drop):
-    """Return the coordinate to one side where the profile has fallen by `drop`, or None."""
+    """Return the coordinate to one side where the profile has fallen by `drop`, or None.
+
+    NaN if `EVALUATIONS` do not suffice.
+    """
+    monitor = path.problem.monitor
+    # each end has as many: it does not depend on which others are asked for
+    monitor.limit = monitor.count + EVALUATIONS
     start, top = path.start.point[j], path.start.value
     bracket = _Bracket(_edge(path, j, sign), drop)
     spot, information = path.start, path.curvature
@@ -487,10 +501,25 @@ def end_by_search(path, j, sign, drop):
             value, model = max(ends, key=lambda end: end[0])
             if model is not None:
                 last[0] = model
+            elif not path.problem.monitor.left:
+                raise _Spent
             # a profile of -inf counts as fallen
             known[away] = min(top - value, 1e3 * drop) - drop
         return known[away]
 
+    try:
+        return _crossed(path, j, sign, drop, edge, excess)
+    except _Spent:
+        return nan
+
+
+class _Spent(Exception):
+    """The limit on evaluations is reached."""
+
+
+def _crossed(path, j, sign, drop, edge, excess):
+    """Return the coordinate where a function of the distance crosses 0, or None."""
+    start = path.start.point[j]
     cut = path.slice(path.start, path.curvature, j)
     inner = 0.0
     outer = min(

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..covariance.distance import embed
 from ..covariance.observation import BoxCox, observation_model
-from ..data.observations import Observations
 from ..errors import InvalidInput
 from .variogram import in_time, lags_of, least_squares, step_in_time
 
@@ -216,20 +215,18 @@ def _from_neighbours(observations, r, seed):
     """Return the difference of each residual from the median of its neighbours, (n,), scaled."""
     from scipy.spatial import KDTree
 
-    points, known = embed(observations.locations, observations.metric), observations
+    points = embed(observations.locations, observations.metric)
     times, first = in_time(observations), None
     if times is not None:
-        first = [0.0]
         # neighbours are those of the same time; if most times occur once, a share of the time span
         # is as far as the same share of the region
+        first = [0.0]
         scale = np.ptp(points, axis=0).max() / np.ptp(times)
         if step_in_time(times) is not None:
             scale *= FAR_IN_TIME
         points = np.column_stack((points, scale * times))
-        if step_in_time(times) is None:
-            known, first = Observations(points, observations.values), None
     try:
-        lags = lags_of(known, bins=None, time_lags=first, seed=seed)
+        lags = lags_of(observations, bins=None, time_lags=first, seed=seed)
     except InvalidInput:
         # one location has no distances
         return np.zeros(len(r))

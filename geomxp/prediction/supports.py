@@ -66,7 +66,12 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
         new_locations, covariates, table = _from_frame(fit, new_locations, *about)
-        time = _column_of(table, observations, "time") if time is None else time
+        own_time = _column_of(table, observations, "time")
+        if time is None:
+            time = own_time
+        elif own_time is not None:
+            # results stand beside the times that were asked for
+            table = table.with_column(table.time or observations.time_name, time)
         own = _column_of(table, observations, "variable")
         if own is not None and variable is not None:
             raise InvalidInput(

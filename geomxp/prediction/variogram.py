@@ -16,6 +16,7 @@ import numpy as np
 from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..data.observations import Observations, few
+from ..data.times import from_durations
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import design_of, z_value
 from ..likelihood.replicates import dense_covariance
@@ -179,6 +180,9 @@ def lags_of(
         lags, within = _lags_in_time(observations, time_lags)
         apart = np.abs(times[rows][first] - times[rows][second])
         group = _nearest(apart[inside], lags[:groups], within)
+        if time_lags is None and not (group >= 0).any():
+            # few times: all pairs together
+            group, lags = np.zeros(len(inside), dtype=int), lags[:1]
         inside, group, groups = inside[group >= 0], group[group >= 0], len(lags)
         if not len(inside):
             raise InvalidInput(
@@ -273,6 +277,7 @@ def step_in_time(times):
 
 def _lags_in_time(observations, asked):
     """Return validated lags in time, (q,) in ascending order, and their tolerance."""
+    asked = from_durations(asked, observations.time_unit)
     count = LAGS_IN_TIME if asked is None else asked
     if isinstance(count, Integral) and not isinstance(count, bool):
         if not 1 <= count <= MOST_DIRECTIONS:
@@ -296,7 +301,8 @@ def _lags_in_time(observations, asked):
             f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS}, or different lags of at "
             f"least 0, such as [0, 1, 7]. Got {asked!r:.60}."
         )
-    step = float(steps.min()) if len(steps) else step_in_time(observations.time)
+    known = [*steps.tolist(), step_in_time(observations.time)]
+    step = min((each for each in known if each is not None), default=None)
     return lags, (step or float(np.ptp(observations.time)) / (2 * LAGS_IN_TIME - 1)) / 2
 
 
@@ -564,9 +570,10 @@ class Variogram:
         """What was compared: values, locations, trend and unit, in one line."""
         kind = "cross-variogram" if self.cross else "semivariogram"
         kind = "semivariograms and cross-variograms" if self.counts else kind
+        lags = f", lags in {self.time_unit}s" if self.time_unit and self.lags else ""
         return (
             f"Empirical {kind} of {self.value_name}, {self.compared}, trend {self.trend}, "
-            f"distances in {self.unit}{f', lags in {self.time_unit}s' if self.time_unit else ''}"
+            f"distances in {self.unit}{lags}"
         )
 
     @property
@@ -671,7 +678,8 @@ def variogram(
         Number of lags in time, or lags in the unit of the times, 0 for pairs at one time; 5 if not
         given. A number means multiples, from 0, of the median step between times; if most times
         occur once, of the step with which the lags reach half of the time span. Each pair belongs
-        to the nearest lag, and to none if it differs by more than half of the (smallest) step.
+        to the nearest lag, and to none if it differs by more than half of the smallest step between
+        lags or half of the median one between times. Durations take the unit of the times.
     sample : int
         Number of locations above which a random sample of this size is compared.
     seed : int

@@ -363,7 +363,11 @@ def explore(
     if np.ptp(observations.locations, axis=0).any():
         omni = variogram(observations, **about)
         if observations.dimensions == 2:
-            around = variogram(observations, directions=DIRECTIONS, **about)
+            try:
+                around = variogram(observations, directions=DIRECTIONS, **about)
+            except InvalidInput:
+                # of several times: no two locations are observed at the same time
+                around = None
     shape = _trend_of_shape(observations, trend)
     transformations, apart, suggestion, outliers = _judge_values(observations, shape, seed)
     first = observations.inputs.first_rows()
@@ -590,7 +594,11 @@ def _of_times(found):
     return Finding(
         "times",
         f"There are {places:,} locations and {count:,} times, from {ends[0]} to {ends[1]}"
-        + (f", {step:.4g}{unit} apart (median)." if step is not None else ", most of them once."),
+        + (
+            f"; the median step is {step:.4g}{unit}."
+            if step is not None
+            else "; most times have one observation."
+        ),
     )
 
 
@@ -727,12 +735,15 @@ def _of_lag(found):
     plateau = _plateau(known.of_lag(known.lags[0]), known.of_lag(known.lags[0]).robust)
     if not plateau > 0 or lags[0] == 0:
         return None
-    unit = f" {known.time_unit}{'' if lags[0] == 1 else 's'}" if known.time_unit else ""
+    unit, last = (
+        f" {known.time_unit}{'' if lag == 1 else 's'}" if known.time_unit else ""
+        for lag in (lags[0], lags[-1])
+    )
     return Finding(
         "lag",
         f"At one location and a lag of {lags[0]:.3g}{unit}, the semivariance is "
         f"{100 * gamma[0] / plateau:.0f} % of that at one time and long distances; at "
-        f"{lags[-1]:.3g}, {100 * gamma[-1] / plateau:.0f} %.",
+        f"{lags[-1]:.3g}{last}, {100 * gamma[-1] / plateau:.0f} %.",
     )
 
 
@@ -841,10 +852,11 @@ def _reading(found, given):
     if source.get("digest") != given.digest():
         return {}
     markers = {number for numbers in found.sentinels.values() for number in numbers}
-    changed = {}
+    # one time for all is no time
+    changed = {"time": None} if in_time(given) is None else {}
     if markers:
         missing = sorted({*source.get("missing", ()), *markers})
-        changed = {"missing": missing}
+        changed |= {"missing": missing}
     changed["drop_missing"] = bool(markers or source.get("left_out"))
     rows, same = found.duplicates["rows"], found.duplicates["same"]
     if rows and source.get("duplicates") in (None, "keep"):

@@ -426,6 +426,7 @@ class Neighbours:
             self._known[model] = self._best(model)
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
+        self._known.move_to_end(model)
         return self._known[model]
 
     def loss(self, model, key):
@@ -433,14 +434,16 @@ class Neighbours:
         if key == self.key_of(model):
             return 0.0
         window = self._window(model)
-        ends = [self._log_determinant(model, window, one) for one in (key, self.key_of(model))]
-        return 0.5 * (ends[0] - ends[1]) / len(window)
+        other, best = (self._log_determinant(model, window, k) for k in (key, self.key_of(model)))
+        return 0.5 * (other - best) / len(window) if np.isfinite(best) else 0.0
 
     def _best(self, model):
         first = model.neighbour_key(self._inputs)
-        if first is None or self._count < 1:
+        if first is None or self._count < 1 or self._count >= len(self._inputs) - 1:
             return first
         window, values = self._window(model), {}
+        # less is rounding
+        least = 1e-9 * len(window)
 
         def value(halves):
             if halves not in values:
@@ -450,7 +453,7 @@ class Neighbours:
 
         best = 0
         for step in (-2, 2, -1, 1):
-            while abs(best + step) <= FARTHEST and value(best + step) < value(best):
+            while abs(best + step) <= FARTHEST and value(best + step) < value(best) - least:
                 best += step
         return model.moved_key(first, best)
 
@@ -461,7 +464,10 @@ class Neighbours:
             return inputs
         points = model.neighbour_points(inputs, model.neighbour_key(inputs))
         middle = np.median(points, axis=0)
-        squares = ((points - middle) ** 2).sum(axis=1)
+        for _ in range(2):
+            # the second time around an input: the median may be where there are none
+            squares = ((points - middle) ** 2).sum(axis=1)
+            middle = points[squares.argmin()]
         return inputs[np.sort(np.argpartition(squares, WINDOW)[:WINDOW])]
 
     def _log_determinant(self, model, inputs, key):

@@ -909,3 +909,17 @@ def test_columns_of_a_csv_get_a_system_on_the_command_line(folder, capsys):
     held = ["--fix", "smoothness=0.5", "--fix", "range=200", "--fix", "nugget=0.1"]
     assert main([*command, *held, "--crs", RD]) == 0
     assert "correlation 5 %, in m\n" in capsys.readouterr().out
+
+
+def test_predictions_at_another_time_than_the_tables_stand_beside_that_time():
+    places = np.repeat(np.random.default_rng(0).random((8, 2)), 3, axis=0)
+    frame = pd.DataFrame({"x": places[:, 0], "y": places[:, 1]})
+    frame["when"] = np.tile(pd.date_range("2026-03-01", periods=3), 8)
+    frame["z"] = np.random.default_rng(1).standard_normal(24)
+    model = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, 0.1)
+    seen = gx.Observations.from_frame(frame, values="z", time="when")
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    found = gx.predict(fit, frame, time="2026-03-20").to_frame()
+    assert set(pd.to_datetime(found["when"]).dt.day) == {20}
+    own = gx.predict(fit, frame).to_frame()
+    assert set(own["when"].dt.day) == {1, 2, 3}

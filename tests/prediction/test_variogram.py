@@ -120,7 +120,8 @@ def test_a_variogram_in_space_and_time_is_what_a_double_loop_counts(random, abou
     seen = in_space_and_time(random=random)
     found = gx.variogram(seen, bins=4, trend="zero", **about)
     if isinstance(about.get("time_lags"), list):
-        lags, within = about["time_lags"], 0.5
+        # the median step of the regular times is ½
+        lags, within = about["time_lags"], 0.5 if random else 0.25
     else:
         count = about.get("time_lags", 5)
         step = np.ptp(seen.time) / (2 * count - 1) if random else 0.5
@@ -370,6 +371,18 @@ def test_observations_that_have_no_variogram_are_refused():
         gx.variogram(line, directions=[90], tolerance=5)
     with pytest.raises(gx.InvalidInput, match=r"must be one of: 0, 90. Got 45"):
         gx.variogram(seen, directions=2).of_direction(45)
+
+
+def test_lags_of_days_do_not_take_other_days_and_durations_are_days():
+    seen = in_space_and_time()
+    daily = replace(seen, time=2 * seen.time, time_unit="day")
+    found = gx.variogram(daily, time_lags=[0, 3])
+    assert found.lags == (0.0, 3.0)
+    hours = [np.timedelta64(0, "h"), np.timedelta64(72, "h")]
+    again = gx.variogram(daily, time_lags=hours)
+    np.testing.assert_array_equal(again.semivariance, found.semivariance)
+    with pytest.raises(gx.InvalidInput, match="durations need times with a unit"):
+        gx.variogram(seen, time_lags=hours)
 
 
 def of_metals(n=90, seed=8, trend=False):

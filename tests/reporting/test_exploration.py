@@ -505,7 +505,10 @@ def test_observations_of_several_times_are_explored_and_the_next_command_fits_th
     seen = in_space_and_time()
     found = gx.explore(seen)
     said = {one.topic: one.text for one in found.findings}
-    assert "40 locations and 9 times, from 2026-03-01 to 2026-03-09, 1 day apart" in said["times"]
+    assert (
+        "40 locations and 9 times, from 2026-03-01 to 2026-03-09; the median step is 1 day."
+        in said["times"]
+    )
     own = found.variogram.of_lag(1.0)
     assert own.upper[0] == 0
     assert own.pairs[0] == 40 * 8
@@ -539,7 +542,7 @@ def test_outliers_of_times_that_occur_once_are_found(tmp_path):
     assert 17 in found.outliers.rows
     said = {one.topic: one.text for one in found.findings}
     assert "300 times, from" in said["times"]
-    assert "most of them once" in said["times"]
+    assert "most times have one observation" in said["times"]
 
 
 def test_the_page_of_an_exploration_has_the_findings_and_loads_nothing(zinc, tmp_path):
@@ -568,3 +571,25 @@ def test_there_is_a_page_for_locations_on_a_line_and_in_space(d, tmp_path):
     text = path.read_text("utf-8")
     assert ("Map, first two coordinates" in text) == (d == 3)
     assert ("Along the line" in text) == (d == 1)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "chordal"])
+@pytest.mark.parametrize("n", [3, 4, 6, 10, 40])
+def test_few_observations_at_times_of_their_own_are_explored(n, metric):
+    rng = np.random.default_rng(n)
+    places = rng.random((n, 3 if metric == "euclidean" else 2)) * 9
+    for seed in range(5):
+        times = np.random.default_rng(seed).random(n)
+        seen = gx.Observations(places, rng.standard_normal(n), metric=metric, time=times)
+        assert "times" in {one.topic for one in gx.explore(seen).findings}
+
+
+def test_one_time_for_all_is_left_out_of_the_next_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = gx.datasets.load("coalash")
+    frame = pd.DataFrame(seen.locations, columns=["x", "y"]).assign(z=seen.values, year=1970)
+    frame.to_csv("now.csv", index=False)
+    found = gx.explore(gx.read_table("now.csv", values="z", time="year"))
+    assert "--time" not in found.command
+    assert "time=" not in found.call
+    assert main(shlex.split(found.command)[1:]) == 0
