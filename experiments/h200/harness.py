@@ -267,8 +267,14 @@ class LeftOut(Exception):
     """Why a case was not begun, or what it needs is not there: no failure."""
 
 
+ASKED, NOT_ASKED = [], "not asked for"
+"""Patterns of --only, and the note of a row that none of them matches: it is not written."""
+
+
 def tried(row, work):
     """Return a row with what work() returns, or with the reason why there is nothing."""
+    if ASKED and not any(pattern.search(shown(row)) for pattern in ASKED):
+        return row | {"note": NOT_ASKED}
     try:
         return row | work()
     except LeftOut as why:

@@ -1,16 +1,18 @@
 """Every claim about a GPU, measured on one: stages a to l, the smallest sizes first.
 
     python experiments/h200/run.py [a b c ...] [--on gpu|cpu] [--tiny] [--output DIR]
-                                   [--seconds N] [--least N] [--data DIR]
+                                   [--seconds N] [--least N] [--only REGEX] [--data DIR]
 
 Each stage prints its rows as they come and writes them at once to DIR/<stage>_<name>.csv, so that a
 run that is cut keeps what it has; summary.json says how each stage ended. Time is looked at between
 cases: --seconds bounds all stages together. A stage that fails says why in one line, and the next
-one goes on; on a GPU each has a process of its own. --tiny --on cpu rehearses all of them.
+one goes on; on a GPU each has a process of its own. --only runs the cases whose printed row matches
+(--only may be repeated). --tiny --on cpu rehearses all of them.
 """
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +23,18 @@ from batches import batches
 from ceilings import ceilings, libraries
 from checks import tests
 from dense import generation, recursions, refinement
-from harness import FAILED, HERE, Budget, Machine, Table, reason, shown, write_json
+from harness import (
+    ASKED,
+    FAILED,
+    HERE,
+    NOT_ASKED,
+    Budget,
+    Machine,
+    Table,
+    reason,
+    shown,
+    write_json,
+)
 from likelihood import exact, vecchia
 from satellite import satellite
 from tiles import by_norm, out_of_core
@@ -54,6 +67,8 @@ def run(letter, machine, budget):
     rows = stage(machine, budget)
     try:
         for row in rows:
+            if row.get("note") == NOT_ASKED:
+                continue
             table.add(row)
             print(letter, shown(row), flush=True)
             if not budget.left:
@@ -76,6 +91,7 @@ def run_apart(letter, options, budget):
     words += ["--output", options.output, *(["--tiny"] if options.tiny else [])]
     words += ["--data", options.data] if options.data else []
     words += ["--least", options.least]
+    words += [f"--only={pattern}" for pattern in options.only]
     words += ["--seconds", max(1, round(budget.left))] if options.seconds else []
     start = time.perf_counter()
     status = subprocess.run([str(word) for word in words], check=False).returncode
@@ -98,6 +114,7 @@ def main():
     parser.add_argument("--seconds", type=float, help="for all stages together")
     parser.add_argument("--data", type=Path, help="folder of heaton_satellite.csv.gz")
     parser.add_argument("--least", type=int, default=0, help="smallest size to run")
+    parser.add_argument("--only", action="append", default=[], help="pattern of rows to run")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.stages if name not in STAGES]
@@ -107,6 +124,7 @@ def main():
         resolve(options.on)
     except GeomxpError as error:
         parser.error(str(error))
+    ASKED.extend(re.compile(pattern) for pattern in options.only)
     machine = Machine(options.on, options.tiny, options.output, options.data, options.least)
     budget, summary = Budget(options.seconds), {}
     for letter in options.stages or STAGES:
