@@ -49,9 +49,13 @@ def satellite(machine, budget):
     if small and not machine.tiny:
         yield {"note": "no --data: a synthetic set of 900 places stands in"}
     observed, held = study.synthetic() if small else study.load("satellite", machine.data)
-    data = "synthetic stand-in" if small else "satellite"
+    data, took = "synthetic stand-in" if small else "satellite", 0.0
     for label in LABELS[:1] if machine.tiny else LABELS:
         way = dict(study.WAYS["satellite"])[label]
+        if why := budget.refuses(took):
+            yield {"data": data, "model": label, "note": why}
+            continue
+        start = time.perf_counter()
         try:
             problem = Problem(machine, observed, way, small)
         except Exception as error:
@@ -59,6 +63,7 @@ def satellite(machine, budget):
             continue
         for row in _rows(machine, budget, problem, held, study.scores):
             yield {"data": data, "model": label} | row
+        took = time.perf_counter() - start
     for method, *numbers in study.PUBLISHED["satellite"]:
         pairs = zip(("mae", "rmse", "crps", "coverage"), numbers, strict=True)
         yield {"data": "satellite", "phase": method} | dict(pairs)

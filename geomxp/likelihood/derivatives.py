@@ -12,7 +12,8 @@ information of Johnson and Thompson (1995, J. Dairy Sci. 78:449) a few products 
 one a congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of the correlation.
 
 On a GPU score and average information need one n×n matrix: P∂Σα by solves while L stands there,
-then Σ⁻¹ in its place, then the sums by blocks.
+then Σ⁻¹ in its place, then the sums by blocks. The whitened derivatives L⁻¹∂ΣL⁻ᵀ stay there if it
+has room for all of them, and in RAM otherwise.
 """
 
 from dataclasses import replace
@@ -36,11 +37,13 @@ FORWARD = {0: -1.5, 1: 2.0, 2: -0.5}
 """Weights by number of steps; backward at the upper limit of a parameter, forward at the lower."""
 
 
-def differentiate(evaluator, factor, least_squares, model, names, curvature=False, index=None):
+def differentiate(
+    evaluator, factor, least_squares, model, names, curvature=False, index=None, stay=False
+):
     """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
     Expected and observed information only with `curvature`. `index` is the number of the GPU where
-    a factor in tiles becomes one array.
+    a factor in tiles becomes one array; `stay` tells whether whitened derivatives stay on a GPU.
     """
     observations, reml = evaluator.observations, evaluator.reml
     asked, order = tuple(names), factor.order
@@ -60,7 +63,8 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
     way = in_place if backend_of(lower).on_gpu else in_ram
     with recursive.fast_underflow(lower):
         if curvature:
-            expected = _expected(lower, model, places, observations.metric, names, white)
+            about = model, places, observations.metric, names, white
+            expected = _expected(lower, *about, stay)
         q, half, weigh = way(lower, model, (places, names), alpha, beside)
         weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
         average = 0.5 * (half - along.T @ along)
@@ -162,7 +166,7 @@ def in_place(lower, model, about, alpha, beside):
     return q, white.T @ white, lambda other: weighted_sums(other, *about, inverse, vectors)
 
 
-def _expected(lower, model, places, metric, names, white):
+def _expected(lower, model, places, metric, names, white, stay):
     """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
     The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
@@ -180,9 +184,10 @@ def _expected(lower, model, places, metric, names, white):
         held.insert(0, noise)
     matrices = {}
     for name in held:
-        matrices[name] = _projected(_whitened(lower, model, places, metric, name), white)
+        matrix = _whitened(lower, model, places, metric, name)
+        matrices[name] = _projected(matrix if stay else on_host(matrix), white)
     gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
-    traces = {name: float(np.trace(matrices[name])) for name in held}
+    traces = {name: float(on_host(matrices[name].diagonal()).sum()) for name in held}
     gram |= {(b, a): value for (a, b), value in gram.items()}
     if scale in names:
         rank, variance = len(lower) - white.shape[1], model.parameters()[scale]
@@ -196,7 +201,7 @@ def _expected(lower, model, places, metric, names, white):
 
 
 def _whitened(lower, model, places, metric, name):
-    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ in RAM; a GPU stores only it and L.
+    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ where L is; a GPU stores only it and L.
 
     The name "noise" stands for the whole noise in place of ∂Σ.
     """
@@ -206,16 +211,30 @@ def _whitened(lower, model, places, metric, name):
     elif name in model.noise_names:
         own = model.noise_derivative(name, inputs)
         if np.ndim(own) == 0:
-            return on_host(recursive.inverse_gram(lower))
+            return recursive.inverse_gram(lower)
         change = diagonal_matrix(own, len(inputs), index)
     else:
         change = derivative_matrix(model, places, metric, name, index)
-    return on_host(recursive.congruence(lower, change))
+    return recursive.congruence(lower, change)
 
 
 def _projected(matrix, white):
-    """Return E M E, its lower triangle, with E = I - QQ' for orthonormal columns Q."""
+    """Return E M E, its lower triangle, with E = I - QQ' for orthonormal columns Q.
+
+    On a GPU the whole of it, as `_inner` reads it there.
+    """
+    backend = backend_of(matrix)
+    if backend.on_gpu:
+        recursive.mirror(matrix)
     if not white.shape[1]:
+        return matrix
+    if backend.on_gpu:
+        with backend.on(matrix):
+            q = backend.put(white, matrix)
+            product = matrix @ q
+            half = product - 0.5 * (q @ (q.T @ product))
+            for some in _panels(len(matrix)):
+                matrix[:, some] -= q @ half[some].T + half @ q[some].T
         return matrix
     product = scipy.linalg.blas.dsymm(1.0, matrix, white, lower=1)
     half = np.asfortranarray(product - 0.5 * white @ (white.T @ product))
@@ -224,11 +243,23 @@ def _projected(matrix, white):
     )
 
 
-def _inner(a, b, width=256):
-    """Return Σ_ij A_ij B_ij of two symmetric matrices, from their lower triangles."""
-    total = 0.0
-    for first in range(0, len(a), width):
-        last = min(first + width, len(a))
+def _panels(n, width=256):
+    """Return the slices of n columns."""
+    return [slice(first, min(first + width, n)) for first in range(0, n, width)]
+
+
+def _inner(a, b):
+    """Return Σ_ij A_ij B_ij of two symmetric matrices, from their lower triangles.
+
+    On a GPU from the whole of them.
+    """
+    backend, total = backend_of(a), 0.0
+    if backend.on_gpu:
+        with backend.on(a):
+            parts = [backend.xp.vdot(a.T[some], b.T[some]) for some in _panels(len(a), 4096)]
+        return float(sum(parts))
+    for some in _panels(len(a)):
+        first, last = some.start, some.stop
         left, right = a[first:, first:last], b[first:, first:last]
         below = last - first
         total += 2 * np.einsum("ij,ij->", left[below:], right[below:])

@@ -302,7 +302,7 @@ class ExactEvaluator(Evaluator):
             return kept
         curvatures = len(wanted) if curvature else 0
         # before the tiles take their part of the memory
-        index = self._assembled_on(curvatures)
+        index, stay = self._assembled_on(curvatures), self._whitened_stay(curvatures)
         for matrices, device in self._matrices(curvatures):
             check_memory(len(self.observations), matrices, device, self._held(device))
         start = time.perf_counter()
@@ -311,7 +311,7 @@ class ExactEvaluator(Evaluator):
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             about = least_squares, model, names, curvature
-            derivatives = differentiate(self, factor, *about, index=index)
+            derivatives = differentiate(self, factor, *about, index=index, stay=stay)
         self._last = (model, evaluation, derivatives)
         return derivatives
 
@@ -335,23 +335,38 @@ class ExactEvaluator(Evaluator):
             index = self._assembled_on(curvatures)
             if index is None:
                 return ((4 + curvatures, Device("cpu")),)
+            if not curvatures or self._whitened_stay(curvatures):
+                return ((2 + curvatures, self.device),)
             # the tiles, L, and one whitened derivative beside it; all of these in RAM
-            beside = ((curvatures, Device("cpu")),) if curvatures else ()
-            return ((2 + len(beside), self.device), *beside)
-        if self.device.index is None:
-            return ((1 + curvatures, self.device),) if curvatures else ()
+            return (3, self.device), (curvatures, Device("cpu"))
+        if not curvatures:
+            return ()
+        if self.device.index is None or self._whitened_stay(curvatures):
+            return ((1 + curvatures, self.device),)
         # L and one whitened derivative beside it; all of these in RAM
-        return ((2, self.device), (curvatures, Device("cpu"))) if curvatures else ()
+        return (2, self.device), (curvatures, Device("cpu"))
+
+    def _whitened_stay(self, curvatures):
+        """Whether a GPU has room for all whitened derivatives, beside L and the tiles."""
+        device, beside = self.device, 1 if self.method.dense else 2
+        if device.index is None or not (self.method.dense or self._alone):
+            return False
+        needed = bytes_for(len(self.observations), beside + curvatures, device)
+        return needed < self._bound(device)
 
     def _assembled_on(self, curvatures):
         """Return the number of the GPU where tiles are assembled to L, or None for RAM."""
-        placement, device = self.placement, self.device
-        alone = placement.in_core and len(placement.devices) == 1 and device.index is not None
-        if not (self.method.tiled and alone):
+        device, matrices = self.device, 2 + bool(curvatures)
+        if not (self.method.tiled and self._alone):
             return None
-        matrices = 2 + bool(curvatures)
         enough = bytes_for(len(self.observations), matrices, device) < self._bound(device)
         return device.index if enough else None
+
+    @property
+    def _alone(self):
+        """Whether the factor is on one GPU."""
+        placement = self.placement
+        return placement.in_core and len(placement.devices) == 1 and self.device.index is not None
 
     def _room_for(self, curvatures):
         """Whether there is memory for derivatives with one matrix for each of these curvatures."""

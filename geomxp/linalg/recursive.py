@@ -885,7 +885,7 @@ def inverse_gram(lower):
 def congruence(lower, a):
     """Overwrite a symmetric matrix A with L⁻¹A L⁻ᵀ; on a GPU its upper triangle as well."""
     if backend_of(lower).on_gpu:
-        _mirror(a)
+        mirror(a)
         congruence_in_place(Triangle(lower, (FP64,), GPU_LEAF), a)
         return a
     result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
@@ -899,7 +899,7 @@ def _check_diagonal(info):
         raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
 
 
-def _mirror(a):
+def mirror(a):
     """Write the upper triangle of a matrix on a GPU from the lower one."""
     import cupy
 

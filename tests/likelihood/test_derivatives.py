@@ -199,8 +199,12 @@ def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
     monkeypatch.setattr(recursive, "GPU_LEAF", 64)
     monkeypatch.setattr(sums, "BLOCK", 128)
     condition = testing.condition_number(model, evaluator.observations)
-    for tile in (None, 100):
+    for tile, stay in ((None, True), (None, False), (100, True)):
         on_gpu = evaluator_of(kind, reml, gx.Exact(tile=tile, on="gpu"), n=300)[1]
+        # whitened derivatives stay on the GPU if there is room
+        assert on_gpu._whitened_stay(len(names))
+        if not stay:
+            monkeypatch.setattr(on_gpu, "_whitened_stay", lambda count: False)
         ours = on_gpu.derivatives(model, names, curvature=True)
         assert_same_derivatives(ours, theirs, condition, 300)
 
