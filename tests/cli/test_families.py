@@ -91,15 +91,23 @@ def test_wrong_parameters_of_a_family_are_one_line(run, words, message):
 def test_reports_name_the_family_and_its_formula(family):
     random = np.random.default_rng(0)
     kind, about = FAMILIES[family], {}
-    if kind.uses:
+    if "time" in kind.uses:
         about["time"] = random.random(40)
+    elif kind.uses:
+        about["variable"] = np.arange(40) % 2
     seen = gx.Observations(random.random((40, 2)), random.standard_normal(40), **about)
-    model = kind.from_parameters({p.name: p.value or 0.1 for p in kind.declared} | {"range": 0.3})
+    values = {p.name: p.value or 0.1 for p in kind.declared_for(2)}
+    values |= {name: 0.3 for name in values if name.startswith("range")}
+    model = kind.from_parameters(values)
     fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
     page = report_html(fit, budget=0.0)
-    title = re.search("<title>(.*) model of value</title>", page)[1]
-    assert title.lower().replace("é", "e").replace("-", " ").endswith(family.replace("-", " "))
+    title = re.search("<title>(.*) model of va(?:lue|riable 0 and variable 1)</title>", page)[1]
+    title = title.lower().replace("é", "e").replace("-", " ")
+    assert set(family.split("-")) <= set(title.split())
     formula = re.search('<p class="formula">(.*?)</p>', page, re.DOTALL)[1]
+    if "variable" in kind.uses:
+        assert formula.startswith("<i>C</i><sub>")
+        return
     lags = "<i>h</i>, <i>u</i>" if kind.uses else "<i>h</i>"
     assert formula.startswith(f"<i>C</i>({lags}) = σ²")
     assert ("Γ" in formula) == (family == "matern")
