@@ -3,6 +3,7 @@
 import re
 
 from ..errors import Ending, Outcome
+from ..estimation.parameters import titles
 
 MOST = 40
 """Rows of a table on a terminal; files have all rows."""
@@ -44,8 +45,9 @@ def _estimates(fitted, intervals):
     if intervals or len(coefficients):
         columns += [f"{100 * level:g} % from", "to"]
     table = Wide(columns)
+    names = titles(fitted.model, fitted.observations)
     for row in fitted.to_frame().itertuples(index=False):
-        name = row.parameter.replace("_", " ")
+        name = names.get(row.parameter, row.parameter)
         if row.parameter in fitted.trend.names:
             name = f"trend: {row.parameter}"
         cells = [_cell(name), _cell(row.estimate), _cell(row.standard_error, ".5g")]

@@ -174,7 +174,7 @@ def likelihood_ratio_test(
     if set(extra) >= set(ANISOTROPY):
         # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
         at_end = [name for name in at_end if name not in ANISOTROPY]
-    mean, said = 1.0, _reference_distribution(degrees, at_end)
+    mean, said = 1.0, _reference_distribution(degrees, [names[name] for name in at_end])
     if not extra and not full.reml:
         mean, correction = _bartlett(full, contrasts)
         said += correction
@@ -224,7 +224,7 @@ def _tail(statistic, degrees, at_end):
 def _reference_distribution(degrees, at_end):
     if not at_end:
         return "compared with chi-square"
-    ends = " and the ".join(name.replace("_", " ") for name in at_end)
+    ends = " and the ".join(at_end)
     mixture = f"½χ²({degrees - 1}) + ½χ²({degrees})"
     bound = ", an upper bound of p" if len(at_end) > 1 else ""
     return f"{ends} held at its limit: compared with {mixture}{bound}"

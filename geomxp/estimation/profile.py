@@ -27,7 +27,7 @@ from .parameters import (
     Units,
     practical_factor,
     template,
-    words,
+    titles,
 )
 from .problem import Monitor, Problem
 from .search import information_at
@@ -354,8 +354,8 @@ def profile_intervals(fit, names, drop):
         coordinates = [end_of(path, path.names.index(name), sign, drop) for sign in (-1, 1)]
         if any(x is not None and x != x for x in coordinates):
             warnings.warn(
-                f"the profile interval of the {words([name])} was not found within {EVALUATIONS:,} "
-                "evaluations: the missing end is NaN.",
+                f"the profile interval of the {titles(fit.model, fit.observations)[name]} was not "
+                f"found within {EVALUATIONS:,} evaluations: the missing end is NaN.",
                 GeomxpWarning,
                 stacklevel=3,
             )

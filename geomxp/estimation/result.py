@@ -27,7 +27,7 @@ from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
-from .parameters import ANISOTROPY, Units, check_bounds, template, titles, words
+from .parameters import ANISOTROPY, Units, check_bounds, template, titles
 from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
@@ -822,9 +822,9 @@ def _checked_names(fit, names, method):
     names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         if name in fit.boundary and name not in known:
+            said = titles(fit.model, fit.observations)[name]
             raise InvalidInput(
-                f"the {words([name])} is at a bound, where it has no Wald interval: use "
-                'method="profile".'
+                f'the {said} is at a bound, where it has no Wald interval: use method="profile".'
             )
         if name not in known:
             free = ", ".join(known) or "none"
