@@ -123,6 +123,8 @@ CAPTIONS = {
     "multivariate/neighbours.csv": "KL divergence by kind and number of neighbours, two variables.",
     "multivariate/jura.csv": "Errors of four metals of the Jura by kriging and cokriging.",
     "multivariate/validity.csv": "Smallest eigenvalues of random models of several variables.",
+    "multivariate/parsimonious.csv": "Estimates and intervals of simulated fields, parsimonious.",
+    "multivariate/flexible.csv": "Estimates and intervals of simulated fields, flexible.",
     "space_time/fit.csv": "Whole fits of 10⁶ simulated space-time values.",
     "space_time/subsets.csv": "Gneiting's model by geomxp and GPBoost, 5,000 values of each set.",
     "space_time/neighbours.csv": "KL divergence by kind and number of space-time neighbours.",

@@ -825,6 +825,34 @@ def multivariate():
     assert set(column(cases, "refused")) == {0.0}
     yield f"draws {sum(int(row['models']) for row in cases):,} models"
     yield f"is −{-min(column(cases, 'least_eigenvalue')) * 1e15:.1f} · 10⁻¹⁵"
+    yield from recovery_of_variables()
+
+
+def recovery_of_variables():
+    for name in ("parsimonious", "flexible"):
+        rows = results("multivariate", name)
+        ends = [row["outcome"] for row in rows]
+        yield (
+            f"{ends.count('CONVERGED')} converge"
+            if name == "parsimonious"
+            else (f"of the flexible one {ends.count('CONVERGED')}")
+        )
+        kinds = [column[:-6] for column in rows[0] if column.endswith("_lower")]
+        for parameter, _, kind in (column.rpartition("_") for column in kinds):
+            truth = {"variance_1": 1.0, "variance_2": 2.0, "range": 0.15, "range_1": 0.2}
+            truth |= {"range_2": 0.1, "smoothness_1": 0.5, "smoothness_2": 1.0}
+            truth |= {"correlation_12": 0.5, "nugget_1": 0.05, "nugget_2": 0.1}
+            pairs = [
+                [row[f"{parameter}_{kind}_{end}"] for end in ("lower", "upper")] for row in rows
+            ]
+            pairs = [(float(low), float(high)) for low, high in pairs if low]
+            hits, count = sum(a <= truth[parameter] <= b for a, b in pairs), len(pairs)
+            low, high = binomtest(hits, count).proportion_ci(1 - 0.01 / len(kinds))
+            assert (low <= 0.95 <= high) == (parameter != "nugget_1")
+            yield cells(
+                *(name, parameter, kind.replace("wald", "Wald"), str(count)),
+                f"{100 * hits / count:.1f} % ({100 * low:.1f} to {100 * high:.1f})",
+            )
 
 
 NEAREST = "place", "place and variable"
