@@ -450,6 +450,7 @@ def test_options_that_readme_names_exist(capsys):
         "cluster",
         "h200",
         "space_time",
+        "multivariate",
     ],
 )
 def test_experiments_run_when_tiny(name, tmp_path):

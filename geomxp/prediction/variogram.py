@@ -485,9 +485,9 @@ class Variogram:
         Empirical cross-variogram of zinc × lead, 155 locations, trend constant, distances in m
         <BLANKLINE>
               from         to   distance      pairs  semivariance
-                 0    740.127    450.008       2856       28862.1
-           740.127    1480.25    1090.07       3576       44434.5
-           1480.25    2220.38    1824.93       2578       36439.7
+                 0    740.127    450.008       2856       34094.7
+           740.127    1480.25    1090.07       3576       48214.2
+           1480.25    2220.38    1824.93       2578       40397.6
         """
         same = second is None or first == second
         names = (first,) if same else (f"{first} × {second}", f"{second} × {first}")
