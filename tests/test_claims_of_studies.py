@@ -578,10 +578,8 @@ def h200():
 
     deep, three = "fp16 fp16 fp16 fp16 fp16 fp32", "fp16 fp16 fp16 fp32"
     row = recursion("potrf", 65536, deep)
-    yield (
-        f"{float(row['times_vendor']):.2f} times in {float(row['seconds']):.3f} s, "
-        f"{float(row['digits']):.1f} digits"
-    )
+    yield f"({float(row['seconds']):.3f} s before)"
+    yield from h200_large(deep)
     found = [
         f"{float(recursion('syrk', 65536, one)['times_vendor']):{form}}"
         for one, form in (("fp64", ".2f"), (three, ".1f"), (deep, ".1f"))
@@ -593,7 +591,7 @@ def h200():
     profiles = {row["operation"]: row for row in results("h200", "profiles")}
     best = profiles["by norm, weak, 1e-5, n = 65536, tile 4096"]
     yield f"{65536**3 / 3e12 / float(best['seconds']):.0f} TFLOP/s with generation, tiles of 4,096"
-    yield f"generation and factorization {float(best['seconds']):.3f} s"
+    yield f"weak, generation and factorization: {float(best['seconds']):.3f} s"
     rates = {
         form: max(
             column(
@@ -664,6 +662,72 @@ def h200():
     )
     yield "{:.1f} ms for an evaluation and {:.1f} ms with gradient".format(*gpu)
     yield "{:.0f} ms and {:.0f} ms".format(*cpu)
+
+
+def h200_large(deep):
+    """What the second session measured."""
+
+    def one(name, **values):
+        (row,) = results("h200", name, **values)
+        return row
+
+    def seconds(row):
+        return float(row["seconds"])
+
+    row = one("e_recursions_large", what="potrf", matrix="uniform + n I", layers=deep)
+    yield (
+        f"{float(row['times_vendor']):.2f} times in {seconds(row):.3f} s, "
+        f"{float(row['digits']):.1f} digits"
+    )
+    row = one("e_recursions_large", what="potrf", matrix="medium", layers=deep)
+    yield f"with medium correlation {seconds(row):.3f} s, {float(row['times_vendor']):.2f} times"
+    ours, theirs, same = (
+        one("e_recursions_large", what="trsm", layers=x) for x in (deep, "vendor", "fp64")
+    )
+    yield f"{float(ours['times_vendor']):.2f} times; at 32,768:"
+    yield f"{seconds(ours):.3f} s, cuBLAS {seconds(theirs):.2f} s"
+    yield f"and in FP64 {seconds(same):.2f} s"
+    tests = results("h200", "c_tests_again")
+    passed, failed, skipped = (sum(int(r[k]) for r in tests) for k in list(tests[0])[2:])
+    assert failed == 0
+    yield f"{passed:,} passed, none failed and {skipped} were skipped"
+    weak = results("h200", "f_by_norm_large", correlation="weak", tile="4096")
+    coarse, fine = column(weak, "tflops")
+    yield f"{coarse:.0f} in the second session, where ε = 1e-6 had {fine:.0f}"
+    whole, tiles, *mixed = (seconds(row) for row in results("h200", "j_exact_large"))
+    yield (
+        f"{whole:.2f} s as one array, {tiles:.2f} s in FP64 tiles, and by norm {mixed[0]:.2f} s "
+        f"with ε = 1e-5, {mixed[1]:.2f} s with 1e-6 and {mixed[2]:.2f} s with 1e-8"
+    )
+    fits = [seconds(row) for row in results("h200", "fits")]
+    yield f"{fits[0]} s as one array and {fits[1]} s in tiles, and {fits[2]} s as one array"
+    solved = results("h200", "h_refinement_large")
+    assert all(3.3 < float(row["times_fp64"]) < 3.5 for row in solved if row["solver"][-2:] == "ir")
+    (row,) = results("h200", "k_vecchia_large")
+    evaluation, gradient, order = (
+        float(row[f"seconds_{k}"])
+        for k in ("evaluation", "gradient_and_information", "order_and_search")
+    )
+    yield f"{evaluation:.3f} s; with gradient and information {gradient:.3f} s"
+    yield f"{1e3 * evaluation:.0f} ms and {1e3 * gradient:.0f} ms"
+    yield f"and order and neighbours {order:.0f} s"
+    steps = {row["phase"]: row for row in results("h200", "l_satellite")}
+    top, way = steps["FP64, the top"], steps["mixed, 1e-06, the way"]
+    yield f"{float(top['seconds_since_start']):.0f} s, standard errors included"
+    yield f"{seconds(way):.1f} s, and four in FP64 {seconds(top):.1f} s"
+    yield f"the start {seconds(steps['Vecchia, the start']):.1f} s"
+    held = steps["predicted from all"]
+    yield f"from all observations take {float(held['seconds_predict']):.0f} s"
+    gain = float(top["log_likelihood"]) - float(steps["Vecchia, the start"]["log_likelihood"])
+    assert gain > 0
+    yield cells(
+        "geomxp, exact, exponential, linear trend",
+        *(f"{float(held[k]):.3f}" for k in ("mae", "rmse", "crps", "coverage")),
+    )
+    stored = results("h200", "g_out_of_core")
+    share = next(float(r["of_in_core_rate"]) for r in stored if r["budget"] == "20000000000")
+    yield f"{100 * share:.0f} %, with the pinning of memory"
+    assert {r["same_bits_as_in_core"] for r in stored if r["policy"]} == {"True"}
 
 
 PACKAGES = ("geomxp", "GPBoost")
@@ -837,8 +901,8 @@ def recovery_of_variables():
             if name == "parsimonious"
             else (f"of the flexible one {ends.count('CONVERGED')}")
         )
-        kinds = [column[:-6] for column in rows[0] if column.endswith("_lower")]
-        for parameter, _, kind in (column.rpartition("_") for column in kinds):
+        kinds = [title[:-6] for title in rows[0] if title.endswith("_lower")]
+        for parameter, _, kind in (title.rpartition("_") for title in kinds):
             truth = {"variance_1": 1.0, "variance_2": 2.0, "range": 0.15, "range_1": 0.2}
             truth |= {"range_2": 0.1, "smoothness_1": 0.5, "smoothness_2": 1.0}
             truth |= {"correlation_12": 0.5, "nugget_1": 0.05, "nugget_2": 0.1}
