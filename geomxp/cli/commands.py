@@ -443,9 +443,9 @@ def likelihood_ratio(given):
     time={
         "panel": opt.KRIGING,
         "value": "TIME",
-        "about": "Time of all new locations, for a space-time model: a number or a date. If not "
-        "given, that of each row, in the column that the observations have. For maps also a list: "
-        "0,1,2.",
+        "about": "Time of all new locations, for a space-time model: a number or a date; or the "
+        "column of their times. If not given, that of each row, in the column that the "
+        "observations have. For maps also a list: 0,1,2.",
         "known": None,
     },
     variable={
@@ -545,6 +545,8 @@ def _predict_at(fitted, given, about):
     output, observations = given.output, fitted.observations
     if given.places is not None:
         data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
+        if given.time is not None:
+            about["time"], _ = _times_of(data, given)
     elif any((given.resolution, given.bounds, given.like, given.mask)):
         raise InvalidInput("maps need locations in the plane: use --grid for other dimensions.")
     else:

@@ -6,6 +6,7 @@ holds the value of each of its options by name, `given.screen` and `given.words`
 
 import csv
 import json
+import re
 import shlex
 import sys
 import warnings
@@ -636,10 +637,14 @@ def numbers(option, text):
     return tuple(number(option, "number", word) for word in words(text))
 
 
+PAIRS = re.compile(r",(?=\s*\w+\s*=)")
+"""Between `name=value` and the next one."""
+
+
 def pairs(option, items, form="name=value", parse=number):
-    """Parse repeated `name=value`, or another form of values."""
+    """Parse repeated `name=value`, or another form of values; commas may join several."""
     result = {}
-    for item in items or ():
+    for item in (one for joined in items or () for one in PAIRS.split(joined)):
         name, equals, text = item.partition("=")
         if not equals:
             raise InvalidInput(f"{option} needs {form}. Got {item!r}.")

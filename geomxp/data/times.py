@@ -20,7 +20,14 @@ LEAST = {"day": 3 * 86_400, "hour": 3 * 3600, "minute": 3 * 60}
 def as_dates(values):
     """Return dates as datetime64 in ns and UTC, or None if the values are not dates.
 
-    Dates are NumPy's, pandas', Python's, or text that pandas reads as dates.
+    Dates are NumPy's, pandas', Python's, or text that pandas reads as dates; a pandas Period is its
+    first moment. Dates with a time zone are converted to UTC, others are taken as they are.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> as_dates(pd.period_range("2026-11", periods=2, freq="M")).astype("datetime64[D]").tolist()
+    [datetime.date(2026, 11, 1), datetime.date(2026, 12, 1)]
     """
     kind = getattr(getattr(values, "dtype", None), "kind", None)
     if kind is None or kind == "O":
@@ -32,7 +39,9 @@ def as_dates(values):
         return None
     import pandas as pd
 
-    dates, column = None, pd.Series(np.atleast_1d(values))
+    dates, column = None, pd.Series(np.atleast_1d(values)).infer_objects()
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     with warnings.catch_warnings():
         # dates of no known form are read one by one
         warnings.simplefilter("ignore")
@@ -79,6 +88,12 @@ def as_numbers(values, unit="", origin=""):
     known = each[~np.isnat(each)] if np.ndim(each) else np.atleast_1d(each)
     if not len(known):
         raise InvalidInput("`time` holds no date.")
+    if len(known) < np.size(each):
+        rows = np.flatnonzero(np.isnat(each))
+        raise InvalidInput(
+            f"`time` must have a date in every row. There is none in row {rows[0] + 1} "
+            f"({len(rows)} such {'row' if len(rows) == 1 else 'rows'}): take these rows out."
+        )
     if durations:
         start = origin
     else:

@@ -803,6 +803,9 @@ def _of_cost(found):
     (name, cost), n = next_method(found), found.observations.distinct_inputs
     method = "the exact method" if name == "exact" else "Vecchia's approximation"
     text = f"A fit by {method} takes {cost} (predicted)."
+    if found.observations.time is not None:
+        text = f"A fit of a spatial model by {method} takes {cost} (predicted); a space-time model "
+        text += "takes longer."
     if name == "exact":
         return Finding("cost", text)
     why = f"there are more than {LARGEST:,} locations"

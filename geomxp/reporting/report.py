@@ -225,6 +225,7 @@ def _page_of_exploration(found, command):
         "outliers": found.outlier_rows(SHOWN),
         "bins": bins,
         "costs": cost_rows(found),
+        "timed": observations.time is not None,
     }
 
 

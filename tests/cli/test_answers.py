@@ -181,6 +181,34 @@ def test_a_space_time_fit_is_drawn_at_the_times_of_a_table_or_at_one(run, tmp_pa
         assert days == ["2026-03-09"] * 3 if more else ["2026-03-01", "2026-03-02", "2026-03-03"]
 
 
+def test_the_times_of_new_locations_may_be_in_another_column(run, tmp_path):
+    places = np.random.default_rng(0).random((40, 2))
+    seen = gx.Observations(places, places[:, 0], time=np.arange(40.0) % 5)
+    model = gx.Separable(1.0, 0.1, 2.0, 0.5, 0.5, 0.1)
+    fit = gx.fit(seen, model, gx.Exact(), fixed=tuple(model.parameters()), trend="zero")
+    fit.save(tmp_path / "fit.json")
+    there = pd.DataFrame({"x": [0.1, 0.2], "y": [0.3, 0.4], "hours": [1.0, 6.0]})
+    there.to_csv(tmp_path / "there.csv", index=False)
+    known = ("predict", tmp_path / "fit.json", tmp_path / "there.csv", "--json", "--time")
+    status, out, _ = run(*known, "hours")
+    expected = gx.predict(fit, there[["x", "y"]].to_numpy(), time=[1.0, 6.0]).mean
+    assert status == 0
+    means = [row["mean"] for row in json.loads(out)["rows"]]
+    assert means == pytest.approx(expected, abs=1e-12)
+    status, _, err = run(*known, "hour")
+    assert status == 2
+    assert "no column 'hour'. Did you mean 'hours'? --time is a column, a number or a date." in err
+
+
+def test_commas_may_join_parameters(run):
+    together = ["simulate", "--family", "separable", "--variance", 1, "--range", 0.1, "--n", 3]
+    together += ["--smoothness", 0.5, "--seed", 1, "--time", 0]
+    apart = ["--parameter", "time_range=2", "--parameter", "time_smoothness=0.5"]
+    once = run(*together, "--parameter", "time_range=2, time_smoothness=0.5")
+    assert once[0] == 0
+    assert once == run(*together, *apart)
+
+
 def test_a_table_with_a_column_of_times_does_not_disturb_a_spatial_fit(run, saved, tmp_path):
     path = tmp_path / "there.csv"
     path.write_text("time,x,y\n7,181072,333611\n")

@@ -164,6 +164,21 @@ def test_dates_become_numbers_since_the_first_day():
     np.testing.assert_array_equal(years.time[:3], [1999.0, 2000.0, 2001.0])
 
 
+def test_periods_are_their_first_moments():
+    months = pd.period_range("2026-01", periods=3, freq="M")
+    for given in (months, list(months), pd.Series(months)):
+        seen = gx.Observations(PLACES[:3], VALUES[:3], time=given)
+        assert (seen.time_unit, seen.time_origin) == ("day", "2026-01-01")
+        assert seen.time.tolist() == [0.0, 31.0, 59.0]
+
+
+def test_a_missing_date_is_named():
+    dates = pd.date_range("2026-01-01", periods=3).to_numpy().copy()
+    dates[1] = np.datetime64("NaT")
+    with pytest.raises(gx.InvalidInput, match="none in row 2 .1 such row.: take these rows out"):
+        gx.Observations(PLACES[:3], VALUES[:3], time=dates)
+
+
 def test_dates_of_new_locations_are_those_of_the_observations(tmp_path):
     dates = pd.date_range("2026-03-01", periods=6, freq="6h")
     corners = np.repeat([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0], [0.5, 2.0]], 6, axis=0)
