@@ -358,6 +358,23 @@ class Covariance:
         linear = {p.name: factor * p.value for p in self.table if p.linear}
         return self.replace(**linear)
 
+    def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
+        """Return this model as one of a family that contains its own, or None.
+
+        With it the names of parameters that differ there. Likelihood-ratio tests compare a family
+        with one that contains it.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> model = gx.Independent((1.0, 4.0), (0.5, 0.2), 0.5)
+        >>> gx.Matern(1.0, 0.2, 0.5).as_member_of(gx.Independent) is None
+        True
+        >>> model.as_member_of(gx.FlexibleMatern)[0].correlation
+        (0.0,)
+        """
+        return (self, {}) if type(self) is family else None
+
     def without_noise(self) -> Self:
         """Return the model with all of `noise_names` at 0."""
         known = self.parameters()

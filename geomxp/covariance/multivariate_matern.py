@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .base import NUGGET, RANGE
+from .coregionalization import Coregionalization
 from .distance import metric_of
 from .multivariate import (
     CORRELATION,
@@ -32,6 +33,7 @@ from .multivariate import (
 
 if TYPE_CHECKING:
     from .._typing import Floats
+    from .base import Covariance
     from .distance import Metric
 
 
@@ -191,6 +193,19 @@ class Independent(_Matern):
     def _near(cls, values, correlations, dimensions):
         return cls(**values)
 
+    def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
+        """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
+        about = {name: getattr(self, name) for name in ("range", "smoothness", "nugget")}
+        p = self.variables
+        if family is FlexibleMatern:
+            nothing = (0.0,) * (p * (p - 1) // 2)
+            return FlexibleMatern(self.variance, correlation=nothing, **about), {}
+        if family is Coregionalization:
+            loading = np.diag(np.sqrt(self.variance))
+            names = {f"variance_{i}": f"loading_{i}{i}" for i in range(1, p + 1)}
+            return Coregionalization(loading, **about), names
+        return super().as_member_of(family)
+
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput` with great-circle distances."""
         Multivariate.check_valid_on(self, metric, dimensions)
@@ -244,6 +259,14 @@ class ParsimoniousMatern(_Matern):
     smoothness: tuple[float, ...]
     correlation: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
+
+    def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
+        """Return this model as a flexible one with equal ranges."""
+        if family is not FlexibleMatern:
+            return super().as_member_of(family)
+        ranges = (self.range,) * self.variables
+        about = {name: getattr(self, name) for name in ("smoothness", "correlation", "nugget")}
+        return FlexibleMatern(self.variance, ranges, **about), {"range": "range_1"}
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""

@@ -109,7 +109,9 @@ def likelihood_ratio_test(
     ----------
     restricted, full : Fit
         Fits of the same observations by the same method. `full` must estimate all parameters
-        that `restricted` estimates.
+        that `restricted` estimates. Its family may contain the other one: `independent` is
+        `flexible-matern` or `coregionalization` without correlation, and `parsimonious-matern` is
+        `flexible-matern` with equal ranges.
     bootstrap : int
         Number of draws, such as 499; 0 for the asymptotic distribution.
     seed : int
@@ -146,7 +148,8 @@ def likelihood_ratio_test(
     check_whole("bootstrap", bootstrap, 0)
     check_whole("seed", seed, 0)
     _check_comparable(restricted, full)
-    extra = _extra_parameters(restricted, full)
+    inside = _within(restricted, full)
+    extra = _extra_parameters(inside, full)
     contrasts = _extra_contrasts(restricted, full)
     gain = full.log_likelihood - restricted.log_likelihood
     if gain < -RATIO_SLACK:
@@ -158,6 +161,9 @@ def likelihood_ratio_test(
     statistic, degrees = 2 * max(gain, 0.0), len(extra) + len(contrasts)
     names = titles(full.model, full.observations)
     parts = [names[name] for name in extra]
+    if "range" in restricted.model.parameters() and "range_1" in names:
+        parts = [names[name] for name in extra if not name.startswith("range_")]
+        parts += ["equal ranges"] if len(parts) < len(extra) else []
     if len(contrasts):
         parts.append(f"{len(contrasts)} coefficient{'s' * (len(contrasts) > 1)} of the trend")
     tested = f"tested: {', '.join(parts)}"
@@ -170,7 +176,7 @@ def likelihood_ratio_test(
         said = f", {lost} more without a fit" if lost else ""
         message = f"{tested}; compared with {len(draws)} bootstrap draws{said}"
         return LikelihoodRatio(statistic, degrees, p, message, tuple(draws))
-    at_end = [name for name in extra if _is_at_limit(restricted, name)]
+    at_end = [name for name in extra if _is_at_limit(inside, name)]
     if set(extra) >= set(ANISOTROPY):
         # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
         at_end = [name for name in at_end if name not in ANISOTROPY]
@@ -262,7 +268,9 @@ def statistic_of(fits, values):
     if smaller is None:
         return None
     # from the restricted maximum, so that the full one is never below it; and from the data
-    ends = [reached(full, observations, start) for start in (smaller.model, None)]
+    inside = _within(smaller, full)
+    starts = (None,) if inside is None else (inside.model, None)
+    ends = [reached(full, observations, start) for start in starts]
     most = max((end.log_likelihood for end in ends if end is not None), default=-inf)
     return 2 * max(most - smaller.log_likelihood, 0.0)
 
@@ -357,7 +365,7 @@ def _check_comparable(restricted, full):
         raise InvalidInput(
             "the two fits approximate the likelihood in different ways: use one method for both."
         )
-    if type(restricted.model) is not type(full.model):
+    if _within(restricted, full) is None:
         raise InvalidInput(
             f"the fits are not nested: their families are {restricted.model.family} and "
             f"{full.model.family}. Compare them by AIC: `geomxp.compare_models`."
@@ -372,6 +380,24 @@ def _check_comparable(restricted, full):
             "restricted likelihoods with different trends are densities of different data "
             "(contrasts): compare trends by ML (reml=False)."
         )
+
+
+def _within(restricted, full):
+    """Return the restricted fit as one of the family of the full fit, or None."""
+    family = type(full.model)
+    found = restricted.model.as_member_of(family)
+    if found is None:
+        return None
+    model, names = found
+    try:
+        model.check_valid_on(full.observations.metric, full.observations.dimensions)
+    except InvalidInput:
+        return None
+    free, boundary = (
+        tuple(names.get(name, name) for name in some)
+        for some in (restricted.free, restricted.boundary)
+    )
+    return replace(restricted, model=model, free=free, boundary=boundary)
 
 
 def _kind(transform):

@@ -175,7 +175,7 @@ def test_periods_are_their_first_moments():
 def test_a_missing_date_is_named():
     dates = pd.date_range("2026-01-01", periods=3).to_numpy().copy()
     dates[1] = np.datetime64("NaT")
-    with pytest.raises(gx.InvalidInput, match="none in row 2 .1 such row.: take these rows out"):
+    with pytest.raises(gx.InvalidInput, match="There is none in row 2"):
         gx.Observations(PLACES[:3], VALUES[:3], time=dates)
 
 

@@ -247,3 +247,49 @@ def test_messages_of_fits_name_variables():
         said = {"nugget_1": "nugget of zinc", "correlation_12": "correlation of zinc and lead"}
         assert said[name] in fit.outcome.message
         assert name.replace("_", " ") not in fit.outcome.message
+
+
+@pytest.mark.parametrize(
+    ("inside", "family", "tested"),
+    [
+        ("independent", "flexible-matern", "correlation of variable 0 and variable 1"),
+        ("independent", "coregionalization", "loading of variable 1 on field 1"),
+        ("parsimonious-matern", "flexible-matern", "equal ranges"),
+    ],
+)
+def test_a_family_is_tested_within_one_that_contains_it(fits, inside, family, tested):
+    restricted, full = fits[inside], fits[family]
+    model, _ = restricted.model.as_member_of(type(full.model))
+    same = gx.log_likelihood(field(), model, trend="zero").log_likelihood
+    assert same == pytest.approx(restricted.log_likelihood, rel=1e-13)
+    found = gx.likelihood_ratio_test(restricted, full)
+    gain = full.log_likelihood - restricted.log_likelihood
+    assert found.statistic == pytest.approx(2 * gain, rel=1e-12)
+    assert found.degrees_of_freedom == 1
+    assert found.message == f"tested: {tested}; compared with chi-square"
+    with pytest.raises(gx.InvalidInput, match="the fits are not nested: their families are"):
+        gx.likelihood_ratio_test(full, restricted)
+
+
+def test_equal_ranges_of_three_variables_need_a_model_of_the_larger_family():
+    near = gx.ParsimoniousMatern((1.0,) * 3, 0.2, (0.3, 1.0, 2.0), (0.6, 0.5, 0.6))
+    flexible = gx.FlexibleMatern((1.0,) * 3, (0.2,) * 3, (0.3, 1.0, 2.0), (0.1,) * 3)
+    where, kinds = np.repeat(places(30), 3, axis=0), np.tile([0, 1, 2], 30)
+    seen = gx.Observations(where, np.arange(90.0) % 7, variable=kinds)
+    fits = [
+        gx.fit(seen, one, fixed=tuple(one.parameters()), trend="zero") for one in (near, flexible)
+    ]
+    # valid in the plane, but not in every dimension, as the flexible models of three variables are
+    with pytest.raises(gx.InvalidInput, match="the fits are not nested"):
+        gx.likelihood_ratio_test(*fits)
+
+
+@pytest.mark.slow
+def test_equal_ranges_are_tested_by_the_bootstrap():
+    seen, held = field(60), {"smoothness_1": 0.5, "smoothness_2": 1.0}
+    about = {"fixed": held, "trend": "zero"}
+    fits = [gx.fit(seen, family=one, **about) for one in ("parsimonious-matern", "flexible-matern")]
+    found = gx.likelihood_ratio_test(*fits, bootstrap=4)
+    assert len(found.draws) == 4
+    assert min(found.draws) >= 0
+    assert max(found.draws) > 0
