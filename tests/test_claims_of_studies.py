@@ -889,7 +889,30 @@ def multivariate():
     assert set(column(cases, "refused")) == {0.0}
     yield f"draws {sum(int(row['models']) for row in cases):,} models"
     yield f"is −{-min(column(cases, 'least_eigenvalue')) * 1e15:.1f} · 10⁻¹⁵"
+    yield from speed_of_variables()
     yield from recovery_of_variables()
+
+
+def speed_of_variables():
+    rows = results("multivariate", "time")
+    alone = {row["values"]: row for row in rows if row["family"] == "matern"}
+    kinds = ("seconds", "seconds_with_derivatives")
+    for row in rows:
+        base, seconds = alone[row["values"]], [float(row[kind]) for kind in kinds]
+        ratios = [one / float(base[kind]) for one, kind in zip(seconds, kinds, strict=True)]
+        yield cells(
+            *(f"{int(row['values']):,}", row["family"], *(f"{one:.2f} s" for one in seconds)),
+            "1" if row is base else "{:.1f}, {:.1f}".format(*ratios),
+        )
+    fits = results("multivariate", "fit")
+    assert {row["outcome"] for row in fits} == {"CONVERGED"}
+    assert min(column(fits, "gain")) > 0
+    for row in fits:
+        seconds = float(row["seconds"])
+        yield f"`{row['family']}` in {seconds:.0f} s and {row['evaluations']} evaluations"
+    one, two = column(results("multivariate", "mixed"), "times_fp64")[1::2]
+    yield f"one variable is {one:.2f} times as fast"
+    yield f"are {two:.2f} times as fast (the first ratio times {two / one:.2f})"
 
 
 def recovery_of_variables():
