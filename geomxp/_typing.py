@@ -61,6 +61,9 @@ Columns: TypeAlias = "ArrayLike | pandas.DataFrame | Mapping[str, Any]"
 Block: TypeAlias = "ArrayLike | Sequence[Any] | geopandas.GeoDataFrame"
 """Rectangles by their sides, polygons, or sets of points."""
 
+TrendLike: TypeAlias = "str | Mapping[str, str]"
+"""A trend, or those of several variables by name."""
+
 Fixed: TypeAlias = "Iterable[str] | Mapping[str, float]"
 """Names of parameters, or their values by name."""
 

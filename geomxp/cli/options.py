@@ -256,7 +256,13 @@ OPTIONS = {
         known=DUPLICATES,
     ),
     "n": Option(DATA, "N", "Number of random locations, without a table.", least=1),
-    "trend": Option(MODEL, "NAME", f"{either(TRENDS)}.", known=TRENDS),
+    "trend": Option(
+        MODEL,
+        "NAME",
+        f"{either(TRENDS)}. Of several variables also one for each: "
+        '"zinc: linear; lead: constant".',
+        known=TRENDS,
+    ),
     "formula": Option(MODEL, "FORMULA", 'Trend in columns and coordinates: "elev + poly(x, 2)".'),
     "reml": Option(MODEL, "", "Maximize the restricted likelihood."),
     "fix": Option(
@@ -798,7 +804,8 @@ def trend_of(given, default):
     formula = vars(given).get("formula")
     if given.trend is not None and formula is not None:
         raise InvalidInput("give only one of --trend and --formula.")
-    if given.trend is not None:
+    if given.trend is not None and ":" not in given.trend:
+        # or a trend for each variable, such as zinc: linear; lead: constant
         check_choice("--trend", given.trend, TRENDS, ' Write a formula as --formula "A + B".')
     if formula is not None:
         # a column may have the name of a kind of trend

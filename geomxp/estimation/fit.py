@@ -53,7 +53,7 @@ from .small_sample import sandwich
 from .starts import searched
 
 if TYPE_CHECKING:
-    from .._typing import Client, Fixed, Interval, Mapping, PathLikeText
+    from .._typing import Client, Fixed, Interval, Mapping, PathLikeText, TrendLike
     from ..likelihood.base import Likelihood
     from .result import Model
 
@@ -75,7 +75,7 @@ def fit(
     fixed: Fixed = (),
     start: Mapping[str, float] | None = None,
     bounds: Mapping[str, Interval] | None = None,
-    trend: str = "constant",
+    trend: TrendLike = "constant",
     reml: bool = False,
     anisotropy: bool = False,
     microscale: bool | None = None,
@@ -115,8 +115,9 @@ def fit(
         Start values of some of the parameters.
     bounds : dict of str to (float, float), optional
         In the units of the data.
-    trend : str
-        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)".
+    trend : str or dict
+        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)". Of
+        several variables also a dict with a trend for each.
     reml : bool
         Maximise the restricted likelihood.
     anisotropy : bool

@@ -866,6 +866,7 @@ def _trend_entry(fit):
     return {
         "kind": fit.trend.kind,
         **({"formula": fit.trend.formula.text} if fit.trend.formula else {}),
+        **({"text": fit.trend.text} if fit.trend.kind == "variables" else {}),
         "names": list(fit.trend.names),
         "coefficients": fit.coefficients.tolist(),
         "standard_errors": fit.coefficient_errors.tolist(),
@@ -1013,10 +1014,13 @@ def _from_document(document, path, observations, family, method=None, transform=
 
 def _trend(document, observations, path):
     """Return the trend; transforms of a formula are learnt again from the observations."""
-    if document["kind"] != "formula":
-        return Trend.of(observations, document["kind"])
-    _check(document, {"formula": str}, str(path), "trend.")
-    trend = Trend.of(observations, f"~ {document['formula']}", saved=True)
+    kind = document["kind"]
+    if kind in TRENDS:
+        return Trend.of(observations, kind)
+    name = "formula" if kind == "formula" else "text"
+    _check(document, {name: str}, str(path), "trend.")
+    text = f"~ {document[name]}" if kind == "formula" else document[name]
+    trend = Trend.of(observations, text, saved=True)
     if list(trend.names) != document["names"]:
         raise InvalidInput(
             f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
@@ -1137,7 +1141,7 @@ SCHEMA = {
     "model": {"metric": str},
     "standard_errors": dict,
     "trend": {
-        "kind": (*TRENDS, "formula"),
+        "kind": (*TRENDS, "formula", "variables"),
         "names": [str],
         "coefficients": [NUMBER],
         "covariance": list,

@@ -81,7 +81,7 @@ from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:
-    from .._typing import Callable, Client, Document, Floats, Sequence
+    from .._typing import Callable, Client, Document, Floats, Sequence, TrendLike
     from ..linalg.formats import Format
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
@@ -874,7 +874,7 @@ def log_likelihood(
     model: Covariance,
     method: Likelihood | None = None,
     *,
-    trend: str = "zero",
+    trend: TrendLike = "zero",
     reml: bool = False,
 ) -> Evaluation:
     """Evaluate the Gaussian log-likelihood of a model.
@@ -885,9 +885,10 @@ def log_likelihood(
     model : Covariance
     method : likelihood, optional
         `Exact()` if not given.
-    trend : str
-        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)".
-        The mean; its coefficients are profiled out by generalised least squares.
+    trend : str or dict
+        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)"; of
+        several variables also a dict with a trend for each. The mean; its coefficients are profiled
+        out by generalised least squares.
     reml : bool
         Restricted likelihood.
 

@@ -1,5 +1,6 @@
 """The trend (mean) of the field: its design matrix X, and its coefficients by least squares."""
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,7 @@ import scipy
 from ..data.formula import Formula
 from ..data.observations import Observations, check_finite
 from ..data.tables import check_codes, decode, encode
-from ..errors import InvalidInput, NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite, did_you_mean
 
 TRENDS = ("zero", "constant", "linear", "covariates")
 
@@ -25,7 +26,8 @@ class Trend:
 
     Observations of several variables have one trend for each, with coefficients of its own: `each`
     holds the trends by number of the variable, and `variables` the names for all numbers. X has a
-    block of columns for each trend, 0 in the rows of other variables.
+    block of columns for each trend, 0 in the rows of other variables. `kind` is "variables" if the
+    trends differ.
     """
 
     kind: str
@@ -42,6 +44,8 @@ class Trend:
     def of(cls, observations, trend, saved=False):
         """Return a trend for these observations: one of `TRENDS`, or a formula.
 
+        Of several variables it may be a dict with a trend for each, or that as text.
+
         Raises `InvalidInput` if the kind is unknown, the formula is invalid, or covariates are
         missing; unless the trend is that of a `saved` fit, also if a column of text has many levels
         or looks like dates and the formula does not say that it is a factor.
@@ -52,6 +56,9 @@ class Trend:
         ('intercept', 'sqrt_dist', 'I(x / 1000)')
         >>> Trend.of(gx.datasets.load("meuse", values=("zinc", "lead")), "constant").names
         ('zinc: intercept', 'lead: intercept')
+        >>> metals = gx.datasets.load("meuse", values=("zinc", "lead"))
+        >>> Trend.of(metals, {"zinc": "sqrt_dist", "lead": "constant"}).text
+        'zinc: sqrt_dist; lead: constant'
         """
         if not isinstance(observations, Observations):
             kind = type(observations).__name__
@@ -59,12 +66,18 @@ class Trend:
         if observations.variable is None:
             return cls._of_rows(observations, trend, saved)
         labels, each = observations.variable_labels, {}
-        for k in np.unique(observations.variable).tolist():
+        numbers = np.unique(observations.variable).tolist()
+        trends = _by_variable(trend, labels, [labels[k] for k in numbers])
+        for k in numbers:
             rows = observations.variable == k
             with _of_variable(labels[k]):
-                each[k] = cls._of_rows(observations, trend, saved, rows)
+                each[k] = cls._of_rows(observations, trends[labels[k]], saved, rows)
         names = tuple(f"{labels[k]}: {name}" for k, one in each.items() for name in one.names)
         about = {"names": names, "memory": None, "each": each, "variables": labels}
+        if len({one.text for one in each.values()}) > 1:
+            levels = {name: words for one in each.values() for name, words in one.levels.items()}
+            about |= {"kind": "variables", "formula": None, "levels": levels}
+            about["covariate_names"] = observations.covariate_names
         return replace(next(iter(each.values())), **about)
 
     @classmethod
@@ -117,6 +130,8 @@ class Trend:
     @property
     def text(self):
         """The formula or the kind: the argument of `of`."""
+        if self.kind == "variables":
+            return "; ".join(f"{self.variables[k]}: {one.text}" for k, one in self.each.items())
         if self.formula is None:
             return self.kind
         # a column may be called as a kind is
@@ -125,13 +140,17 @@ class Trend:
     @property
     def title(self):
         """Title such as "constant trend", or "trend x + y" for a formula."""
-        return f"trend {self.text}" if self.formula else f"{self.kind} trend"
+        plain = self.formula is None and self.kind != "variables"
+        return f"{self.kind} trend" if plain else f"trend {self.text}"
 
     @property
     def needs(self):
         """Names of the covariates that a location must have."""
         if self.kind == "covariates":
             return self.covariate_names
+        if self.kind == "variables":
+            used = {name for one in self.each.values() for name in one.needs}
+            return tuple(name for name in self.covariate_names if name in used)
         used = self.formula.variables if self.formula else ()
         return tuple(name for name in self.covariate_names if name in used)
 
@@ -181,7 +200,8 @@ class Trend:
                 f"no observation is of the variable {name!r}, so that its trend cannot be "
                 'estimated: use trend="zero", or variables that have observations.'
             )
-        numbers = self._numbers(covariates, n) if self.needs else None
+        needed = any(self.each[k].needs for k in np.unique(variable).tolist())
+        numbers = self._numbers(covariates, n) if needed else None
         for k, trend, columns in self._blocks():
             rows = np.flatnonzero(variable == k)
             own = None if numbers is None else numbers[rows]
@@ -280,6 +300,35 @@ class Trend:
                 f"the columns of the trend are linearly dependent: {name!r} is a combination of "
                 f'the others. Use trend="constant", or leave {out} out.'
             )
+
+
+def _by_variable(trend, labels, used):
+    """Return the trend of each variable by name, from one for all, a dict, or a dict as text."""
+    given = trend
+    if isinstance(trend, str):
+        pieces = [piece.partition(":") for piece in trend.split(";")]
+        names = [name.strip() for name, _, _ in pieces]
+        # a formula may have interactions, such as a:b
+        if ":" not in trend or not set(names) <= set(labels):
+            return dict.fromkeys(used, trend)
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"`trend` names a variable twice. Got {trend!r}.")
+        given = {name: text.strip() for name, (_, _, text) in zip(names, pieces, strict=True)}
+    elif not isinstance(trend, Mapping):
+        return dict.fromkeys(used, trend)
+    for name in given:
+        if name not in labels:
+            raise InvalidInput(
+                f"`trend` must have a trend for each of the variables {', '.join(labels)}. Got "
+                f"{name!r}.{did_you_mean(str(name), labels)}"
+            )
+    missing = [name for name in used if name not in given]
+    if missing:
+        raise InvalidInput(
+            f"`trend` must have a trend for each of the variables {', '.join(labels)}. There is "
+            f'none for {", ".join(missing)}: add "constant" for a constant mean.'
+        )
+    return dict(given)
 
 
 @contextmanager

@@ -24,7 +24,16 @@ from ..likelihood.trend import Trend
 from ..runtime.devices import blas_threads
 
 if TYPE_CHECKING:
-    from .._typing import Document, Floats, Frame, Mapping, Sequence, Texts, Whole
+    from .._typing import (
+        Document,
+        Floats,
+        Frame,
+        Mapping,
+        Sequence,
+        Texts,
+        TrendLike,
+        Whole,
+    )
 
 MOST = 2000
 """Number of locations above which a random subsample is used."""
@@ -629,7 +638,7 @@ BY_BIN = (
 def variogram(
     observations: Observations,
     *,
-    trend: str = "constant",
+    trend: TrendLike = "constant",
     bins: int | None = None,
     cutoff: float | None = None,
     directions: int | Sequence[float] | None = None,
@@ -657,7 +666,7 @@ def variogram(
     Parameters
     ----------
     observations : Observations
-    trend : str
+    trend : str or dict
         Trend to remove: "constant", "linear", "covariates" or a formula, as of `geomxp.fit`.
     bins : int, optional
         Number of equally wide bins; empty ones are left out. If not given 15, of which those with

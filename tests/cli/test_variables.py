@@ -79,6 +79,17 @@ def test_values_may_be_functions_with_commas(run, folder):
     assert json.loads(out)["log_likelihood"] == expected.log_likelihood
 
 
+def test_each_variable_may_have_a_trend(run, folder):
+    words = ("fit", folder / "wide.csv", "--value", "log_zinc,om", *FAMILY, *HELD, "--json")
+    status, out, _ = run(*words, "--trend", "log_zinc: linear; om: constant")
+    assert status == 0
+    names = ["log_zinc: intercept", "log_zinc: x", "log_zinc: y", "om: intercept"]
+    assert json.loads(out)["trend"]["names"] == names
+    status, _, err = run(*words, "--trend", "log_zinc: linear; cadmium: constant")
+    assert status == 2
+    assert "--trend" in err or "trend" in err
+
+
 def test_each_value_may_have_an_error_variance(run, folder):
     words = ("fit", folder / "wide.csv", "--value", "log_zinc,om", *FAMILY, *HELD, "--json")
     status, out, _ = run(*words, "--error-variance", "none,I(0.01 * elev)")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp import testing
 
 MODELS = {
     "independent": gx.Independent((1.0, 2.0), (0.2, 0.1), (0.5, 1.0), (0.1, 0.2)),
@@ -220,3 +221,76 @@ def test_a_gpu_is_refused_by_vecchia_with_a_remedy():
     seen, model = data(), MODELS["flexible"]
     with pytest.raises(gx.InvalidInput, match="runs on a CPU: use on="):
         gx.log_likelihood(seen, model, gx.Vecchia(10, on="gpu"), trend="zero")
+
+
+TRENDS = {"zinc": "linear", "lead": "constant", "pH": "~ elev"}
+
+
+def named(n=15):
+    """Three named variables at common places, with a covariate."""
+    random = np.random.default_rng(3)
+    where, kinds = np.repeat(testing.places(n), 3, axis=0), np.tile([0, 1, 2], n)
+    elevation = np.repeat(random.random(n), 3)
+    about = {"covariates": elevation, "covariate_names": ("elev",)}
+    values = random.standard_normal(3 * n) + kinds
+    names = ("zinc", "lead", "pH")
+    return gx.Observations(where, values, variable=kinds, variable_names=names, **about)
+
+
+@pytest.mark.parametrize("reml", [False, True])
+def test_variables_may_have_trends_of_other_columns(reml, tmp_path):
+    seen = named()
+    model = gx.ParsimoniousMatern((1.0, 2.0, 1.5), 0.3, (0.5, 1.0, 0.8), (0.3, 0.2, 0.1), 0.2)
+    n, elevation = len(seen), seen.covariates[:, 0]
+    rows = [seen.variable == k for k in range(3)]
+    design = np.zeros((n, 6))
+    design[rows[0], :3] = np.column_stack((np.ones(15), seen.locations[rows[0]]))
+    design[rows[1], 3] = 1.0
+    design[rows[2], 4:] = np.column_stack((np.ones(15), elevation[rows[2]]))
+    sigma = model(seen.inputs, seen.inputs) + np.diag(model.noise(seen.inputs))
+    inverse = np.linalg.inv(sigma)
+    information = design.T @ inverse @ design
+    beta = np.linalg.solve(information, design.T @ inverse @ seen.values)
+    residual = seen.values - design @ beta
+    expected = -0.5 * (np.linalg.slogdet(sigma)[1] + residual @ inverse @ residual)
+    expected -= 0.5 * (n - 6 * reml) * np.log(2 * np.pi)
+    if reml:
+        expected -= 0.5 * np.linalg.slogdet(information)[1]
+    found = gx.log_likelihood(seen, model, trend=TRENDS, reml=reml)
+    assert found.log_likelihood == pytest.approx(expected, rel=1e-12)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend=TRENDS, reml=reml)
+    np.testing.assert_allclose(fit.coefficients, beta, rtol=1e-10)
+    assert fit.trend.text == "zinc: linear; lead: constant; pH: elev"
+    assert fit.trend.names == (
+        *("zinc: intercept", "zinc: x", "zinc: y", "lead: intercept", "pH: intercept", "pH: elev"),
+    )
+    again = gx.fit(seen, model, fixed=tuple(model.parameters()), trend=fit.trend.text, reml=reml)
+    assert again.log_likelihood == fit.log_likelihood
+    fit.save(tmp_path / "fit.json")
+    loaded = gx.Fit.load(tmp_path / "fit.json")
+    assert loaded.trend == fit.trend
+    # variables whose trend needs no covariate are predicted without it
+    new = testing.places(3, seed=9)
+    there = gx.predict(loaded, new, variable="lead")
+    points = gx.Inputs(new, variable=np.ones(3, dtype=int))
+    cross = model(points, seen.inputs)
+    mean = beta[3] + cross @ inverse @ residual
+    np.testing.assert_allclose(there.mean, mean, rtol=1e-10)
+    with pytest.raises(gx.InvalidInput, match="covariates"):
+        gx.predict(loaded, new, variable="pH")
+
+
+@pytest.mark.parametrize(
+    ("trend", "message"),
+    [
+        ({"zinc": "linear"}, 'There is none for lead, pH: add "constant" for a constant mean'),
+        (TRENDS | {"led": "zero"}, r"zinc, lead, pH. Got 'led'. Did you mean 'lead'\?"),
+        ("zinc: linear; lead: constant", "There is none for pH"),
+        ("zinc: linear; zinc: zero", "names a variable twice"),
+        (TRENDS | {"lead": "nothing"}, "variable 'lead': `trend` must be one of"),
+        (TRENDS | {"lead": 3}, "variable 'lead': `trend` must be one of"),
+    ],
+)
+def test_a_trend_of_each_variable_must_be_complete(trend, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.fit(named(), family="parsimonious-matern", trend=trend)
