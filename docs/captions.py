@@ -52,6 +52,8 @@ CAPTIONS = {
     "h200/f_by_norm.csv": "Tile Cholesky factorizations with formats by norm on an H200.",
     "h200/f_by_norm_large.csv": "The same at n = 65,536, second session.",
     "h200/g_out_of_core.csv": "FP64 factorizations in little device memory of an H200, by policy.",
+    "h200/g_timeline_32768_v3.json": "Timeline of one out-of-core factorization on an H200, "
+    "n = 32,768, policy v3.",
     "h200/h_refinement.csv": "Refined solutions on an H200, beside FP64.",
     "h200/h_refinement_large.csv": "The same at n = 65,536.",
     "h200/i_batches.csv": "Batched factorizations on an H200, beside cuBLAS.",

@@ -257,7 +257,7 @@ def _inner(a, b):
     if backend.on_gpu:
         with backend.on(a):
             parts = [backend.xp.vdot(a.T[some], b.T[some]) for some in _panels(len(a), 4096)]
-        return float(sum(parts))
+            return float(sum(parts))
     for some in _panels(len(a)):
         first, last = some.start, some.stop
         left, right = a[first:, first:last], b[first:, first:last]
