@@ -38,7 +38,7 @@ NOUNS = {
     "ModelComparison": (),
     "LikelihoodRatio": (),
     "Misspecification": (),
-    "Divergence": (),
+    "Divergence": ("EstimatedDivergence",),
 }
 """Pages of classes, and other names on the same page."""
 
@@ -56,7 +56,7 @@ VERBS = {
     "predict_raster": (),
     "simulate": (),
     "leave_one_out": ("cross_validate",),
-    "kl_divergence": ("kl_between", "compare"),
+    "kl_divergence": ("kl_between", "compare", "estimate_divergence"),
     "precision_influence": (),
     "mloe_mmom": (),
     "report": (),

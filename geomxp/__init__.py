@@ -45,7 +45,14 @@ from .estimation.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
 from .estimation.result import Fit, information
 from .estimation.small_sample import TrendTest
 from .likelihood.base import Evaluation
-from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
+from .likelihood.divergence import (
+    Divergence,
+    EstimatedDivergence,
+    compare,
+    estimate_divergence,
+    kl_between,
+    kl_divergence,
+)
 from .likelihood.exact import Exact, log_likelihood
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
@@ -73,6 +80,7 @@ __all__ = [
     "Divergence",
     "Ending",
     "Estimate",
+    "EstimatedDivergence",
     "Evaluation",
     "Exact",
     "Exploration",
@@ -126,6 +134,7 @@ __all__ = [
     "compare_models",
     "cross_validate",
     "datasets",
+    "estimate_divergence",
     "explore",
     "fit",
     "for_divergence",

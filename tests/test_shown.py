@@ -70,6 +70,9 @@ SHOWN = {
         MODEL, observations(n).locations, gx.Exact(gx.layered("fp16", "fp32"), tile=n // 8)
     ),
     "Estimate": lambda n: gx.Estimate(1.0, 0.1, 0.8, 1.2),
+    "EstimatedDivergence": lambda n: gx.estimate_divergence(
+        MODEL, observations(n).locations, gx.Exact(gx.uniform("fp32"), tile=n // 8)
+    ),
     "Evaluation": evaluation,
     "Exact": lambda n: gx.Exact(gx.by_band(("fp32", 2), "fp16"), tile=n),
     "Exploration": lambda n: gx.explore(observations(n)),

@@ -12,7 +12,7 @@ import sys
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from glob import escape, glob
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -366,6 +366,9 @@ OPTIONS = {
         METHOD, "NUMBER", "ε: choose formats of tiles for this relative backward error."
     ),
     "kl": Option(METHOD, "NUMBER", "Choose formats of tiles for this KL divergence from FP64."),
+    "low_rank": Option(
+        METHOD, "", "With --kl: store tiles away from the diagonal as products of low rank."
+    ),
     "layers": Option(
         METHOD, "FORMAT,…", "Formats from the largest off-diagonal block inwards: fp16,fp32,fp64."
     ),
@@ -494,10 +497,10 @@ SEARCH_OPTIONS = (
     *("starts_on", "tolerance", "evaluations", "checkpoint", "seed"),
 )
 EXACT_ONLY = (
-    *("accuracy", "kl", "layers", "tile", "refine", "fallback"),
+    *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback"),
     *("memory", "device_memory", "scratch"),
 )
-METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:6], "on", *EXACT_ONLY[6:])
+METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:7], "on", *EXACT_ONLY[7:])
 """Options that several commands share."""
 
 # Results on standard output: JSON, plain text for pipes, and tables on a terminal.
@@ -934,11 +937,23 @@ def chosen(given, method, observations, tabulated=True):
     return method
 
 
-def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallback=None, **memory):
+def exact(
+    on,
+    tile=None,
+    accuracy=None,
+    kl=None,
+    low_rank=False,
+    layers=None,
+    refine=None,
+    fallback=None,
+    **memory,
+):
     """Return the exact method; at most one of accuracy, kl and layers names its precision."""
+    if low_rank and kl is None:
+        raise InvalidInput("--low-rank needs a target of the KL divergence: --kl 1e-3.")
     rules = {
         "--accuracy": (accuracy, precision.by_tile_norm),
-        "--kl": (kl, precision.for_divergence),
+        "--kl": (kl, partial(precision.for_divergence, low_rank=low_rank)),
         "--layers": (layers, lambda text: precision.layered(*words(text))),
     }
     named = [name for name, (value, _) in rules.items() if value is not None]
@@ -968,9 +983,12 @@ def approximations(given):
     for word in words(accuracies or ""):
         accuracy = number("--accuracies", "ε", word)
         result.append(({"accuracy": accuracy}, exact(accuracy=accuracy, **about)))
+    if given.low_rank and not given.kls:
+        raise InvalidInput("--low-rank needs targets of the KL divergence: --kls 1e-3.")
     for word in words(given.kls or ""):
         target = number("--kls", "KL", word)
-        result.append(({"accuracy": None, "kl_target": target}, exact(kl=target, **about)))
+        method = exact(kl=target, low_rank=given.low_rank, **about)
+        result.append(({"accuracy": None, "kl_target": target}, method))
     if given.layers:
         label = {"accuracy": None, "layers": given.layers}
         result.append((label, exact(layers=given.layers, **about)))

@@ -5,6 +5,8 @@ small. Vecchia's approximation is most accurate in maximin order. An ordering is
 `locations[order]`.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..errors import InvalidInput
@@ -60,6 +62,46 @@ def morton(points):
         return np.argsort(points[:, 0], kind="stable")
     bits = 62 // points.shape[1]
     return np.argsort(_interleave(_lattice(points, bits), bits), kind="stable")
+
+
+FARTHEST = 128
+"""Points of a block that are each as far as possible from those before; others follow in an order
+that spreads them too."""
+
+
+def spread(points, size):
+    """Return an order of points (n, d): the first of each block of `size` are spread over it.
+
+    They are at its boundary as well as inside, so that smooth functions can be interpolated from
+    them.
+    """
+    n = len(points)
+    starts = range(0, n, size)
+    return np.concatenate([first + _spread(points[first : first + size]) for first in starts])
+
+
+def _spread(points):
+    n = len(points)
+    chosen = [int(np.argmax(np.sum((points - points.mean(axis=0)) ** 2, axis=1)))]
+    nearest = np.full(n, np.inf)
+    for _ in range(min(n, FARTHEST) - 1):
+        nearest = np.minimum(nearest, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
+        chosen.append(int(np.argmax(nearest)))
+    chosen = list(dict.fromkeys(chosen))
+    rest = np.setdiff1d(np.arange(n), chosen)
+    return np.concatenate((chosen, rest[_halved(len(rest))]))
+
+
+@lru_cache(maxsize=4)
+def _halved(n):
+    """Return an order of 0, ..., n - 1 in which n/2, n/4, 3n/4, n/8, ... come first.
+
+    The sequence of van der Corput (1935).
+    """
+    number, place = np.arange(n), np.zeros(n)
+    for bit in range(n.bit_length()):
+        place += (number >> bit & 1) * 0.5 ** (bit + 1)
+    return np.argsort(np.argsort(place))
 
 
 def hilbert(points):

@@ -78,6 +78,9 @@ AGAIN_MOVES = 3
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
 
+DIFFERENCES = 2e-3
+"""Promised gain below which a search ends whose score is by differences."""
+
 EARLY = 3.0
 """A search that stopped early because the nugget was vanishing is repeated if it ended within this
 log-likelihood of the best one."""
@@ -284,10 +287,11 @@ class Problem:
         self.method, self.whole, self.monitor = method, table, monitor
         # microscale variation comes last, see `_with_microscale`
         self.table = table.holding(**{MICROSCALE: 0.0}) if MICROSCALE in table.free else table
-        self.tolerance, self.choice = tolerance, choice
+        self.choice = choice
         # the limit on evaluations before starts increase it
         self.asked = monitor.limit
         self.evaluator = method.prepare(observations, design, reml)
+        self.tolerance = max(tolerance, DIFFERENCES) if self.evaluator.differences else tolerance
         if choice != "scoring" or not self.evaluator.scoring:
             monitor.usual = SEARCHED
         else:
@@ -482,7 +486,7 @@ class Problem:
             score,
             lambda x: self._information(coordinates, x, score),
             coordinates.point(model),
-            tolerance=1e-3 * self.tolerance,
+            tolerance=self.tolerance * (1.0 if self.evaluator.differences else 1e-3),
             steps=0 if diagnose.only_noise(table, pinned) else STEPS,
             slack=noise,
             # by formula it is expensive, and changes as little
@@ -493,8 +497,9 @@ class Problem:
         return model, pinned, coordinates, summit
 
     def _curved(self, names):
-        """Whether the observed information of some parameters is computed by formula."""
-        return not self.noisy and self.evaluator.has_curvature(names)
+        """Whether the evaluator computes the observed information of some parameters."""
+        ours = self.evaluator.differences or not self.noisy
+        return ours and self.evaluator.has_curvature(names)
 
     def _information(self, coordinates, x, score):
         """Return the observed information at a point, by formula or by differences of the score."""

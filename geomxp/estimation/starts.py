@@ -493,9 +493,9 @@ def _separated(problem, ends):
 
 
 def _is_long(problem):
-    """Whether a search takes long: exact, of many locations, with free shapes."""
+    """Whether a search takes long: exact, of many locations, with free shapes or differences."""
     many = len(problem.observations) > MANY and not problem.method.approximate
-    return many and bool(problem.table.shapes)
+    return many and (bool(problem.table.shapes) or problem.evaluator.differences)
 
 
 def _refined(problem, ends):

@@ -141,6 +141,9 @@ class Evaluator:
     moves: bool = False
     # whether neighbours that follow the model are those of a first guess, which costs less
     rough: bool = False
+    # whether `derivatives` takes differences, which cost several evaluations and err by some 1e-2
+    # standard errors
+    differences: bool = False
     # where factors are stored
     device: Device = Device("cpu")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
+from ..tiles.refine import Regenerated
 from .base import Likelihood, coincidence
 from .exact import Exact, check_is_method, check_is_model, check_memory, explain
 from .replicates import Groups, sufficient
@@ -113,6 +115,66 @@ class Divergence:
             f"seconds                    {self.seconds:.3f}, {self.speedup:.2f} times FP64",
         ]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class EstimatedDivergence:
+    """Divergence of a factor in tiles from Σ, estimated from random vectors without an FP64 factor.
+
+    Parameters
+    ----------
+    kl : float
+        ¼‖L⁻¹ΣL⁻ᵀ - I‖_F², in nats: the divergence where it is small.
+    standard_error : float
+        Of `kl`, from the scatter between the vectors.
+    probes : int
+        Number of random vectors.
+    formats : PrecisionMap
+        As they were in the end.
+    bytes : int
+        Of the factor in its formats.
+    promotions : int
+    seconds : float
+        Of the factorization, generation included.
+    n : int
+    """
+
+    kl: float
+    standard_error: float
+    probes: int
+    formats: PrecisionMap
+    bytes: int
+    promotions: int
+    seconds: float
+    n: int
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.formats.counts().items())
+        return "\n".join(
+            [
+                f"KL divergence              {self.kl:.3g} ± {self.standard_error:.1g} nats, "
+                f"{self.n:,} locations, {self.probes} random vectors",
+                f"tiles                      {counts}; {self.promotions} promoted",
+                f"memory                     {human_bytes(self.bytes)}",
+                f"seconds                    {self.seconds:.3f}",
+            ]
+        )
+
+
+def _estimated(factor, probes):
+    """Return the divergence of a `TileFactor` from Σ to second order, and its standard error.
+
+    E ‖Mζ‖² = ‖M‖_F² for random signs ζ (Hutchinson 1990), here of M = L⁻¹ΣL⁻ᵀ - I. Σ is generated
+    once more.
+    """
+    originals, order = factor.store.originals, factor.order
+    signs = np.random.default_rng(0).integers(0, 2, (len(order), probes)) * 2.0 - 1.0
+    # L⁻ᵀζ = Σₐ⁻¹Lζ
+    x = factor.solve(factor.multiply(np.asfortranarray(signs)))
+    y = np.empty_like(x)
+    y[order] = Regenerated(originals).multiply(x[order]) * 4.0**originals.exponent
+    squares = np.sum((factor.half_solve(y) - signs) ** 2, axis=0) / 4
+    return float(squares.mean()), float(squares.std(ddof=1) / np.sqrt(probes))
 
 
 class _Reference:
@@ -227,6 +289,75 @@ def kl_divergence(
 
 
 @gpu_memory()
+def estimate_divergence(
+    model: Covariance,
+    locations: ArrayLike | Inputs | Observations,
+    method: Likelihood,
+    *,
+    metric: str = "euclidean",
+    probes: int = 32,
+) -> EstimatedDivergence:
+    """Estimate the divergence of a method in tiles from random vectors, without an FP64 factor.
+
+    It costs a factorization by the method, and products of Σ, generated once, with the vectors:
+    for more locations than FP64 can factor.
+
+    Parameters
+    ----------
+    model : Covariance
+    locations : (n, d) array_like, Inputs or Observations
+    method : Exact
+        With tiles in one memory, without refinement.
+    metric : str
+        Of an array of locations.
+    probes : int
+        Number of random vectors, 2 or more.
+
+    Returns
+    -------
+    EstimatedDivergence
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> locations = np.random.default_rng(0).random((1000, 2))
+    >>> method = gx.Exact(gx.for_divergence(1e-3, low_rank=True), tile=250)
+    >>> estimate_divergence(gx.Matern(1.0, 0.1, 0.5, 0.01), locations, method).kl < 1e-3
+    True
+    """
+    check_is_model(model)
+    check_is_method(method)
+    if isinstance(probes, bool) or not isinstance(probes, Integral) or probes < 2:
+        raise InvalidInput(f"`probes` must be a whole number, 2 or more. Got {probes!r}.")
+    if method.approximate or not (method.tiled and method.placement.in_core) or method.refine:
+        raise InvalidInput(
+            "`probes` are for tiles in one memory, such as Exact(for_divergence(1e-3)), without "
+            f"refinement. Got {method!r:.200}."
+        )
+    if isinstance(locations, Observations):
+        locations = locations.inputs
+    locations = checked_inputs(locations, metric)
+    if not len(locations):
+        raise InvalidInput("`locations` must hold at least one location.")
+    model.check_inputs(locations)
+    _check_nuggets((model,), locations)
+    # replicates have the divergence of their means
+    means = Groups.of_inputs(locations).reduced_inputs
+    try:
+        factor, seconds = _timed(method, means, model, 0.0)
+    except NotPositiveDefinite as error:
+        raise explain(error, locations, model) from None
+    found = _estimated(factor, int(probes))
+    about = factor.precision_map, factor.nbytes, factor.promotions, seconds, len(means)
+    return EstimatedDivergence(*found, int(probes), *about)
+
+
+@gpu_memory()
 def compare(
     model: Covariance,
     locations: ArrayLike | Inputs | Observations,
@@ -315,6 +446,9 @@ def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
 MEASURED = 5_000
 """Locations up to which a fit measures the divergence at its estimate, for some factorizations."""
 
+PROBES = 16
+"""Random vectors with which it is estimated for more."""
+
 
 def missed_target(
     method: Likelihood, observations: Observations, design: Floats | None, model: Covariance
@@ -323,10 +457,13 @@ def missed_target(
 
     `method` must have a target. Replicates are reduced to means first. None if the target is met,
     or if the FP64 reference is too expensive: above `MEASURED` locations, for tiles that are not
-    all in one memory, and on clusters.
+    all in one memory, and on clusters. Of tiles of low rank the divergence is then estimated.
     """
-    target = method.precision.kl
     observations, *_ = sufficient(observations, design)
+    if len(observations) > MEASURED and method.precision.low_rank:
+        about = model, observations.inputs, method
+        found = estimate_divergence(*about, probes=PROBES)
+        return _missed(found.kl - 2 * found.standard_error, method.precision)
     if len(observations) > MEASURED or not method.placement.in_core:
         return None
     rows = hilbert(model.isotropic(observations.inputs))
@@ -335,12 +472,17 @@ def missed_target(
         found = reference.compare(method)
     except (NotPositiveDefinite, NotEnoughMemory):
         return None
-    if not found.kl > target:
+    return _missed(found.kl, method.precision)
+
+
+def _missed(kl, rule):
+    if not kl > rule.kl:
         return None
+    smaller = f"{rule.kl / 100:g}{', low_rank=True' if rule.low_rank else ''}"
     return (
-        f"The divergence at the estimate is {found.kl:.2g}, {found.kl / target:.2g} times the "
-        f"target {target:g}: fit again with method=gx.Exact(gx.for_divergence({target / 100:g})), "
-        "or in FP64 with method=gx.Exact()."
+        f"The divergence at the estimate is {kl:.2g}, {kl / rule.kl:.2g} times the target "
+        f"{rule.kl:g}: fit again with method=gx.Exact(gx.for_divergence({smaller})), or in FP64 "
+        "with method=gx.Exact()."
     )
 
 

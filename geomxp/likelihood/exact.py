@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cache, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.ordering import hilbert
+from ..covariance.ordering import hilbert, spread
 from ..data.observations import Observations
 from ..errors import (
     DuplicateLocations,
@@ -76,6 +76,7 @@ from .base import (
 )
 from .cost import alternatives, bytes_for
 from .derivatives import differentiate
+from .differences import Differences
 from .replicates import evaluator_of
 from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
@@ -85,6 +86,9 @@ if TYPE_CHECKING:
     from ..linalg.formats import Format
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
+
+LOW_RANK_TILES = ((4_000, 256), (70_000, 512), (10**12, 1024))
+"""Rows of tiles of low rank, by the largest number of locations."""
 
 MOST_TILES = 5_000
 """Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
@@ -131,8 +135,8 @@ class ExactEvaluator(Evaluator):
         elif method.tiled:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
-            Layout.of(n, method.tile)
-            if not _is_blind(method.precision):
+            Layout.of(n, method.tile_for(n))
+            if not (_is_blind(method.precision) or method.low_rank):
                 least = min(form.bytes for form in candidates())
                 self.placement.check_room(least * n * (n + 1) // 2)
         else:
@@ -259,7 +263,8 @@ class ExactEvaluator(Evaluator):
                 return tree_factor(model, observations, self.method.precision, self.device)
             if self.method.tiled:
                 rule = self._frozen or self.method.precision
-                about = (self.method.tile, self._watched_placement())
+                tile = self.method.tile_for(len(observations))
+                about = (tile, self._watched_placement())
                 factor = tile_factor(model, observations, rule, *about, workspace)
                 if not self.method.refine:
                     return factor
@@ -297,9 +302,11 @@ class ExactEvaluator(Evaluator):
         """See `Evaluator.derivatives`; the last ones and their evaluation are cached."""
         known, _, kept = self._last
         wanted = set(names)
-        fits = kept is not None and (kept.expected is not None or not curvature)
+        fits = kept is not None and (kept.observed is not None or not curvature)
         if known == model and fits and wanted <= set(kept.names):
             return kept
+        if self.differences:
+            return self._by_differences(model, names, curvature)
         curvatures = len(wanted) if curvature else 0
         # before the tiles take their part of the memory
         index, stay = self._assembled_on(curvatures), self._whitened_stay(curvatures)
@@ -315,17 +322,36 @@ class ExactEvaluator(Evaluator):
         self._last = (model, evaluation, derivatives)
         return derivatives
 
+    def _by_differences(self, model, names, curvature):
+        evaluation = self._evaluate(model, careful=True)
+        # the middle of the differences
+        self._last = (model, evaluation, None)
+        derivatives = self._differences.derivatives(model, names, curvature)
+        self._last = (model, evaluation, derivatives)
+        return derivatives
+
+    @cached_property
+    def _differences(self):
+        return Differences(self, self.method.noisy)
+
+    @property
+    def differences(self):
+        """See `Evaluator.differences`."""
+        return self.method.low_rank
+
     def keeps(self, model):
         """See `Evaluator.keeps`."""
         return self._last[0] == model
 
     def has_curvature(self, names):
         """See `Evaluator.has_curvature`."""
-        return self.scoring and self._room_for(len(names))
+        return self.differences or (self.scoring and self._room_for(len(names)))
 
     @property
     def scoring(self):
         """Whether memory has room for the dense Σ⁻¹ that score and information need."""
+        if self.differences:
+            return True
         # in core it overwrites L; tiles have to be assembled first
         return (self.placement.in_core and self.method.dense) or self._room_for(0)
 
@@ -499,6 +525,27 @@ class Exact(Likelihood):
             not isinstance(self.tile, Integral) or isinstance(self.tile, bool)
         ):
             raise InvalidInput(f'`tile` must be a number of rows, or "whole". Got {self.tile!r}.')
+        if self.low_rank:
+            self._check_low_rank()
+
+    def _check_low_rank(self):
+        """Raise `InvalidInput` unless tiles of low rank are in the memory of one computer."""
+        for name in ("memory", "device_memory", "scratch", "refine", "store"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(
+                    f"tiles of low rank cannot be combined with `{name}`: leave it or "
+                    "low_rank=True out."
+                )
+        if self.on != "cpu":
+            raise InvalidInput(
+                f'tiles of low rank are for on="cpu". Got on={self.on!r:.80}: leave low_rank=True '
+                "out."
+            )
+
+    @property
+    def low_rank(self) -> bool:
+        """Whether tiles away from the diagonal are stored as U V'."""
+        return self.precision.low_rank
 
     def _check_whole(self):
         """Raise `InvalidInput` unless the options suit a matrix that is factored as a whole."""
@@ -629,6 +676,11 @@ class Exact(Likelihood):
         if model is not None:
             check_is_model(model)
         n, placement = int(locations) if observations is None else len(observations), self.placement
+        if self.low_rank:
+            raise InvalidInput(
+                "ranks of tiles are known only after a factorization, so that there is no plan. "
+                "Leave low_rank=True out for an upper bound."
+            )
         if self.layers is not None:
             formats = layered_map(self.layers, n, placement.devices[0].name)
             return placement.plan(Layout.of(n, -(-n // len(formats))), formats)
@@ -657,7 +709,13 @@ class Exact(Likelihood):
         """Return the rows of a tile for n locations; "whole" where the matrix is halved."""
         if self.whole:
             return WHOLE
-        return self.placement.layout(n, self.tile).tile if self.tiled and n else n
+        return self.placement.layout(n, self.tile_for(n)).tile if self.tiled and n else n
+
+    def tile_for(self, n: int) -> int | None:
+        """Return the rows of a tile if given, or those that suit tiles of low rank; else None."""
+        if self.tile is not None or not self.low_rank:
+            return self.tile
+        return next(tile for most, tile in LOW_RANK_TILES if n <= most)
 
     def describe(self, n: int) -> Document:
         """Return the method's entry in the JSON of a fit of n locations."""
@@ -733,10 +791,11 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
     placement all tiles are in RAM; a `host` (see `Placement.store`) becomes part of the factor.
     """
     placement, rule = placement or InMemory(), as_rule(rule)
-    order, places, originals = _originals(model, observations, tile, placement)
+    about = model, observations, tile, placement
+    order, places, originals = _originals(*about, within=rule.low_rank)
     _check_thinned(rule, originals, placement)
     about, first = _asked_by(rule, originals, places, observations.metric), None
-    norms = cache(originals.norms)
+    norms = cache(partial(_roughly, originals, placement) if rule.low_rank else originals.norms)
     for attempt in (rule, *finer_rules(rule)):
         formats = _chosen(attempt, originals.layout.tiles, norms, about)
         first = first or formats
@@ -757,7 +816,7 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
             store.leave() if isinstance(error, KeyboardInterrupt) else store.close()
             raise
         promoted = count_finer(first, store.formats)
-        if promoted:
+        if promoted and formats.tolerances is None:
             divergence = predicted(store.formats, norms(), **about) if about else None
             error = promised_error(store.formats, norms())
             store.formats = replace(store.formats, error=error, divergence=divergence)
@@ -782,17 +841,34 @@ def _check_thinned(rule, originals, placement):
     blind = _is_blind(rule) or rule.needs_precisions or not placement.checks_room
     if layout.n < LARGE or layout.tile % THIN or blind:
         return
-    model, places, metric, _ = originals.source
-    few = placement.originals(
-        model, places[::THIN], metric, Layout.of(-(-layout.n // THIN), layout.tile // THIN)
-    )
-    placement.check_room(int(0.8 * rule(few.norms()).bytes(layout)))
+    norms = _thinned(originals, placement).norms()
+    placement.check_room(int(0.8 * rule(norms).bytes(layout)))
 
 
-def _originals(model, observations, tile, placement):
-    """Return Hilbert's order of the locations, the locations in it, and the `Originals`."""
-    order = hilbert(model.isotropic(observations.inputs))
-    places, layout = observations.inputs[order], placement.layout(len(observations), tile)
+def _thinned(originals, placement):
+    """Return the `Originals` of every `THIN`-th location."""
+    (model, places, metric, _), layout = originals.source, originals.layout
+    fewer = Layout.of(-(-layout.n // THIN), layout.tile // THIN)
+    return placement.originals(model, places[::THIN], metric, fewer)
+
+
+def _roughly(originals, placement):
+    """Return the norms of all tiles, estimated from a subset of their rows and columns."""
+    if originals.layout.tile % THIN:
+        return originals.norms()
+    return THIN * _thinned(originals, placement).norms()
+
+
+def _originals(model, observations, tile, placement, within=False):
+    """Return an order of the locations, the locations in it, and the `Originals`.
+
+    The order is Hilbert's; with `within` the first locations of each block row are spread over it.
+    """
+    points = model.isotropic(observations.inputs)
+    order, layout = hilbert(points), placement.layout(len(observations), tile)
+    if within:
+        order = order[spread(points[order], layout.tile)]
+    places = observations.inputs[order]
     return order, places, placement.originals(model, places, observations.metric, layout)
 
 
@@ -838,8 +914,12 @@ def _is_blind(rule):
 
 
 def finer_rules(rule):
-    """Return the rules to try after one that fails: its finer form, then FP64."""
-    return (rule.finer(), Uniform(FP64))
+    """Return the rules to try after one that fails: its finer form, then FP64.
+
+    Of low rank a form finer still, because a dense matrix may not fit the memory.
+    """
+    finer = rule.finer()
+    return (finer, finer.finer() if rule.low_rank else Uniform(FP64))
 
 
 def explain(error, observations, model):

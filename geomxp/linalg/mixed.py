@@ -14,7 +14,7 @@ from math import isqrt
 import numpy as np
 
 from ..runtime.dask import PROBES
-from . import blas, gpu, products_gpu, recursive
+from . import blas, gpu, low_rank, products_gpu, recursive
 from .backend import backend_of
 from .formats import FP16, FP32, FP64, Tile, cast, coarser, quantize
 
@@ -32,8 +32,10 @@ def arithmetic(c, left, right):
     That of products with the coarser of the operands' formats; the `wider` one, FP16 for FP8,
     beside another format: rounding the other operand to FP8 would gain nothing. For an FP64 array
     FP64 if an operand is FP64, and for an FP32 tile's square in a diagonal tile; for an FP32 array
-    at most FP32.
+    at most FP32. FP64 with a tile of low rank.
     """
+    if low_rank.takes_part(left, right):
+        return FP64
     a, b = (x.form if isinstance(x, Tile) else x for x in (left, right))
     form = coarser(a, b)
     if c.dtype == np.float64 and (FP64 in (a, b) or (form is FP32 and left is right)):
@@ -50,11 +52,18 @@ def gemm(c, pairs, form):
 
     An FP32 array takes the products in FP32, one after the other; to an FP64 array each is added in
     FP64. `pairs` has (Tile, Tile), of a diagonal tile twice the same one and perhaps the lower
-    triangle only; on a GPU perhaps with the α of `subtract_product`.
+    triangle only; on a GPU perhaps with the α of `subtract_product`. A `low_rank.Sum` takes note of
+    them.
     """
+    if isinstance(c, low_rank.Sum):
+        c.subtract(pairs)
+        return c
     backend = backend_of(c)
     if form is FP64:
         for left, right, *_ in pairs:
+            if low_rank.takes_part(left, right):
+                low_rank.subtract(c, left, right)
+                continue
             a = left.widen()
             b = a if left is right else right.widen()
             if backend.on_gpu and b is a and len(c) > gpu.LARGEST_SQUARE:
@@ -229,8 +238,11 @@ def trsm(c, diagonal, form=FP32, triangle=None):
 
     An FP32 array reads the diagonal tile's cast to FP32, if it has one. On a GPU it is solved by
     halves, with `triangle`, if given, from `solver`. Products are in the format of the tile that C
-    becomes, if its numbers are rounded to it in any case: FP32 is slow there.
+    becomes, if its numbers are rounded to it in any case: FP32 is slow there. A `low_rank.Sum` is
+    compressed first, and becomes a tile.
     """
+    if isinstance(c, low_rank.Sum):
+        return low_rank.solve(c, diagonal.widen())
     backend = backend_of(c)
     if c.dtype == np.float32 and backend.on_gpu:
         form = _of_products(form)

@@ -40,6 +40,12 @@ class PrecisionMap:
         The bound itself: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
     divergence : float or None
         The Kullback-Leibler divergence that the rule predicts, if it does.
+    tolerances : tuple of tuple of float, optional
+        ``tolerances[i][k]`` for k < i: bounds of the Frobenius norm of the error of tiles U V' of
+        low rank, 0 for dense ones.
+    ranks : dict, optional
+        Ranks of tiles (i, k) in an earlier factorization, which the next one keeps: the
+        log-likelihood is then a smooth function of the parameters. A tile without a rank is dense.
 
     Examples
     --------
@@ -53,6 +59,8 @@ class PrecisionMap:
     accuracy: float | None = None
     error: float | None = None
     divergence: float | None = None
+    tolerances: tuple[tuple[float, ...], ...] | None = None
+    ranks: dict[tuple[int, int], int] | None = None
 
     def __getitem__(self, tile: tuple[int, int]) -> Format:
         i, k = tile
@@ -61,28 +69,36 @@ class PrecisionMap:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def tolerance(self, i: int, k: int) -> float:
+        """Return the tolerance of tile (i, k), 0 if it is dense."""
+        return 0.0 if self.tolerances is None or i == k else self.tolerances[i][k]
+
     def __repr__(self) -> str:
         tiles = ", ".join(f"{count:,} {name}" for name, count in self.counts().items())
         return f"<PrecisionMap of {len(self):,} block rows: {tiles}>"
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tiles in each format, finest first, as a dict by its name."""
-        counts = Counter(form for row in self.rows for form in row)
-        finest_first = sorted(counts, key=lambda form: (form.unit_roundoff, -form.bytes))
-        return {form.name: counts[form] for form in finest_first}
+        """Return the number of tiles in each format, finest first, as a dict by its name.
+
+        Those of low rank come last, as "fp32 low rank".
+        """
+        tiles = [(i, k) for i, row in enumerate(self.rows) for k in range(len(row))]
+        counts = Counter((self.tolerance(*one) > 0, self[one]) for one in tiles)
+        finest_first = sorted(counts, key=lambda one: (one[0], one[1].unit_roundoff, -one[1].bytes))
+        return {kind_of(form, low): counts[low, form] for low, form in finest_first}
 
     def bytes(self, layout: Any) -> int:
         """Return the bytes of all tiles of a `tiles.layout.Layout` in their formats."""
         return sum(
-            form.bytes * layout.height(i) * layout.height(k)
+            form.bytes * _numbers(layout.height(i), layout.height(k), self.tolerance(i, k))
             for i, row in enumerate(self.rows)
             for k, form in enumerate(row)
         )
 
     @property
     def all_fp64(self) -> bool:
-        """Whether no tile is coarser than FP64."""
-        return all(form is FP64 for row in self.rows for form in row)
+        """Whether no tile is coarser than FP64, or of low rank."""
+        return self.tolerances is None and all(form is FP64 for row in self.rows for form in row)
 
     def partners(self, i: int, k: int) -> set[Format]:
         """Return the formats of the tiles that tile (i, k) is multiplied with, as a set.
@@ -92,10 +108,19 @@ class PrecisionMap:
         return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
 
     def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
-        """Return the map with the tiles of block row k one level finer, and how many changed."""
+        """Return the map with the tiles of block row k one level finer, and how many changed.
+
+        Tiles of low rank get a hundredth of the tolerance.
+        """
         row = tuple(form.finer for form in self.rows[k])
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
-        return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
+        tolerances = self.tolerances
+        if tolerances is not None:
+            closer = tuple(each / 100 for each in tolerances[k])
+            changed = len(closer)
+            tolerances = (*tolerances[:k], closer, *tolerances[k + 1 :])
+        rows = (*self.rows[:k], row, *self.rows[k + 1 :])
+        return replace(self, rows=rows, tolerances=tolerances), changed
 
     def as_array(self) -> Floats:
         """Return log2 of each tile's unit roundoff, (T, T), NaN above the diagonal."""
@@ -105,8 +130,31 @@ class PrecisionMap:
         return picture
 
     def __str__(self) -> str:
-        """Draw the lower triangle by the formats' letters: D FP64, S FP32, H FP16, Q FP8, ..."""
-        return "\n".join("".join(form.letter for form in row) for row in self.rows)
+        """Draw the lower triangle by the formats' letters: D FP64, S FP32, H FP16, Q FP8, ...
+
+        Tiles of low rank have small letters.
+        """
+        return "\n".join(
+            "".join(
+                form.letter.lower() if self.tolerance(i, k) else form.letter
+                for k, form in enumerate(row)
+            )
+            for i, row in enumerate(self.rows)
+        )
+
+
+RANK = 32
+"""Rank with which the bytes of tiles of low rank are estimated."""
+
+
+def kind_of(form, low):
+    """Return the name of a format, or of tiles of low rank in it."""
+    return f"{form.name} low rank" if low else form.name
+
+
+def _numbers(m, n, tolerance):
+    """Return how many numbers an (m, n) tile stores, about so many if it is of low rank."""
+    return min(m * n, RANK * (m + n)) if tolerance else m * n
 
 
 # Formats that keep to a Kullback-Leibler divergence.
@@ -181,6 +229,34 @@ def cheapest(norms, precisions, sizes, target, clumped=None):
     return _map(norms, lambda i, k: forms[choice[i, k]], divergence=predicted)
 
 
+WEIGHT = 0.3
+"""Part of ½ Σ v_ik p_i p_k that the errors of tiles of low rank cause (measured: 0.01 to 0.13).
+They are not independent, and lie in directions in which Σ⁻¹ is smaller than its diagonal."""
+
+
+BELOW = 30
+"""A tolerance exceeds the rounding errors of a tile in FP32 so many times, or it is FP64."""
+
+
+def of_low_rank(norms, precisions, sizes, target):
+    """Return the map of tiles of low rank whose predicted divergence is the target, in nats.
+
+    Ranks grow with the logarithm of the tolerance: they are smallest for equal shares of all tiles.
+    U and V are FP32 where its rounding is far below the tolerance.
+    """
+    count = len(sizes)
+    share = target / max(1, count * (count - 1) // 2)
+    # v_ik = tolerance²/(m n), and the share is WEIGHT ½ v_ik p_i p_k
+    unit = np.sqrt(2 * share / WEIGHT * np.outer(sizes, sizes) / np.outer(precisions, precisions))
+    tolerances = tuple(tuple(map(float, unit[i, :i])) for i in range(count))
+    rounding = BELOW * FP32.unit_roundoff * norms
+    rows = tuple(
+        (*(FP32 if unit[i, k] > rounding[i, k] else FP64 for k in range(i)), FP64)
+        for i in range(count)
+    )
+    return PrecisionMap(rows, divergence=target, tolerances=tolerances)
+
+
 # Rules: from the norms of the tiles to a map. Diagonal tiles are FP64, or with `uniform` at least
 # FP32.
 
@@ -229,6 +305,8 @@ class PrecisionRule:
     """ε of `by_tile_norm`."""
     kl = None
     """Target of `for_divergence`."""
+    low_rank = False
+    """Whether tiles away from the diagonal are U V' of low rank."""
     needs_precisions = False
     """Whether the rule takes `precisions` and `sizes` of block rows beside the norms, and which are
     `clumped`."""
@@ -299,6 +377,10 @@ class Frozen(PrecisionRule):
     """Rule that returns a given map, independent of the norms."""
 
     formats: PrecisionMap
+
+    @property
+    def low_rank(self):
+        return self.formats.tolerances is not None
 
     def __call__(self, norms):
         return self.formats
@@ -519,10 +601,14 @@ class ForDivergence(PrecisionRule):
 
     kl: float
     safety: float = 1.0
+    low_rank: bool = False
 
     needs_precisions = True
 
     def __call__(self, norms, precisions, sizes, clumped=None):
+        if self.low_rank:
+            about = precisions, sizes, self.kl / self.safety
+            return of_low_rank(np.asarray(norms), *about)
         return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety, clumped)
 
     def finer(self):
@@ -530,7 +616,7 @@ class ForDivergence(PrecisionRule):
         return replace(self, safety=self.safety * 100)
 
 
-def for_divergence(kl: float) -> Rule:
+def for_divergence(kl: float, *, low_rank: bool = False) -> Rule:
     """Return the rule that keeps the Kullback-Leibler divergence below a target.
 
     The divergence of the mixed factor from Σ is about ½ Σ_ik v_ik p_i p_k, where v_ik is the
@@ -545,21 +631,24 @@ def for_divergence(kl: float) -> Rule:
     ----------
     kl : float
         The target, in nats.
+    low_rank : bool
+        Store tiles away from the diagonal as U V', in FP64, with the ranks that meet the target.
 
     Returns
     -------
     callable
         ``rule(norms, precisions, sizes) -> PrecisionMap``; see `linalg.precision`.
     """
-    return ForDivergence(_positive("kl", kl, "1e-3", " of nats"))
+    check_flags(low_rank=low_rank)
+    return ForDivergence(_positive("kl", kl, "1e-3", " of nats"), low_rank=bool(low_rank))
 
 
 def count_finer(first, last):
     """Return how many tiles of the second map are finer than in the first."""
     return sum(
-        b.unit_roundoff < a.unit_roundoff
-        for before, after in zip(first.rows, last.rows, strict=True)
-        for a, b in zip(before, after, strict=True)
+        b.unit_roundoff < a.unit_roundoff or last.tolerance(i, k) < first.tolerance(i, k)
+        for i, (before, after) in enumerate(zip(first.rows, last.rows, strict=True))
+        for k, (a, b) in enumerate(zip(before, after, strict=True))
     )
 
 
@@ -580,7 +669,8 @@ def describe(rule):
         case Layered():
             return {"rule": "layered", "arguments": [form.name for form in rule.layers]}
         case ForDivergence():
-            return {"rule": "for_divergence", "arguments": [rule.kl]}
+            options = {"options": {"low_rank": True}} if rule.low_rank else {}
+            return {"rule": "for_divergence", "arguments": [rule.kl]} | options
         case ByBand():
             bands, last = [], 0
             for form, width in rule.widths[:-1]:
@@ -602,7 +692,7 @@ RULES = {
 def described(document):
     """Return the rule of a dict that `describe` returned, or raise InvalidInput."""
     try:
-        return RULES[document["rule"]](*document["arguments"])
+        return RULES[document["rule"]](*document["arguments"], **document.get("options", {}))
     except (KeyError, TypeError):
         known = ", ".join(RULES)
         raise InvalidInput(

@@ -13,10 +13,10 @@ from ..errors import InvalidInput
 from ..estimation.compare import ModelComparison, frame_of_fits
 from ..estimation.result import z_value
 from ..linalg.formats import FORMATS
-from ..linalg.precision import PrecisionMap
+from ..linalg.precision import PrecisionMap, kind_of
 from ..runtime.trace import Event, row_of
 from . import axes
-from .axes import BLUE, SKY, VERMILION, axes_of, checked, finish, plain
+from .axes import BLUE, ORANGE, SKY, VERMILION, axes_of, checked, finish, plain
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Frame, Panels, Sequence
@@ -223,16 +223,20 @@ def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
 
     checked("formats", formats, PrecisionMap)
     ax = axes_of(ax, 5.6, 4.8)
-    names, counts = list(FORMATS), formats.counts()
+    low = {kind_of(FORMATS["fp64"], True): VERMILION, kind_of(FORMATS["fp32"], True): ORANGE}
+    colors = {name: form.color for name, form in FORMATS.items()} | low
+    names, counts = list(colors), formats.counts()
     picture = np.full((len(formats), len(formats)), np.nan)
     for i, row in enumerate(formats.rows):
-        picture[i, : i + 1] = [names.index(form.name) for form in row]
-    colours = ListedColormap([FORMATS[name].color for name in names])
+        kinds = [kind_of(form, formats.tolerance(i, k) > 0) for k, form in enumerate(row)]
+        picture[i, : i + 1] = [names.index(kind) for kind in kinds]
+    colours = ListedColormap(list(colors.values()))
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
     used = counts.items()
-    used = [Patch(color=FORMATS[name].color, label=f"{name.upper()}, {k}") for name, k in used]
+    spelled = {name: name.replace("fp", "FP") if name in low else name.upper() for name in colors}
+    used = [Patch(color=colors[name], label=f"{spelled[name]}, {k}") for name, k in used]
     axes.legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
     return finish(ax, None, "tile column", "tile row")
 

@@ -153,6 +153,12 @@ class Originals:
         noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
         return with_noise(block, np.asarray(noise, block.dtype))
 
+    def entries(self, rows, columns):
+        """Return A[rows, columns], two slices without common locations, on the CPU in FP64."""
+        out = np.empty((rows.stop - rows.start, columns.stop - columns.start), order="F")
+        self.pairs.write("correlation", rows, columns, out)
+        return out
+
     def block(self, rows, columns, form=FP64):
         """Return A[rows, columns], two slices, as accurate as a format needs.
 

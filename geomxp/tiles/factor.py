@@ -9,6 +9,7 @@ from ..linalg import recursive
 from ..linalg.backend import backend_of, device_of
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP64
+from ..linalg.low_rank import LowRankTile
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
 
@@ -300,7 +301,7 @@ class TileFactor(_Ordered):
             for i in blocks[start:]:
                 rows = layout.rows(i)
                 for j in range(start, i):
-                    _add_product(y[rows], final(i, j).widen(), y[layout.rows(j)], -1.0)
+                    _add_product(y[rows], final(i, j), y[layout.rows(j)], -1.0)
                 y[rows] = recursive.trsm(final(i, i).widen(), y[rows])
             return on_host(y).reshape(b.shape, order="A")
 
@@ -316,7 +317,7 @@ class TileFactor(_Ordered):
                 rows = layout.rows(i)
                 y[rows] = recursive.trsm(final(i, i).widen(), y[rows], transposed=True)
                 for j in range(i):
-                    _add_product(y[layout.rows(j)], final(i, j).widen().T, y[rows], -1.0)
+                    _add_product(y[layout.rows(j)], final(i, j), y[rows], -1.0, transposed=True)
         return self._unsorted(y).reshape(b.shape, order="A")
 
     @gpu_memory()
@@ -329,7 +330,7 @@ class TileFactor(_Ordered):
             for i in range(layout.tiles):
                 rows = layout.rows(i)
                 for j in range(i + 1):
-                    _add_product(y[rows], final(i, j).widen(), x[layout.rows(j)], 1.0)
+                    _add_product(y[rows], final(i, j), x[layout.rows(j)], 1.0)
             y *= self._unit
         return self._unsorted(y)
 
@@ -364,8 +365,14 @@ class TileFactor(_Ordered):
         return backend_of(first).put(b, first)
 
 
-def _add_product(y, a, x, alpha):
-    """Y <- Y + αAX, for α of 1 or -1."""
+def _add_product(y, tile, x, alpha, transposed=False):
+    """Y <- Y + αAX or Y + αA'X, for α of 1 or -1 and a tile A."""
+    if isinstance(tile, LowRankTile):
+        # U (V'X), or V (U'X)
+        left, right = (tile.v, tile.values) if transposed else (tile.values, tile.v)
+        a, x = left, right.T @ x
+    else:
+        a = tile.widen().T if transposed else tile.widen()
     if backend_of(y).on_gpu:
         # one call; CuPy's operators would allocate the product
         backend_of(y).gemm(y, a, x, alpha)

@@ -40,6 +40,7 @@ from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
 from .layout import Layout
+from .low_rank_store import LowRankStore
 from .memories import ALIGNMENT, Disk, Gpu, Host, Ram, check_disk
 from .on_gpu import GpuStore
 from .out_of_core import OutOfCoreDevice, OutOfCoreStore
@@ -182,6 +183,8 @@ class InMemory(Placement):
             _check(formats.bytes(layout) + 2**24, self.devices[0].free_memory(), self.on_gpu)
         gpu = self.on_gpu and layout.tile <= LARGEST_ON_GPU
         kind = self.own or (GpuStore if gpu else InCore)
+        if formats.tolerances is not None:
+            kind = LowRankStore
         return kind(originals, formats)
 
     def check_room(self, needed):

@@ -83,9 +83,28 @@ def test_compare_writes_a_table_and_a_figure(capsys, tmp_path):
     assert figure.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+def test_compare_and_log_likelihood_take_tiles_of_low_rank(capsys):
+    words = ("compare", "--n", "800", *MODEL, "--kls", "1e-2", "--low-rank", "--tile", "100")
+    status, out, _ = run(capsys, *words, "--json")
+    assert status == 0
+    row = json.loads(out)["rows"][0]
+    assert row["formats"] == {"fp64": 8, "fp32 low rank": 28}
+    assert row["kl"] < row["kl_target"] == row["predicted_kl"] == 1e-2
+    words = ("log-likelihood", "medium", *MODEL, "--kl", "1e-6", "--low-rank")
+    status, out, _ = run(capsys, *words, "--json")
+    assert status == 0
+    document = json.loads(out)
+    seen = gx.datasets.load("medium")
+    exact = gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5)).log_likelihood
+    assert document["log_likelihood"] == pytest.approx(exact, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("compare", "--n", "50", *MODEL, "--low-rank"), "--low-rank needs targets"),
+        (("log-likelihood", *MEUSE, "--low-rank"), "--low-rank needs a target"),
+        (("log-likelihood", *MEUSE, "--kl", "1e-3", "--low-rank", "--memory", "1GB"), "`memory`"),
         (("compare", *MODEL), "either a TABLE or --n"),
         (("compare", "--n", "50", *MODEL, "--accuracies", "x"), "'x' is not a number"),
         (("compare", "--n", "50", *MODEL, "--accuracies", "0"), "positive"),

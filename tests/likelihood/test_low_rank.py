@@ -1,0 +1,223 @@
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.estimation.result import Fit
+from geomxp.likelihood.exact import tile_factor
+from geomxp.linalg.low_rank import LowRankTile
+from geomxp.linalg.precision import describe, described
+from geomxp.plots.comparisons import precision_map
+from geomxp.prediction.simulate import lay_out
+from geomxp.tiles.layout import Layout
+
+MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
+METHOD = gx.Exact(gx.for_divergence(1e-3, low_rank=True), tile=128)
+DENSE = 4 * 1500 * 1628
+"""Bytes of the dense tiles."""
+
+
+def clustered(n):
+    random = np.random.default_rng(5)
+    centres = random.random((20, 2))
+    return centres[random.integers(0, 20, n)] + 0.03 * random.standard_normal((n, 2))
+
+
+PLACES = {"jittered grid": lay_out(1500, "uniform", 0), "clusters": clustered(1500)}
+
+
+@pytest.fixture(scope="module")
+def seen():
+    places = PLACES["jittered grid"]
+    return gx.Observations(places, gx.simulate(MODEL, places, seed=1, progress=False)[0])
+
+
+# the divergence
+
+
+@pytest.mark.parametrize("places", PLACES)
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("length", [0.03, 0.3])
+def test_the_measured_divergence_is_below_the_target(places, smoothness, length):
+    model = gx.Matern(1.0, length, smoothness, 0.01)
+    found = gx.kl_divergence(model, PLACES[places], METHOD)
+    assert -1e-9 < found.kl < 1e-3
+    assert sum(found.formats.counts().values()) == 78
+
+
+@pytest.mark.parametrize("target", [1e-1, 1e-3, 1e-6])
+def test_smaller_targets_have_larger_ranks_and_smaller_divergences(target):
+    places = PLACES["jittered grid"]
+    rules = [gx.for_divergence(kl, low_rank=True) for kl in (target, target / 100)]
+    found = [gx.kl_divergence(MODEL, places, gx.Exact(rule, tile=128)) for rule in rules]
+    assert abs(found[1].kl) < found[0].kl < target
+    seen = gx.Observations(places, np.zeros(len(places)))
+    sizes = [tile_factor(MODEL, seen, rule, 128).store.bytes for rule in rules]
+    assert sizes[0] < sizes[1] < DENSE
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5])
+@pytest.mark.parametrize("rule", [gx.for_divergence(1e-2, low_rank=True), gx.by_tile_norm(1e-5)])
+def test_random_vectors_estimate_the_divergence(rule, smoothness):
+    model, method = MODEL.replace(smoothness=smoothness), gx.Exact(rule, tile=128)
+    places = PLACES["jittered grid"]
+    exact = gx.kl_divergence(model, places, method)
+    found = gx.estimate_divergence(model, places, method, probes=64)
+    assert abs(found.kl - exact.kl) < 4 * found.standard_error + 1e-3 * exact.kl
+    assert 0 < found.standard_error < 0.3 * found.kl
+    assert (found.n, found.probes) == (1500, 64)
+    assert found.bytes == exact.bytes
+    assert f"± {found.standard_error:.1g} nats" in str(found)
+
+
+def test_replicates_have_the_divergence_of_their_means(seen):
+    twice = gx.Observations(np.tile(seen.locations, (2, 1)), np.tile(seen.values, 2))
+    model = MODEL.replace(nugget=0.02)
+    a = gx.estimate_divergence(model, twice, METHOD, probes=8)
+    b = gx.estimate_divergence(MODEL, seen, METHOD, probes=8)
+    assert a.kl == pytest.approx(b.kl, rel=1e-9)
+    assert a.n == 1500
+
+
+def test_a_missed_target_is_said_also_where_fp64_is_too_large(seen, monkeypatch):
+    from geomxp.likelihood import divergence
+
+    class TooCoarse(type(METHOD.precision)):
+        def __call__(self, *about, **more):
+            return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
+
+    coarse = gx.Exact(TooCoarse(1e-3, low_rank=True), tile=128)
+    monkeypatch.setattr(divergence, "MEASURED", 100)
+    assert divergence.missed_target(METHOD, seen, None, MODEL) is None
+    message = divergence.missed_target(coarse, seen, None, MODEL)
+    assert "gx.for_divergence(1e-05, low_rank=True)" in message
+
+
+def test_a_divergence_below_the_rounding_of_fp32_keeps_fp64(seen):
+    for target, name in ((1e-2, "fp32 low rank"), (1e-12, "fp64 low rank")):
+        rule = gx.for_divergence(target, low_rank=True)
+        found = gx.log_likelihood(seen, MODEL, gx.Exact(rule, tile=128))
+        assert found.precision_map.counts()[name] > 60
+
+
+# the same numbers as FP64, to the tolerance
+
+
+def test_solutions_and_determinant_are_those_of_fp64(seen):
+    tight = tile_factor(MODEL, seen, gx.for_divergence(1e-12, low_rank=True), 128)
+    exact = gx.Exact().prepare(seen).factorize(MODEL)
+    assert tight.log_determinant() == pytest.approx(exact.log_determinant(), rel=1e-8)
+    b = np.asfortranarray(np.random.default_rng(0).standard_normal((1500, 3)))
+    assert np.allclose(tight.solve(b), exact.solve(b), rtol=0, atol=1e-5 * np.abs(b).max())
+    half = tight.half_solve(b)
+    assert np.allclose(half.T @ half, b.T @ exact.solve(b), rtol=1e-6)
+    assert any(isinstance(tile, LowRankTile) for tile in tight.store._tiles.values())
+
+
+def test_any_number_of_threads_gives_the_same_bits(seen, monkeypatch):
+    from geomxp.tiles import cholesky
+
+    results = []
+    for threads in (1, 3):
+        monkeypatch.setattr(cholesky, "usable_cores", lambda count=threads: count)
+        results.append(gx.log_likelihood(seen, MODEL, METHOD).log_likelihood)
+    assert results[0] == results[1]
+
+
+def test_a_fit_predictions_and_scores_are_those_of_fp64(seen):
+    exact = gx.fit(seen, fixed={"smoothness": 0.5}, progress=False)
+    low = gx.fit(seen, method=METHOD, fixed={"smoothness": 0.5}, progress=False)
+    assert low.outcome.ending is exact.outcome.ending
+    assert low.log_likelihood == pytest.approx(exact.log_likelihood, abs=0.1)
+    for name, error in exact.standard_errors.items():
+        if error:
+            difference = low.model.parameters()[name] - exact.model.parameters()[name]
+            assert abs(difference) < 0.1 * error
+            assert low.standard_errors[name] == pytest.approx(error, rel=0.1)
+    targets = np.random.default_rng(2).random((50, 2))
+    a, b = (gx.predict(each, targets, progress=False) for each in (low, exact))
+    assert np.abs(a.mean - b.mean).max() < 0.1 * np.sqrt(b.variance).min()
+    assert np.allclose(a.variance, b.variance, rtol=0.02)
+    a, b = (gx.leave_one_out(each) for each in (low, exact))
+    assert np.abs(a.mean - b.mean).max() < 0.05
+
+
+def test_a_nearly_singular_matrix_is_factored_with_smaller_tolerances():
+    # a coarse target, and no noise
+    model = gx.Matern(1.0, 0.3, 1.5, 0.0)
+    seen = gx.Observations(lay_out(800, "uniform", 0), np.zeros(800))
+    factor = tile_factor(model, seen, gx.for_divergence(1e6, low_rank=True), 100)
+    exact = gx.Exact().prepare(seen).factorize(model)
+    assert factor.promotions > 0
+    assert factor.log_determinant() == pytest.approx(exact.log_determinant(), rel=0.01)
+
+
+# descriptions
+
+
+def test_the_rule_survives_json_and_a_saved_fit(seen, tmp_path):
+    rule = gx.for_divergence(1e-3, low_rank=True)
+    assert described(describe(rule)) == rule
+    assert described(describe(gx.for_divergence(1e-3))) == gx.for_divergence(1e-3)
+    some = seen.subset(np.arange(300))
+    fit = gx.fit(some, method=METHOD, fixed={"smoothness": 0.5}, progress=False)
+    fit.save(tmp_path / "fit.json")
+    again = Fit.load(tmp_path / "fit.json")
+    assert again.method.precision == rule
+    assert again.method.low_rank
+
+
+def test_tiles_of_low_rank_are_counted_and_drawn(seen):
+    rule = gx.for_divergence(1e-2, low_rank=True)
+    found = gx.log_likelihood(seen, MODEL, gx.Exact(rule, tile=128))
+    formats = found.precision_map
+    assert formats.counts() == {"fp64": 12, "fp32 low rank": 66}
+    assert str(formats).splitlines()[:3] == ["D", "sD", "ssD"]
+    assert "12 fp64, 66 fp32 low rank" in str(found)
+    assert not formats.all_fp64
+    assert formats.bytes(Layout.of(1500, 128)) < DENSE
+    legend = precision_map(formats).get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["FP64, 12", "FP32 low rank, 66"]
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"memory": "1GB"},
+        {"device_memory": "1GB"},
+        {"scratch": "tiles"},
+        {"refine": "cg"},
+        {"on": "gpu"},
+        {"on": ("cpu", "cpu")},
+        {"on": "tcp://localhost:8786"},
+        {"tile": "whole"},
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_low_rank_is_refused(options):
+    with pytest.raises(gx.InvalidInput, match=r"low.rank|layered"):
+        gx.Exact(gx.for_divergence(1e-3, low_rank=True), **options)
+
+
+def test_there_is_no_plan_of_unknown_ranks(seen):
+    with pytest.raises(gx.InvalidInput, match="no plan"):
+        METHOD.plan(seen, MODEL)
+
+
+@pytest.mark.parametrize("probes", [1, 0, 2.5, True, "many"])
+def test_probes_are_a_number(probes):
+    with pytest.raises(gx.InvalidInput, match="probes"):
+        gx.estimate_divergence(MODEL, PLACES["clusters"], METHOD, probes=probes)
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(10), gx.Exact(tile=128, memory="1MB")])
+def test_probes_are_for_tiles_in_one_memory(method):
+    with pytest.raises(gx.InvalidInput, match="tiles in one memory"):
+        gx.estimate_divergence(MODEL, PLACES["clusters"], method, probes=8)
+
+
+def test_low_rank_is_a_flag():
+    with pytest.raises(gx.InvalidInput, match="low_rank"):
+        gx.for_divergence(1e-3, low_rank="yes")

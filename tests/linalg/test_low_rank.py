@@ -1,0 +1,199 @@
+import pickle
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import geomxp as gx
+from geomxp.covariance.ordering import spread
+from geomxp.linalg.formats import FP32, FP64, quantize
+from geomxp.linalg.low_rank import LowRankTile, Sum, interpolated, product, solve, subtract
+from geomxp.linalg.mixed import gemm, trsm
+
+
+def smooth(m, n, gap, seed=0):
+    """Covariances between two groups of locations, a gap apart."""
+    random = np.random.default_rng(seed)
+    left, right = random.random((m, 2)), random.random((n, 2)) + np.array([1 + gap, 0])
+    left, right = left[spread(left, m)], right[spread(right, n)]
+    return np.asfortranarray(gx.Matern(1.0, 0.5, 1.5)(left, right))
+
+
+def low(m, n, rank, seed=0):
+    random = np.random.default_rng(seed)
+    u, v = random.standard_normal((m, rank)), random.standard_normal((n, rank))
+    return LowRankTile(FP64, np.asfortranarray(u), v=np.asfortranarray(v))
+
+
+def dense(m, n, seed=0):
+    array = np.asfortranarray(np.random.default_rng(seed).standard_normal((m, n)))
+    return quantize(array, FP64)
+
+
+# laws
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-8])
+def test_the_error_of_a_compression_is_below_its_tolerance_at_nearly_the_least_rank(gap, tolerance):
+    a = smooth(200, 150, gap)
+    tile = Sum(a.copy(order="F"), tolerance, FP64, (3, 1)).compressed()
+    values = scipy.linalg.svdvals(a)
+    tail = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
+    # the truncation has a part of the tolerance
+    least = max(1, (tail > 0.5 * tolerance).sum())
+    if not isinstance(tile, LowRankTile):
+        assert least > 0.2 * 150
+        assert np.array_equal(tile, a)
+        return
+    assert np.linalg.norm(tile.widen() - a) <= tolerance
+    assert tile.rank <= least
+    assert tile.nbytes == 8 * tile.rank * (200 + 150)
+    assert tile.shape == (200, 150)
+
+
+def test_in_fp32_the_error_is_below_a_tolerance_far_above_its_rounding():
+    a = smooth(200, 150, 0.5)
+    tolerance = 50 * FP32.unit_roundoff * np.sqrt(a.size)
+    tile = Sum(a.astype(np.float32, order="F"), tolerance, FP32, (3, 1)).compressed()
+    assert tile.values.dtype == tile.v.dtype == np.float32
+    assert tile.form is FP32
+    assert tile.nbytes == 4 * tile.rank * 350
+    assert np.linalg.norm(tile.widen() - a) <= tolerance
+
+
+@pytest.mark.parametrize("rank", [0, 3, 12])
+def test_a_given_rank_is_kept(rank):
+    a = smooth(200, 150, 0.5)
+    values = scipy.linalg.svdvals(a)
+    tail = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
+    tile = Sum(a.copy(order="F"), tail[rank], FP64, (3, 1), rank).compressed()
+    assert np.array_equal(tile, a) if rank == 0 else tile.rank == rank
+
+
+def test_a_given_rank_that_is_far_too_small_is_not_kept():
+    a = smooth(200, 150, 0.5)
+    tile = Sum(a.copy(order="F"), 1e-6, FP64, (3, 1), 2).compressed()
+    assert tile.rank > 10
+    assert np.linalg.norm(tile.widen() - a) <= 1e-6
+
+
+def test_the_same_tile_is_compressed_to_the_same_bits():
+    a = smooth(80, 90, 0.5)
+    first, second = (Sum(a.copy(order="F"), 1e-6, FP64, (2, 0)).compressed() for _ in range(2))
+    assert np.array_equal(first.values, second.values)
+    assert np.array_equal(first.v, second.v)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 40), (40, 1), (5, 7)])
+def test_few_rows_or_columns_stay_exact(rows, columns):
+    a = smooth(rows, columns, 0.5)
+    tile = Sum(a.copy(order="F"), 1e-13, FP64, (1, 0)).compressed()
+    found = tile.widen() if isinstance(tile, LowRankTile) else tile
+    assert np.abs(found - a).max() < 1e-13
+
+
+def test_noise_has_no_low_rank_and_stays_as_it_is():
+    a = np.asfortranarray(np.random.default_rng(0).standard_normal((60, 60)))
+    tile = Sum(a.copy(order="F"), 1e-6, FP64, (1, 0)).compressed()
+    assert np.array_equal(tile, a)
+
+
+def test_zero_has_rank_one_at_most():
+    tile = Sum(np.zeros((50, 40), order="F"), 1e-9, FP64, (1, 0)).compressed()
+    assert tile.rank <= 1
+    assert not tile.widen().any()
+
+
+def entries_of(a, asked=None):
+    def entries(rows, columns):
+        block = a[rows, columns]
+        if asked is not None:
+            asked.append(block.size)
+        return block
+
+    return entries
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
+def test_a_smooth_tile_is_interpolated_from_few_of_its_entries(tolerance):
+    a, asked = smooth(600, 500, 1.0), []
+    u, v = interpolated(entries_of(a, asked), a.shape, tolerance, (2, 1))
+    assert np.linalg.norm(u @ v.T - a) <= tolerance
+    assert sum(asked) < 0.5 * a.size
+
+
+def test_an_interpolation_that_misses_is_not_used():
+    a = smooth(600, 500, 0.5)
+    # variation that the first rows do not show
+    a[-100:] += np.random.default_rng(0).standard_normal((100, 500))
+    assert interpolated(entries_of(a), a.shape, 1e-3, (2, 1)) is None
+
+
+def test_rough_and_small_tiles_are_not_interpolated():
+    rough = np.random.default_rng(0).standard_normal((600, 500))
+    assert interpolated(entries_of(rough), rough.shape, 1e-3, (2, 1)) is None
+    small = smooth(100, 90, 0.5)
+    assert interpolated(entries_of(small), small.shape, 1e-3, (2, 1)) is None
+
+
+# operations, against dense ones
+
+PAIRS = [
+    (low(30, 20, 3, 1), low(40, 20, 5, 2)),
+    (low(30, 20, 6, 1), low(40, 20, 2, 2)),
+    (low(30, 20, 3, 1), dense(40, 20, 2)),
+    (dense(30, 20, 1), low(40, 20, 4, 2)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_products_are_those_of_dense_tiles(left, right):
+    expected = left.widen() @ right.widen().T
+    a, b = product(left, right)
+    assert np.allclose(a @ b.T, expected, rtol=0, atol=1e-12)
+    c = np.zeros((30, 40), order="F")
+    subtract(c, left, right)
+    assert np.allclose(c, -expected, rtol=0, atol=1e-12)
+
+
+def test_the_square_of_a_tile_changes_the_lower_triangle_only():
+    tile, c = low(30, 20, 4), np.zeros((30, 30), order="F")
+    subtract(c, tile, tile)
+    expected = tile.widen() @ tile.widen().T
+    assert np.allclose(np.tril(c), -np.tril(expected), rtol=0, atol=1e-12)
+    assert not np.triu(c, 1).any()
+
+
+def test_a_sum_with_products_of_every_kind_is_solved_as_the_dense_one():
+    a = smooth(30, 40, 1.0)
+    both = [(dense(30, 25, 5), dense(40, 25, 6)), *PAIRS]
+    pairs = [(left, right) for left, right in both]
+    expected = a - sum(left.widen() @ right.widen().T for left, right in pairs)
+    lower = np.asfortranarray(np.tril(np.random.default_rng(0).random((40, 40))) + 5 * np.eye(40))
+    for tolerance in (1e-10, 1e3):
+        wanted = scipy.linalg.solve_triangular(lower, expected.T, lower=True).T
+        bound = tolerance * np.linalg.norm(np.linalg.inv(lower), 2)
+        for original in (a.copy(order="F"), (a, np.eye(40))):
+            c = gemm(Sum(original, tolerance, FP64, (2, 1)), pairs, FP64)
+            tile = trsm(c, quantize(lower, FP64))
+            found = tile.widen() if isinstance(tile, LowRankTile) else tile
+            assert np.linalg.norm(found - wanted) < max(bound, 1e-10)
+    assert tile.rank < 30
+
+
+def test_a_tile_survives_a_pickle():
+    tile = low(30, 20, 3)
+    again = pickle.loads(pickle.dumps(tile))
+    assert np.array_equal(again.values, tile.values)
+    assert np.array_equal(again.v, tile.v)
+    assert again.form is FP64
+
+
+def test_a_solved_sum_keeps_its_u():
+    a = smooth(60, 50, 1.0)
+    lower = np.asfortranarray(np.eye(50) * 2.0)
+    before = Sum(a.copy(order="F"), 1e-8, FP64, (1, 0)).compressed()
+    after = solve(Sum(a.copy(order="F"), 1e-8, FP64, (1, 0)), lower)
+    assert np.array_equal(after.values, before.values)
+    assert np.allclose(after.v, before.v / 2, rtol=1e-14, atol=0)
