@@ -211,7 +211,8 @@ def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e
     assert sigma.shape == (n, n)
     np.testing.assert_allclose(sigma, sigma.T, rtol=0, atol=1e-14 * np.abs(sigma).max())
     np.testing.assert_allclose(sigma.diagonal(), model.diagonal(inputs), rtol=1e-14)
-    assert np.linalg.eigvalsh(sigma)[0] > -1e-12 * np.abs(sigma).max(), "not positive definite"
+    for what in (sigma + np.eye(n) * model.noise(inputs), model(inputs, inputs)):
+        assert np.linalg.eigvalsh(what)[0] > -1e-12 * np.abs(what).max(), "not positive definite"
     some, others = slice(0, n // 3), slice(n // 3, n)
     part = model.matrix(inputs[some], inputs[others])
     np.testing.assert_allclose(part, sigma[some, others], rtol=0, atol=1e-14 * np.abs(sigma).max())

@@ -61,7 +61,11 @@ INTERVALS = ("wald", "profile")
 BENCHMARKS = ("ceilings", "matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
 DECLARED = tuple(
-    {f"{one.name}=": None for kind in FAMILIES.values() for one in kind.declared_for(2)}
+    {
+        f"{one.name}=": None
+        for kind in FAMILIES.values()
+        for one in (*kind.declared_for(2), *kind.optional_for(2))
+    }
 )
 OF_TRANSFORMS = tuple(f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared)
 PARAMETERS = (*DECLARED, "anisotropy_angle=", "anisotropy_ratio=", *OF_TRANSFORMS)
@@ -279,6 +283,9 @@ OPTIONS = {
         "if at least 10 observations are repeated, not all with equal values.",
         known=("yes", "no"),
     ),
+    "nugget_covariance": Option(
+        MODEL, "", "Of several variables: estimate the covariances of their nuggets."
+    ),
     "transform": Option(
         MODEL,
         "NAME",
@@ -489,6 +496,7 @@ SEARCH_OPTIONS = (
         "bounds",
         "anisotropy",
         "microscale",
+        "nugget_covariance",
         "transform",
         "search",
         "start",
@@ -829,7 +837,8 @@ def model_of(given, otherwise=""):
     values |= pairs("--parameter", given.parameter)
     # names of parameters of several variables end with their numbers
     count = max((int(name[-1]) for name in values if name[-1].isdecimal()), default=2)
-    names = [parameter.name for parameter in family.declared_for(count)]
+    optional = [parameter.name for parameter in family.optional_for(count)]
+    names = [parameter.name for parameter in family.declared_for(count)] + optional
     for name in values:
         if name not in names:
             raise InvalidInput(
@@ -839,7 +848,7 @@ def model_of(given, otherwise=""):
     missing = [
         f"--{name}" if name in own else f"--parameter {name}=VALUE"
         for name in names
-        if name not in values and name != "nugget"
+        if name not in values and name not in ("nugget", *optional)
     ]
     if missing:
         raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")
@@ -852,7 +861,7 @@ def search_settings(given):
         check_choice("--transform", given.transform, tuple(TRANSFORMS))
     if given.microscale is not None:
         check_choice("--microscale", given.microscale, ("yes", "no"))
-    same = ("anisotropy", "transform", "search", "starts", "starts_on", "tolerance", "evaluations")
+    same = ("anisotropy", "nugget_covariance", "transform", "search", "starts", "starts_on")
     return {
         "fixed": pairs("--fix", given.fix),
         "start": pairs("--start", given.start),
@@ -861,7 +870,7 @@ def search_settings(given):
         "seed": given.seed,
         "family": family_of(given).family,
         "microscale": {"yes": True, "no": False}.get(given.microscale),
-    } | {name: vars(given)[name] for name in same}
+    } | {name: vars(given)[name] for name in (*same, "tolerance", "evaluations")}
 
 
 def method_of(given):

@@ -249,8 +249,8 @@ class Covariance:
             cls.__repr__ = Covariance.__repr__
 
     def __repr__(self) -> str:
-        optional = ("microscale", "transform")
-        names = [each.name for each in fields(self) if each.name not in optional]
+        names = [each.name for each in fields(self) if not each.kw_only]
+        optional = (each.name for each in fields(self) if each.kw_only)
         names += [name for name in optional if getattr(self, name) is not None]
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({values})"
@@ -287,6 +287,11 @@ class Covariance:
     def declared_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
         """Return the parameters of a model of so many variables, with values to start from."""
         return cls.declared
+
+    @classmethod
+    def optional_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
+        """Return the parameters that a model of so many variables may have, beside `optional`."""
+        return ()
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
@@ -375,10 +380,37 @@ class Covariance:
         """
         return (self, {}) if type(self) is family else None
 
-    def without_noise(self) -> Self:
+    def without_diagonal_noise(self) -> Self:
         """Return the model with all of `noise_names` at 0."""
         known = self.parameters()
         return self.replace(**{name: 0.0 for name in self.noise_names if name in known})
+
+    def without_noise(self) -> Self:
+        """Return the model of the field alone."""
+        return self.without_diagonal_noise()
+
+    def of_field(self, inputs: Inputs) -> Inputs:
+        """Return inputs that stand for the field, where observations at one location share noise.
+
+        `matrix` of such inputs and those of observations does not have that noise.
+        """
+        return inputs
+
+    def draw_noise(
+        self, inputs: Inputs, random: np.random.Generator, shape: tuple[int, int]
+    ) -> Floats:
+        """Draw the noise of new observations, (draws, n)."""
+        return np.sqrt(self.noise(inputs)) * random.standard_normal(shape)
+
+    def check_observations(self, inputs: Inputs) -> None:
+        """Raise `InvalidInput`, with a remedy, where observations cannot have the model's noise."""
+
+    def least_noise(self, noise: float | Floats) -> float:
+        """Return a lower bound of the eigenvalues of the noise's covariance matrix.
+
+        `noise` are the variances, as `noise` returns them.
+        """
+        return float(np.min(noise))
 
     @property
     def largest_variance(self) -> float:
@@ -422,10 +454,13 @@ class Covariance:
         a, b = Inputs.of(a, metric), Inputs.of(b, metric)
         self.check_inputs(a)
         self.check_inputs(b)
-        return self.matrix(a, b)
+        return self.matrix(a, self.of_field(b))
 
     def matrix(self, a: Inputs, b: Inputs) -> Floats:
-        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
+        """Evaluate the covariance between inputs, (n, m), without noise on the diagonal.
+
+        It is that of the field, but for the covariances of nuggets; see `of_field`.
+        """
         raise NotImplementedError
 
     def derivatives(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +31,9 @@ class Coregionalization(Multivariate):
         a_k > 0 and ν_k > 0 of each W_k; one number stands for all.
     nugget : tuple of float
         τ_i² ≥ 0 of each variable.
+    nugget_covariance : tuple of float, optional
+        Covariance of the noise of variables i and j at one location, for each pair 12, 13, …; or
+        a matrix with the nuggets on its diagonal. If not given the noise is independent.
 
     Examples
     --------
@@ -53,6 +56,7 @@ class Coregionalization(Multivariate):
     range: tuple[float, ...]
     smoothness: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
+    nugget_covariance: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     @classmethod
     def _near(cls, values, correlations, dimensions):

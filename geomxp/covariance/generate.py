@@ -564,12 +564,13 @@ class TimePairs(TablePairs):
 class VariablePairs(DensePairs):
     """Covariances and derivatives of several variables; see `multivariate.Multivariate`.
 
-    The tables of all pairs of variables have the same octaves and stand below each other.
+    The tables of all pairs of variables have the same octaves and stand below each other. Where the
+    noise of variables is correlated, p is the number of kinds of inputs; see `Multivariate.terms`.
     """
 
     def __init__(self, model, a, b=None, box=None):
         super().__init__(model, a, b)
-        self.metric, self.components = metric_of(a.metric), model.components()
+        self.metric, self.components = metric_of(a.metric), model.terms()
         of_rows = a.points
         of_columns = of_rows if b is None else b.points
         if box is None:
@@ -696,7 +697,7 @@ class VariablePairs(DensePairs):
             for f in range(len(FUNCTIONS))
             if any(one.factors(name)[f] is not None for one in self.components)
         ]
-        count, p = len(self.components), self.model.variables
+        count, p = len(self.components), len(self.components[0].amplitude)
         rows = -(-(3 + len(used)) // 8)
         numbers, stacks, lowest, before = np.zeros((p, p, count, rows * 8)), [], True, 0
         for c, one in enumerate(self.components):
@@ -715,13 +716,13 @@ class VariablePairs(DensePairs):
         return whole, (length, base), numbers.reshape(p, p, count, rows, 8), entries, lowest
 
     def stacked(self, k, functions, further=0):
-        """Return the polynomials of some functions for each two variables; see `tables`.
+        """Return the polynomials of some functions for each two observed variables; see `tables`.
 
         These are (p, p, F, K + 2, 8), the first interval, and whether there is no lower octave.
         """
         tables = [self.tables(k, what, False, further) for what in functions]
         _, (starts, length), base, lowest = tables[0]
-        count = len(starts)
+        count = self.model.variables
         rows = np.empty((count, count, len(functions), length, tables[0][0].shape[1]))
         for i, j in np.ndindex(count, count):
             first = int(starts[i, j])

@@ -10,6 +10,10 @@ smoothnesses, and their derivatives by its parameters. Every entry comes from th
 
 Parameters are one number, one for each variable (`variance_1`, `variance_2`, …), one for each pair
 (`correlation_12`, …) or one for each entry of a lower triangle (`loading_21`, …).
+
+The noise of variables measured at one location, such as those of one soil sample, may be
+correlated. Observations at one location then share noise that the field does not have there: an
+observation of a variable and the field itself are two kinds of inputs, i and p + i.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import NUGGET, VARIANCE, Covariance, Inputs
+from .base import NUGGET, VARIANCE, Anisotropy, Covariance, Inputs, Isotropic
 from .bessel import LARGE_ORDER
 from .conventions import Convention
 from .distance import metric_of
@@ -47,6 +51,9 @@ ROUNDING = 1e-12
 MARGINAL = ("variance", "range", "smoothness", "nugget")
 """Parameters of the model of one variable."""
 
+NEAREST, SHRINKING = 0.9, 0.95
+"""Largest entry of a correlation matrix made of estimates; factor that brings it nearer to I."""
+
 ONE, VARIABLE, PAIR, LOWER = "one", "variable", "pair", "lower"
 """How many numbers a parameter has: one, or one per variable, pair, or entry of a triangle."""
 
@@ -56,6 +63,9 @@ LOADING = Parameter("loading", 0.5, "identity", -np.inf, unit="value")
 CORRELATION = Parameter(
     "correlation", 0.0, "identity", -1.0, 1.0, closed=True, search=(-1.0, 1.0), starts=(0.0,)
 )
+NUGGET_COVARIANCE = Parameter("nugget_covariance", 0.0, "identity", -np.inf, unit="value²")
+OPTIONAL = {NUGGET_COVARIANCE.name: (PAIR, NUGGET_COVARIANCE)}
+"""Fields that a model may have or not."""
 
 
 def indices(kind: str, p: int) -> list[tuple[int, ...]]:
@@ -87,12 +97,14 @@ class Component:
     """A term of the covariance: amplitudes, ranges and smoothnesses by pair of variables, (p, p).
 
     `slopes` has for parameters, by name, the derivatives of A, log a and ν, each (p, p) or None.
+    `white` tells whether the correlation is 1 at one location and 0 elsewhere.
     """
 
     amplitude: Floats
     range: Floats
     smoothness: Floats
     slopes: dict[str, tuple[Floats | None, Floats | None, Floats | None]]
+    white: bool = False
 
     def factors(self, name: str) -> tuple[Floats | None, Floats | None, Floats | None]:
         """Return the factors, (p, p) or None, of M, r M'(r) and ∂M/∂ν in a derivative of C."""
@@ -103,6 +115,39 @@ class Component:
             None if length is None else -self.amplitude * length,
             None if smoothness is None else self.amplitude * smoothness,
         )
+
+    def doubled(self) -> Component:
+        """Return the term of the kinds i and p + i, which are alike, (2p, 2p)."""
+
+        def tiled(matrix):
+            return None if matrix is None else np.tile(matrix, (2, 2))
+
+        slopes = {name: tuple(map(tiled, each)) for name, each in self.slopes.items()}
+        return Component(*map(tiled, (self.amplitude, self.range, self.smoothness)), slopes)
+
+
+@dataclass(frozen=True)
+class SameLocation(Isotropic):
+    """Correlation of noise: 1 at one location and 0 elsewhere."""
+
+    family = "same-location"
+    last_octave = Matern.last_octave
+    variance: float
+    range: float
+    nugget: float = 0.0
+    anisotropy: Anisotropy | None = None
+
+    def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
+        """Return 0; see `Isotropic.correlation_of_squares`."""
+        return np.zeros_like(s)
+
+    def slope_of_squares(self, s: Floats, rest: Floats) -> Floats:
+        """Return 0; see `Isotropic.slope_of_squares`."""
+        return np.zeros_like(s)
+
+    def by_shape(self, name: str, s: Floats, rest: Floats) -> Floats:
+        """Return 0; see `Isotropic.by_shape`."""
+        return np.zeros_like(s)
 
 
 class Multivariate(Covariance):
@@ -127,6 +172,7 @@ class Multivariate(Covariance):
     groups: ClassVar[Mapping[str, tuple[str, Parameter]]] = {}
     shapes: ClassVar[tuple[Parameter, ...]] = ()
     conventions: ClassVar[Mapping[str, Convention]] = {}
+    nugget_covariance = None
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -135,8 +181,9 @@ class Multivariate(Covariance):
 
     def __post_init__(self) -> None:
         p = self._count()
-        for group, (kind, parameter) in self.groups.items():
-            numbers = _numbers(group, kind, getattr(self, group), p)
+        for group, (kind, parameter) in self.used_groups.items():
+            diagonal = self.nugget if parameter is NUGGET_COVARIANCE else (1.0,) * p
+            numbers = _numbers(group, kind, getattr(self, group), p, diagonal)
             checked = [
                 _parameter(parameter, group, where).check(number)
                 for where, number in zip(indices(kind, p), numbers, strict=True)
@@ -149,7 +196,7 @@ class Multivariate(Covariance):
     def _count(self):
         """Return the number of variables, from the fields that have one number for each."""
         sizes = {}
-        for group, (kind, _) in self.groups.items():
+        for group, (kind, _) in self.used_groups.items():
             value = getattr(self, group)
             if np.ndim(value) == 0 or kind == ONE:
                 continue
@@ -177,9 +224,16 @@ class Multivariate(Covariance):
         return next(p for p in range(2, MOST + 1) if len(indices(kind, p)) == len(values))
 
     @property
+    def used_groups(self) -> Mapping[str, tuple[str, Parameter]]:
+        """The `groups` of this model, with the covariances of the nuggets if it has them."""
+        return self.groups if self.nugget_covariance is None else {**self.groups, **OPTIONAL}
+
+    @property
     def declared(self) -> tuple[Parameter, ...]:
         """The parameters in a fixed order, with values to start from."""
-        return self.declared_for(self.variables)
+        p = self.variables
+        more = () if self.nugget_covariance is None else self.optional_for(p)
+        return self.declared_for(p) + more
 
     @classmethod
     def declared_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
@@ -190,9 +244,18 @@ class Multivariate(Covariance):
             for where in indices(kind, variables)
         )
 
+    @classmethod
+    def optional_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
+        """Return the parameters that a model may have or not; see `Covariance.optional_for`."""
+        return tuple(
+            _parameter(parameter, group, where)
+            for group, (kind, parameter) in OPTIONAL.items()
+            for where in indices(kind, variables)
+        )
+
     def _own_parameters(self):
         p, values = self.variables, {}
-        for group, (kind, _) in self.groups.items():
+        for group, (kind, _) in self.used_groups.items():
             numbers = getattr(self, group)
             numbers = (numbers,) if kind == ONE else numbers
             places = indices(kind, p)
@@ -205,13 +268,14 @@ class Multivariate(Covariance):
     ) -> Self:
         """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`."""
         p = max((int(k[-1]) for k in values if re.fullmatch(r".*_\d+", k)), default=2)
+        known = {NUGGET_COVARIANCE.name} & {name.rpartition("_")[0] for name in values}
+        groups = {**cls.groups, **{group: OPTIONAL[group] for group in known}}
+        zeros = {one.name: 0.0 for one in cls.optional_for(p)}
         fields_ = {
-            group: [values[name_of(group, where)] for where in indices(kind, p)]
-            for group, (kind, _) in cls.groups.items()
+            group: [(zeros | values)[name_of(group, where)] for where in indices(kind, p)]
+            for group, (kind, _) in groups.items()
         }
-        one = {
-            group: x[0] if cls.groups[group][0] == ONE else tuple(x) for group, x in fields_.items()
-        }
+        one = {group: x[0] if groups[group][0] == ONE else tuple(x) for group, x in fields_.items()}
         return cls(**one) if transform is None else cls(**one, transform=transform)
 
     def scaled(self, factor: float) -> Self:
@@ -232,8 +296,122 @@ class Multivariate(Covariance):
 
     # what all families inherit
 
-    def correlation_of(self, component: Component, i: int = 0, j: int = 0) -> Matern:
-        """Return Matérn's correlation of two variables in a component, as a model."""
+    def terms(self) -> list[Component]:
+        """Return the terms of the covariance of all kinds of inputs.
+
+        They are `components` if the noise is independent. Otherwise the last term is the covariance
+        of the noise at one location. It has 2p kinds: observations of variable i, and the field of
+        variable i, p + i, which shares no noise with observations.
+        """
+        terms = self.components()
+        if self.nugget_covariance is None:
+            return terms
+        p, terms = self.variables, [one.doubled() for one in terms]
+        amplitude, slopes = np.zeros((2 * p, 2 * p)), {}
+        for (i, j), x in zip(indices(PAIR, p), self.nugget_covariance, strict=True):
+            amplitude[i, j] = amplitude[j, i] = x
+            slopes[name_of(NUGGET_COVARIANCE.name, (i, j))] = (at(2 * p, i, j), None, None)
+        smoothness = np.full((2 * p, 2 * p), SMOOTHNESS.value)
+        return [*terms, Component(amplitude, terms[0].range, smoothness, slopes, white=True)]
+
+    def of_field(self, inputs: Inputs) -> Inputs:
+        """Return inputs of the field without noise; see `Covariance.of_field`."""
+        if self.nugget_covariance is None:
+            return inputs
+        return replace(inputs, variable=inputs.variable + self.variables)
+
+    @property
+    def nugget_matrix(self) -> Floats:
+        """Covariance of the noise of the variables at one location, (p, p)."""
+        matrix = np.diag(self.nugget)
+        pairs = indices(PAIR, self.variables)
+        known = self.nugget_covariance or (0.0,) * len(pairs)
+        for (i, j), x in zip(pairs, known, strict=True):
+            matrix[i, j] = matrix[j, i] = x
+        return matrix
+
+    @property
+    def nugget_correlations(self) -> Floats:
+        """Correlations of the noise of the variables at one location, (p, p); 0 without noise."""
+        deviations = np.sqrt(self.nugget)
+        outer = np.outer(deviations, deviations)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beta = np.where(outer > 0, self.nugget_matrix / outer, 0.0)
+        np.fill_diagonal(beta, 1.0)
+        return beta
+
+    def with_nugget_correlations(self, correlations: Floats) -> Self:
+        """Return the model with nuggets of correlations (p, p), brought nearer to 0 as needed."""
+        beta = nearer(correlations)
+        root = np.sqrt(self.nugget)
+        covariance = beta * np.outer(root, root)
+        pairs = indices(PAIR, self.variables)
+        return replace(self, nugget_covariance=tuple(covariance[i, j] for i, j in pairs))
+
+    def with_room(self, names: Sequence[str]) -> Self:
+        """Return the model whose nuggets of these names are as large as their covariances need."""
+        if self.nugget_covariance is None:
+            return self
+        matrix = np.abs(self.nugget_matrix)
+        np.fill_diagonal(matrix, 0.0)
+        values, least = self.parameters(), matrix.sum(axis=1)
+        own = {name: least[int(name[-1]) - 1] for name in self.noise_names if name in names}
+        return self.replace(**{name: max(x, values[name]) for name, x in own.items()})
+
+    def least_nugget(self, name: str) -> float:
+        """Return the smallest value of a nugget that its covariances allow."""
+        k = int(name[-1]) - 1
+        beside = np.delete(self.nugget_matrix[k], k)
+        others = np.delete(np.delete(self.nugget_matrix, k, 0), k, 1)
+        return float(beside @ np.linalg.pinv(others, hermitian=True) @ beside)
+
+    def vanishing(self, nugget: str) -> dict[str, float]:
+        """Return the parameters that are 0 if a nugget is, by name, with this value."""
+        names = [p.name for p in self.table if p.name.startswith(NUGGET_COVARIANCE.name)]
+        return {nugget: 0.0} | {name: 0.0 for name in names if nugget[-1] in name[-2:]}
+
+    def draw_noise(
+        self, inputs: Inputs, random: np.random.Generator, shape: tuple[int, int]
+    ) -> Floats:
+        """Draw the noise of new observations, (draws, n); see `Covariance.draw_noise`."""
+        if self.nugget_covariance is None:
+            return super().draw_noise(inputs, random, shape)
+        if _repeated(inputs):
+            raise InvalidInput(
+                "new observations with nugget covariances are one of each variable at a location, "
+                "and here are several of one variable: give each location and variable once, or "
+                'draw the field, of="field".'
+            )
+        place = replace(inputs, variable=None).first_rows()
+        # a symmetric root: the matrix may be singular
+        values, vectors = np.linalg.eigh(self.nugget_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        white = random.standard_normal((shape[0], self.variables, shape[1]))
+        noise = np.einsum("nk,dkn->dn", root[inputs.variable], white[:, :, place])
+        if inputs.error_variance is not None:
+            noise += np.sqrt(inputs.error_variance) * random.standard_normal(shape)
+        return noise
+
+    def least_noise(self, noise: float | Floats) -> float:
+        """Return a lower bound of the eigenvalues of the noise; see `Covariance.least_noise`."""
+        least = super().least_noise(noise)
+        if self.nugget_covariance is None:
+            return least
+        return min(least, float(np.linalg.eigvalsh(self.nugget_matrix)[0]))
+
+    def without_noise(self) -> Self:
+        """Return the model of the field, without nuggets and their covariances."""
+        return replace(self.without_diagonal_noise(), **dict.fromkeys(self._optional))
+
+    @property
+    def _optional(self):
+        """Names of the fields of nugget covariances that the model has."""
+        return tuple(name for name in OPTIONAL if getattr(self, name) is not None)
+
+    def correlation_of(self, component: Component, i: int = 0, j: int = 0) -> Isotropic:
+        """Return the correlation of two variables in a component, as a model."""
+        if component.white:
+            return SameLocation(1.0, component.range[i, j])
         return Matern(1.0, component.range[i, j], component.smoothness[i, j])
 
     @property
@@ -288,7 +466,7 @@ class Multivariate(Covariance):
 
     def diagonal(self, a: Inputs) -> Floats:
         """Evaluate the variance of the field, without the nugget, at each input, (n,)."""
-        return self.variances[a.variable]
+        return self.variances[a.variable % self.variables]
 
     def unshared_noise(self, inputs: Inputs) -> Floats:
         """Return the variance of the noise, (n,); see `Covariance.unshared_noise`."""
@@ -312,6 +490,18 @@ class Multivariate(Covariance):
                 f"variable {wrong}."
             )
 
+    def check_observations(self, inputs: Inputs) -> None:
+        """Raise `InvalidInput` for replicates: it is not known which of them share noise."""
+        if self.nugget_covariance is None:
+            return
+        if _repeated(inputs):
+            raise InvalidInput(
+                "nugget covariances are those of one value of each variable at a location, and a "
+                "variable has several values, or their mean (`replicates`), at one location here: "
+                'use one of them (duplicates="drop", --duplicates drop), or leave the nugget '
+                "covariances out."
+            )
+
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         if metric_of(metric).arc:
@@ -319,6 +509,38 @@ class Multivariate(Covariance):
                 f"a {self.family} model is not known to be a covariance with great-circle "
                 "distances: use the chordal metric."
             )
+        if self.nugget_covariance is not None:
+            self._check_nuggets()
+
+    def _check_nuggets(self):
+        """Raise `InvalidInput` unless nuggets and their covariances are positive semidefinite."""
+        beta, deviations = self.nugget_correlations, np.sqrt(self.nugget)
+        matrix = self.nugget_matrix
+        alone = (matrix != 0) & (np.outer(deviations, deviations) == 0)
+        if alone.any() or np.linalg.eigvalsh(beta)[0] < -ROUNDING:
+            most = ", ".join(
+                f"{deviations[i] * deviations[j]:.4g}" for i, j in indices(PAIR, self.variables)
+            )
+            raise InvalidInput(
+                f"the nuggets {', '.join(f'{x:.4g}' for x in self.nugget)} and the covariances "
+                f"{', '.join(f'{x:.4g}' for x in self.nugget_covariance)} are not a covariance "
+                f"matrix: divided by {most} the covariances must be a correlation matrix. Use "
+                "larger nuggets, or nugget covariances nearer to 0."
+            )
+
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter; see `Covariance.limits`.
+
+        Those of the covariance of two nuggets are the ends at which their matrix becomes singular.
+        """
+        found = super().limits(metric, dimensions)
+        if self.nugget_covariance is not None:
+            beta, deviations = self.nugget_correlations, np.sqrt(self.nugget)
+            for i, j in indices(PAIR, self.variables):
+                (middle, half), size = interval(beta, i, j), deviations[i] * deviations[j]
+                ends = max(middle - half, -1.0) * size, min(middle + half, 1.0) * size
+                found[name_of(NUGGET_COVARIANCE.name, (i, j))] = ends
+        return found
 
     def widest_limits(
         self, metric: Metric | str, dimensions: int
@@ -356,7 +578,15 @@ class Multivariate(Covariance):
         Two fields at one location have the correlation ρ_ij; each of them has it at some distance,
         and the geometric mean of both is what counts.
         """
-        rho = np.clip(np.abs(self.correlations), LOWEST, HIGHEST)
+        rho = np.abs(self.correlations)
+        if self.nugget_covariance is not None:
+            # observations at one location
+            noisy = np.diag(self.variances) + self.nugget_matrix
+            whole = self.correlations * np.sqrt(np.outer(self.variances, self.variances))
+            whole = whole + self.nugget_matrix
+            size = np.sqrt(np.diag(noisy))
+            rho = np.maximum(rho, np.abs(whole) / np.outer(size, size))
+        rho = np.clip(rho, LOWEST, HIGHEST)
         own = np.array(
             [[self._length(i, rho[i, j]) for j in range(len(rho))] for i in range(len(rho))]
         )
@@ -390,14 +620,17 @@ class Multivariate(Covariance):
         apart = np.zeros((self.variables, self.variables))
         for (i, j), half in zip(indices(PAIR, self.variables), key, strict=True):
             apart[i, j] = apart[j, i] = 2.0 ** (half / 2)
-        return inputs.with_variable_axes(placed(apart))
+        axes = placed(apart)
+        if self.nugget_covariance is not None:
+            axes = np.vstack((axes, axes))
+        return inputs.with_variable_axes(axes)
 
     def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> VariablePairs:
         """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
         return VariablePairs(self, a, b, box)
 
     def matrix(self, a: Inputs, b: Inputs) -> Floats:
-        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
+        """Evaluate the covariance between inputs, (n, m); see `Covariance.matrix`."""
         return self.pairs(a, b).covariance()
 
     def derivatives(self, a, b, metric="euclidean", names=None):
@@ -421,8 +654,17 @@ def placed(apart: Floats) -> Floats:
     return points * np.where(points[0] > 0, -1.0, 1.0)
 
 
-def _numbers(group, kind, value, p):
-    """Return the numbers of a field, a list, from what a user may give."""
+def _repeated(inputs):
+    """Whether a variable has several values at a location, or the mean of several."""
+    means = inputs.replicates is not None and np.any(inputs.replicates != 1)
+    return means or inputs.duplicate_inputs
+
+
+def _numbers(group, kind, value, p, diagonal):
+    """Return the numbers of a field, a list, from what a user may give.
+
+    `diagonal` are the numbers that a matrix of pairs must have there.
+    """
     count, array = len(indices(kind, p)), value
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -431,9 +673,10 @@ def _numbers(group, kind, value, p):
     if array.ndim == 0 and kind in (ONE, VARIABLE, PAIR):
         return [finite(group, value)] * count
     if array.ndim == 2 and kind == PAIR and array.shape == (p, p):
-        if not (np.array_equal(array, array.T) and (np.diag(array) == 1).all()):
+        if not (np.array_equal(array, array.T) and (np.diag(array) == diagonal).all()):
+            what = "the nuggets" if group in OPTIONAL else "ones"
             raise InvalidInput(
-                f"`{group}` must be a symmetric matrix with ones on its diagonal. "
+                f"`{group}` must be a symmetric matrix with {what} on its diagonal. "
                 f"Got {value!r:.80}."
             )
         return array[np.triu_indices(p, 1)].tolist()
@@ -466,6 +709,27 @@ def symmetric(numbers: tuple[float, ...], p: int) -> Floats:
     for (i, j), x in zip(indices(PAIR, p), numbers, strict=True):
         matrix[i, j] = matrix[j, i] = x
     return matrix
+
+
+def nearer(correlations: Floats) -> Floats:
+    """Return correlations (p, p) between ±`NEAREST` that are surely those of a distribution."""
+    beta = np.clip(correlations, -NEAREST, NEAREST)
+    np.fill_diagonal(beta, 1.0)
+    while np.linalg.eigvalsh(beta).min() < 1 - NEAREST:
+        beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(len(beta))
+    return beta
+
+
+def interval(beta: Floats, i: int, j: int) -> tuple[float, float]:
+    """Return middle and half-width of the values of an entry that keep a matrix semidefinite."""
+    others = [k for k in range(len(beta)) if k not in (i, j)]
+    if not others:
+        return 0.0, 1.0
+    inner = np.linalg.pinv(beta[np.ix_(others, others)], hermitian=True)
+    a, b = beta[i, others], beta[j, others]
+    left = max(1 - a @ inner @ a, 0.0) * max(1 - b @ inner @ b, 0.0)
+    # the others may be no correlation matrix
+    return float(np.clip(a @ inner @ b, -1.0, 1.0)), float(np.sqrt(left))
 
 
 def at(p: int, i: int, j: int) -> Floats:

@@ -6,7 +6,7 @@ one location are ρ_ij = β_ij κ_ij: a model is valid where β is a correlation
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -27,7 +27,9 @@ from .multivariate import (
     Multivariate,
     at,
     indices,
+    interval,
     name_of,
+    nearer,
     symmetric,
 )
 
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
     from .distance import Metric
 
 
-NEAREST, SHRINKING = 0.9, 0.95
-"""Largest entry of β of a model made of marginal ones, and factor that brings β nearer to I."""
+SHARED = ("range", "smoothness", "nugget", "nugget_covariance")
+"""Fields that models of different families have alike."""
 
 
 class _Matern(Multivariate):
@@ -104,11 +106,7 @@ class _Matern(Multivariate):
         p = len(values["variance"])
         model = cls(**values, correlation=(0.0,) * len(indices(PAIR, p)))
         kappa = model.factors(dimensions)
-        beta = np.clip(correlations / np.maximum(kappa, 1e-300), -NEAREST, NEAREST)
-        np.fill_diagonal(beta, 1.0)
-        while np.linalg.eigvalsh(beta).min() < 1 - NEAREST:
-            beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(p)
-        rho = beta * kappa
+        rho = nearer(correlations / np.maximum(kappa, 1e-300)) * kappa
         return replace(model, correlation=tuple(rho[i, j] for i, j in indices(PAIR, p)))
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -134,22 +132,10 @@ class _Matern(Multivariate):
         kappa = self.factors(metric_of(metric).dimensions(dimensions))
         beta = self._beta(kappa)
         for i, j in indices(PAIR, self.variables):
-            middle, half = _interval(beta, i, j)
+            middle, half = interval(beta, i, j)
             ends = (middle - half) * kappa[i, j], (middle + half) * kappa[i, j]
             found[name_of("correlation", (i, j))] = max(ends[0], -1.0), min(ends[1], 1.0)
         return found
-
-
-def _interval(beta, i, j):
-    """Return middle and half-width of the values of an entry that keep a matrix semidefinite."""
-    others = [k for k in range(len(beta)) if k not in (i, j)]
-    if not others:
-        return 0.0, 1.0
-    inner = np.linalg.pinv(beta[np.ix_(others, others)], hermitian=True)
-    a, b = beta[i, others], beta[j, others]
-    left = max(1 - a @ inner @ a, 0.0) * max(1 - b @ inner @ b, 0.0)
-    # the others may be no correlation matrix
-    return float(np.clip(a @ inner @ b, -1.0, 1.0)), float(np.sqrt(left))
 
 
 @dataclass(frozen=True)
@@ -162,6 +148,9 @@ class Independent(_Matern):
         σ_i² > 0, a_i > 0 and ν_i > 0 of each variable; one number stands for all.
     nugget : tuple of float
         τ_i² ≥ 0.
+    nugget_covariance : tuple of float, optional
+        Covariance of the noise of variables i and j at one location, for each pair 12, 13, …; or
+        a matrix with the nuggets on its diagonal. If not given the noise is independent.
 
     Examples
     --------
@@ -184,6 +173,7 @@ class Independent(_Matern):
     range: tuple[float, ...]
     smoothness: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
+    nugget_covariance: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     @property
     def _rho(self):
@@ -195,7 +185,7 @@ class Independent(_Matern):
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
-        about = {name: getattr(self, name) for name in ("range", "smoothness", "nugget")}
+        about = {name: getattr(self, name) for name in SHARED}
         p = self.variables
         if family is FlexibleMatern:
             nothing = (0.0,) * (p * (p - 1) // 2)
@@ -235,6 +225,9 @@ class ParsimoniousMatern(_Matern):
         ρ_ij of the fields at one location, for each pair 12, 13, …, 23, …; or a matrix.
     nugget : tuple of float
         τ_i² ≥ 0.
+    nugget_covariance : tuple of float, optional
+        Covariance of the noise of variables i and j at one location, for each pair 12, 13, …; or
+        a matrix with the nuggets on its diagonal. If not given the noise is independent.
 
     Examples
     --------
@@ -259,13 +252,14 @@ class ParsimoniousMatern(_Matern):
     smoothness: tuple[float, ...]
     correlation: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
+    nugget_covariance: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one with equal ranges."""
         if family is not FlexibleMatern:
             return super().as_member_of(family)
         ranges = (self.range,) * self.variables
-        about = {name: getattr(self, name) for name in ("smoothness", "correlation", "nugget")}
+        about = {name: getattr(self, name) for name in ("correlation", *SHARED[1:])}
         return FlexibleMatern(self.variance, ranges, **about), {"range": "range_1"}
 
     def factors(self, dimensions: int) -> Floats:
@@ -299,6 +293,9 @@ class FlexibleMatern(_Matern):
         ρ_ij of the fields at one location, for each pair 12, 13, …, 23, …; or a matrix.
     nugget : tuple of float
         τ_i² ≥ 0.
+    nugget_covariance : tuple of float, optional
+        Covariance of the noise of variables i and j at one location, for each pair 12, 13, …; or
+        a matrix with the nuggets on its diagonal. If not given the noise is independent.
 
     Examples
     --------
@@ -323,6 +320,7 @@ class FlexibleMatern(_Matern):
     smoothness: tuple[float, ...]
     correlation: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
+    nugget_covariance: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""

@@ -217,6 +217,7 @@ def by_variable(pairs, names, weights, alpha, beside, products):
             for f, factors in enumerate(one.factors(name)):
                 if factors is None:
                     continue
+                factors = factors[:p, :p]
                 total += 2 * (factors * sums[k, f]).sum()
                 if f == 0:
                     total += np.diag(factors) @ at_zero

@@ -23,7 +23,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit as fit_again
-from .parameters import ANISOTROPY, NUGGET
+from .parameters import ANISOTROPY, NUGGET, is_nugget_covariance
 from .profile import design_of, held_values
 from .result import check_is_fit
 
@@ -223,6 +223,7 @@ def refit(fit, observations, method, **options):
         fixed=held_values(fit),
         bounds=fit.bounds,
         microscale=fit.model.microscale is not None,
+        nugget_covariance=any(map(is_nugget_covariance, fit.model.parameters())),
         trend=fit.trend.text,
         reml=fit.reml,
         progress=False,

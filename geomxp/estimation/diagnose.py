@@ -17,6 +17,7 @@ from .parameters import (
     NUGGET_RATIO,
     SCALE,
     at_practical_range,
+    is_nugget_covariance,
     practical_factor,
     words,
 )
@@ -351,6 +352,10 @@ def _on_bound(table, model, pinned):
             parts.append(f"The {words([name])} is {limit:g}, its {side} {kind}.")
         elif table.is_limit(name, side, model):
             edge = "largest" if side == "upper" else "smallest"
+            if is_nugget_covariance(name) or name in table.nuggets_beside:
+                beside = "covariances" if name in table.nuggets_beside else "nuggets"
+                parts.append(f"The {words([name])} is at the {edge} value that the {beside} allow.")
+                continue
             parts.append(
                 f"The {words([name])} is at {limit:g}, the {edge} value at which the "
                 f"{table.model.family} family is valid for {table.metric} distances in "

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..covariance.base import Covariance, family_of
+from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.observation import ObservationModel, observation_model, started
 from ..data import tables
 from ..data.observations import Observations
@@ -43,14 +44,16 @@ from .parameters import (
     ParameterTable,
     Units,
     check_bounds,
+    is_nugget_covariance,
     template,
+    titles,
     with_titles,
 )
 from .problem import Monitor, Problem
 from .result import Fit
 from .search import SEARCHES
 from .small_sample import sandwich
-from .starts import searched
+from .starts import COMMON, by_place, searched
 
 if TYPE_CHECKING:
     from .._typing import Client, Fixed, Interval, Mapping, PathLikeText, TrendLike
@@ -79,6 +82,7 @@ def fit(
     reml: bool = False,
     anisotropy: bool = False,
     microscale: bool | None = None,
+    nugget_covariance: bool = False,
     transform: str | ObservationModel | None = None,
     search: str = "scoring",
     starts: int = 1,
@@ -127,6 +131,10 @@ def fit(
         addition to the nugget, which is independent for each value. Default: only if there are at
         least 10 repeated observations, not all with equal values, and those at one location have
         the same error variance and covariates. Otherwise the nugget includes microscale variation.
+    nugget_covariance : bool
+        Of several variables: estimate the covariances of their nuggets at one location, also if
+        `model` has none. Otherwise the noise is independent, unless `model`, `fixed`, `start` or
+        `bounds` have such covariances.
     transform : str or ObservationModel, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
         "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are
@@ -183,6 +191,7 @@ def fit(
     began = time.perf_counter()
     _check_types(observations, model, method, start, bounds)
     flags = {"reml": reml, "anisotropy": anisotropy, "raise_on_failure": raise_on_failure}
+    flags["nugget_covariance"] = nugget_covariance
     check_flags(**flags, progress=progress, strict=strict)
     chosen = None if isinstance(method, str) else method
     mean = Trend.of(observations, trend)
@@ -195,6 +204,8 @@ def fit(
     microscale = _microscale(microscale, model, named, held, reduced, observations, design)
     start_model = _start_model(observations, model, family, anisotropy, microscale)
     start_model = _with_transform(start_model, model, transform, observations, design)
+    if nugget_covariance or any(map(is_nugget_covariance, named)):
+        start_model = _with_nugget_covariances(start_model)
     request = _request(
         observations, start_model, model, chosen, mean, design, reml, fixed, start, bounds
     )
@@ -268,6 +279,7 @@ def _call(request, anisotropy, starts, remedy):
         "trend": None if request.trend.text == "constant" else request.trend.text,
         "reml": request.reml or None,
         "anisotropy": anisotropy or None,
+        "nugget_covariance": any(map(is_nugget_covariance, request.template.parameters())) or None,
         "transform": _text_of(request.template.transform),
         "starts": None if starts == 1 else starts,
         "bounds": request.bounds or None,
@@ -336,6 +348,35 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
     return template(kind, anisotropy or anisotropic, **about)
 
 
+def _with_nugget_covariances(base):
+    """Return the model with covariances of its nuggets, 0 if it has none."""
+    names = base.optional_for(base.variables)
+    if not names:
+        known = [name for name, kind in FAMILIES.items() if kind.optional_for(2)]
+        raise InvalidInput(
+            f"nugget covariances need a family of several variables ({', '.join(known)}). Got "
+            f"{base.family!r}: leave them out."
+        )
+    missing = {one.name: 0.0 for one in names} if base.nugget_covariance is None else {}
+    return base.from_parameters(base.parameters() | missing, base.transform)
+
+
+def _check_common(observations, base, fixed):
+    """Raise `InvalidInput` if two variables whose nuggets' covariance is free hardly meet."""
+    base.check_observations(observations.inputs)
+    known = np.isfinite(by_place(observations, observations.values, base.variables)).astype(int)
+    both, names = known.T @ known, titles(base, observations)
+    for (i, j), one in zip(
+        combinations(range(base.variables), 2), base.optional_for(base.variables), strict=True
+    ):
+        if one.name not in fixed and both[i, j] < COMMON:
+            raise InvalidInput(
+                f"the {names[one.name]} needs at least {COMMON} locations with both values. Got "
+                f"{both[i, j]}: hold it at 0 (fixed={{{one.name!r}: 0.0}}, --fix {one.name}=0), or "
+                "leave the nugget covariances out."
+            )
+
+
 def _with_transform(base, model, transform, observations, design):
     """Return the model with its transformation, which is adapted to the values if only named.
 
@@ -363,6 +404,10 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
         base.transform.check(observations.values)
     units = Units.of(observations, design, base)
     fixed, start = _values(base, model, fixed, start)
+    if any(map(is_nugget_covariance, base.parameters())):
+        for name in [name for name in base.noise_names if fixed.get(name) == 0]:
+            fixed = base.vanishing(name) | fixed
+        _check_common(observations, base, fixed)
     bounds = check_bounds(bounds, start, fixed, base)
     _check_validity(observations, base, fixed | start, bounds)
     if fixed.get(NUGGET) == 0 and observations.duplicate():
@@ -400,6 +445,8 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
     if base.family != "matern":
         # checkpoints of earlier versions are of Matérn models
         settings = *settings, base.family
+    if any(map(is_nugget_covariance, base.parameters())):
+        settings = *settings, "nugget covariances"
     mark = _fingerprint(observations, request.design, settings)
     resumed, count = _resume(checkpoint, mark, base)
     monitor = Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
@@ -538,10 +585,14 @@ def _check_validity(observations, base, values, bounds):
     metric, dimensions = observations.metric, observations.dimensions
     # lengths and limits are in the same unit only if the length is known
     model = base.replace(**values)
+    if any(map(is_nugget_covariance, base.parameters())):
+        model = model.with_room([name for name in base.noise_names if name not in values])
     model.check_inputs(observations.inputs)
     limits = model.limits(metric, dimensions)
     for name, (_, upper) in bounds.items():
-        if name != LENGTH and name in limits and upper > limits[name][1]:
+        if name == LENGTH or is_nugget_covariance(name):
+            continue
+        if name in limits and upper > limits[name][1]:
             raise InvalidInput(
                 f"with {metric} distances `{name}` of a {model.family} model is at most "
                 f"{limits[name][1]:g}. Got the bound {upper:g}."

@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit as fit_again
-from .parameters import ANISOTROPY, MICROSCALE, NUGGET, titles
+from .parameters import ANISOTROPY, MICROSCALE, NUGGET, is_nugget_covariance, titles
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
 from .small_sample import trend_inference
@@ -282,9 +282,10 @@ def reached(fit, observations, start=None):
     the data suggest. The end of the search is returned, whatever its outcome: its log-likelihood is
     the largest one found.
     """
-    held, values = held_values(fit), {}
+    held, values, names = held_values(fit), {}, fit.model.parameters()
     if start is not None:
-        values = {n: value for n, value in start.parameters().items() if n not in held}
+        values = independent_noise(names) | start.parameters()
+        values = {n: value for n, value in values.items() if n not in held}
         if values.get(NUGGET) == 0:
             values[NUGGET] = START_NUGGET * start.largest_variance
     # no direction is known of an isotropic model
@@ -303,6 +304,7 @@ def reached(fit, observations, start=None):
                 family=type(fit.model),
                 transform=fit.model.transform,
                 microscale=fit.model.microscale is not None,
+                nugget_covariance=any(map(is_nugget_covariance, names)),
                 fixed=held,
                 start=values,
                 bounds=fit.bounds,
@@ -410,8 +412,9 @@ def _kind(transform):
 
 def _extra_parameters(restricted, full):
     """Return the covariance parameters that only the full fit estimates, in their order."""
-    # a model without microscale variation is one where it is 0
-    ours, theirs = {MICROSCALE: 0.0} | restricted.model.parameters(), full.model.parameters()
+    # a model without microscale variation or nugget covariances is one where they are 0
+    theirs = full.model.parameters()
+    ours = {MICROSCALE: 0.0} | independent_noise(theirs) | restricted.model.parameters()
     estimated, more = (set(fit.free + fit.boundary) for fit in (restricted, full))
     if estimated - more:
         raise InvalidInput(
@@ -427,6 +430,11 @@ def _extra_parameters(restricted, full):
     if not set(ANISOTROPY) & set(theirs) and set(ANISOTROPY) & set(ours):
         raise InvalidInput("the fits are not nested: `restricted` is anisotropic, `full` is not.")
     return [name for name in theirs if name in more - estimated]
+
+
+def independent_noise(names):
+    """Return the nugget covariances among some parameters, as they are without: {name: 0.0}."""
+    return {name: 0.0 for name in names if is_nugget_covariance(name)}
 
 
 def _isotropic(fit, name):

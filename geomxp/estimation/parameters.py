@@ -23,12 +23,15 @@ import scipy
 
 from ..covariance.base import Isotropic
 from ..covariance.distance import embed, metric_of, power_of_two_near
-from ..covariance.multivariate import Multivariate, indices, name_of
+from ..covariance.multivariate import MOST, NUGGET_COVARIANCE, Multivariate, indices, name_of
 from ..errors import InvalidInput, NotPositiveDefinite
 
 SCALE, NUGGET, LENGTH, MICROSCALE = "variance", "nugget", "range", "microscale"
 """Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
 part shared by replicates."""
+
+NUGGETS = tuple(f"{NUGGET}_{k + 1}" for k in range(MOST))
+"""Names of the nuggets of several variables."""
 
 NOISE = (NUGGET, MICROSCALE)
 """Parameters of the noise, which may be 0."""
@@ -73,6 +76,9 @@ SPACING_WITHOUT_SHAPES = 1.4
 SUPPORT_SPACING, SUPPORT_LENGTHS = 1.1, 80
 """This ratio for compact supports, whose likelihoods have kinks, and limit on the number."""
 
+SINGULAR = 1e-3
+"""Eigenvalue of the correlations of nuggets that counts as 0, where a bound is as near."""
+
 TINY = 1e-300
 """Stands for 0 in logarithms."""
 
@@ -109,10 +115,10 @@ def titles(model, observations):
         return {name: words([name]) for name in model.parameters()}
     labels, result = observations.variable_labels, {}
     fields = ("range", "smoothness") if "loading" in model.groups else ()
-    for group, (kind, _) in model.groups.items():
+    for group, (kind, _) in model.used_groups.items():
         for where in indices(kind, model.variables):
             of = [f"field {k + 1}" if group in fields else _label(labels, k) for k in where]
-            text = f"{group} of {of[0]}" if where else group
+            text = f"{words([group])} of {of[0]}" if where else group
             if len(where) == 2:
                 text += f" on field {where[1] + 1}" if group == "loading" else f" and {of[1]}"
             result[name_of(group, where)] = text
@@ -232,11 +238,13 @@ class Units:
 
     def of_parameter(self, parameter):
         """Return the unit of a `Parameter`."""
-        value = self.value
+        first = last = self.value
         if self.variables and parameter.unit in ("value²", "value"):
-            # variance_2, loading_21
-            value *= self.variables[int(parameter.name.rpartition("_")[2][0]) - 1]
-        units = {"value²": value**2, "value": value}
+            # variance_2, loading_21, nugget_covariance_12
+            numbers = parameter.name.rpartition("_")[2]
+            first *= self.variables[int(numbers[0]) - 1]
+            last *= self.variables[int(numbers[-1]) - 1]
+        units = {"value²": first * last, "value": first}
         units |= {"length": self.length, "time": self.time}
         unit = units.get(parameter.unit, 1.0)
         return unit * self.replicates if parameter.name.startswith(NUGGET) else unit
@@ -330,9 +338,12 @@ class Extent:
         return cls(float(distances.min()), longest, lags)
 
 
-def template(family, anisotropic, transform=None, microscale=False, variables=1):
+def template(
+    family, anisotropic, transform=None, microscale=False, variables=1, nugget_covariance=False
+):
     """Return a model of a family at its declared values, with further parameters if requested."""
     values = {p.name: p.value for p in family.declared_for(variables)}
+    values |= {p.name: p.value for p in family.optional_for(variables) if nugget_covariance}
     values |= {MICROSCALE: 0.0} if microscale else {}
     values |= {ANISOTROPY[1]: 0.5} if anisotropic else {}
     model = family.from_parameters(values, transform)
@@ -375,6 +386,9 @@ class ParameterTable:
 
     def holding(self, **values):
         """Return the table with some parameters fixed at values as well."""
+        for name in [name for name, value in values.items() if name in NUGGETS and value == 0]:
+            # nothing correlates with noise of variance 0
+            values |= self.model.vanishing(name)
         bounds = {name: box for name, box in self.bounds.items() if name not in values}
         about = self.observations, self.variance, self.extent
         return ParameterTable(self.model, self.fixed | values, bounds, *about)
@@ -387,6 +401,11 @@ class ParameterTable:
         ]
 
     @property
+    def covariances(self):
+        """Free covariances of nuggets, whose limits depend on the nuggets."""
+        return [name for name in self.free if is_nugget_covariance(name)]
+
+    @property
     def of_transform(self):
         """Free parameters of the transformation."""
         known = () if self.model.transform is None else self.model.transform.parameters()
@@ -396,8 +415,15 @@ class ParameterTable:
 
     def limits_at(self, model):
         """Return the limits of each parameter for the values that the others have in a model."""
-        anisotropy = {p.name: (p.lower, p.upper) for p in model.table if p.name in ANISOTROPY}
-        return model.limits(self.metric, self.dimensions) | anisotropy
+        others = {p.name: (p.lower, p.upper) for p in model.table if p.name in ANISOTROPY}
+        others |= {name: (model.least_nugget(name), inf) for name in self.nuggets_beside}
+        return model.limits(self.metric, self.dimensions) | others
+
+    @property
+    def nuggets_beside(self):
+        """Free nuggets beside fixed covariances, which are limits of them."""
+        fixed = [name for name, x in self.fixed.items() if is_nugget_covariance(name) and x]
+        return [name for name in self.free if name in {n for one in fixed for n in nuggets_of(one)}]
 
     def _widest_limits(self):
         """Return the limits of each parameter for any values of the shapes."""
@@ -423,7 +449,9 @@ class ParameterTable:
     def box_at(self, name, model):
         """Return the bounds of a parameter for the values that the others have in a model."""
         lower, upper = self.box(name)
-        if name in self.bounds or self.parameters[name].unit:
+        limited = name in (*self.covariances, *self.nuggets_beside)
+        limited |= not self.parameters[name].unit
+        if name in self.bounds or not limited:
             return lower, upper
         least, most = self.limits_at(model)[name]
         return max(lower, least), min(upper, most)
@@ -439,6 +467,8 @@ class ParameterTable:
         parameter = self.parameters[name]
         if parameter.unit == "value²":
             ends = NUGGET_RATIO if parameter.closed else VARIANCES
+            if is_nugget_covariance(name):
+                ends = -NUGGET_RATIO[1], NUGGET_RATIO[1]
             return tuple(end * self.variance for end in ends)
         if parameter.unit == "value":
             size, (least, most) = self.variance**0.5, LOADINGS
@@ -496,9 +526,11 @@ class ParameterTable:
 
         `near` is the distance in logarithms (degrees of an angle) that counts as on the bound.
         """
-        pinned = {}
+        pinned, values = {}, model.parameters()
         for name, value, lower, upper in self.bounded(model):
             margin = near * (1.0 if self.parameters[name].transform == "identity" else value)
+            if is_nugget_covariance(name):
+                margin = near * size_of(name, values)
             if value <= lower + margin:
                 pinned[name] = "lower"
             elif value >= upper - margin:
@@ -514,12 +546,12 @@ class ParameterTable:
         ]
 
     def within(self, model):
-        """Return a model with shapes and ranges in time clipped to their bounds.
+        """Return a model with shapes, ranges in time and correlated noise clipped to their bounds.
 
         None if another parameter is outside its bounds.
         """
         times = [name for name in self.free if self.parameters[name].unit == "time"]
-        for name in (*self.shapes, *times):
+        for name in (*self.shapes, *times, *self.covariances, *self.nuggets_beside):
             (lower, upper), value = self.box_at(name, model), model.parameters()[name]
             if not lower <= value <= upper:
                 model = model.replace(**{name: min(max(value, lower), upper)})
@@ -537,6 +569,21 @@ class ParameterTable:
         limit = self.limits_at(model)[name][k]
         return self.is_limit(name, side, model) and limit != self.limits[name][k]
 
+    def binding(self, following, model, score):
+        """Return bounds that parameters follow, those of correlated noise only as many as needed.
+
+        Correlation matrices with m eigenvalues of 0 have m(m+1)/2 entries that are functions of the
+        others. `following` are pairs (name, side); the names with the steepest score, a dict, are
+        kept.
+        """
+        noise = [name for name, _ in following if name in (*self.covariances, *self.nuggets_beside)]
+        if not noise:
+            return following
+        eigenvalues = np.linalg.eigvalsh(model.nugget_correlations)
+        most = sum(range(1, 1 + np.count_nonzero(eigenvalues < SINGULAR)))
+        steepest = sorted(noise, key=lambda name: -abs(score[name]))[: max(most, 1)]
+        return [pair for pair in following if pair[0] not in noise or pair[0] in steepest]
+
     def valid(self, model):
         """Whether a model is positive definite on locations of this kind."""
         return model.valid_on(self.metric, self.dimensions)
@@ -548,15 +595,16 @@ class ParameterTable:
         names = [name for name in self.free if not (name == SCALE and self.profiled)]
         return SearchCoordinates(self, names)
 
-    def coordinates(self, model, names=None, following=()):
+    def coordinates(self, model, names=None, following=(), relative=True):
         """Return the coordinates of Newton's method and of standard errors: logarithms, radians.
 
         `following` are pairs (name, "lower" or "upper") of parameters that stay at a limit, which
-        depends on those that move.
+        depends on those that move. With `relative` those of nugget covariances are correlations.
         """
         wrap = not set(ANISOTROPY[:1]) & set(self.bounds)
         names = self.free if names is None else names
-        return Coordinates(names, model, wrap=wrap, limits=self.limits_at, following=following)
+        about = {"limits": self.limits_at, "following": following, "relative": relative}
+        return Coordinates(names, model, wrap=wrap, **about)
 
     # starts
 
@@ -624,6 +672,35 @@ class ParameterTable:
         return [*np.geomspace(nearest, longest, count + 1), *(far * longest for far in BEYOND)]
 
 
+def is_nugget_covariance(name):
+    """Whether a parameter, by name, is the covariance of two nuggets."""
+    return name.startswith(f"{NUGGET_COVARIANCE.name}_")
+
+
+def covariance_of(first, second):
+    """Return the name of the covariance of two nuggets.
+
+    >>> covariance_of("nugget_3", "nugget_1")
+    'nugget_covariance_13'
+    """
+    return f"{NUGGET_COVARIANCE.name}_{''.join(sorted((first[-1], second[-1])))}"
+
+
+def nuggets_of(covariance):
+    """Return the names of the nuggets of a covariance.
+
+    >>> nuggets_of("nugget_covariance_13")
+    ['nugget_1', 'nugget_3']
+    """
+    return [f"{NUGGET}_{number}" for number in covariance[-2:]]
+
+
+def size_of(covariance, values):
+    """Return the product of the standard deviations of the nuggets of a covariance, by its name."""
+    first, second = nuggets_of(covariance)
+    return (values[first] * values[second]) ** 0.5
+
+
 def is_compact(model):
     """Whether the covariance is 0 from a finite distance on."""
     return isinstance(model, Isotropic) and model.support is not None
@@ -646,14 +723,22 @@ class Coordinates:
 
     The parameters `names` move; the others have their values in `model`. With `wrap` angles are
     brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
-    maps parameters to the end of their `limits` (a function of the model) at which they stay.
+    maps parameters to the end of their `limits` (a function of the model) at which they stay. With
+    `relative` covariances of nuggets that move or follow have the coordinates η_ij/(τ_i τ_j): their
+    limits do not depend on the nuggets.
     """
 
-    def __init__(self, names, model, wrap=True, offset=0.0, limits=None, following=()):
+    def __init__(
+        self, names, model, wrap=True, offset=0.0, limits=None, following=(), relative=False
+    ):
         self.names, self.origin = list(names), model
         self.limits_at, self.following = limits, dict(following)
         self.table = {p.name: p for p in model.table}
         self.wrap, self.offset = wrap, offset
+        moving = (*self.names, *self.following) if relative else ()
+        self.relative = [name for name in moving if is_nugget_covariance(name)]
+        # limits that are not linear in the others
+        self.curved = [n for n in self.following if n in NUGGETS or n in self.relative]
 
     def inward(self, name, value):
         """Return the coordinate of a parameter's value."""
@@ -681,12 +766,29 @@ class Coordinates:
     def point(self, model):
         """Return the point of a model, (k,)."""
         values = model.parameters()
-        return np.array([self.inward(name, values[name]) for name in self.names])
+        relative = self._correlations(values)
+        return np.array(
+            [relative.get(name, self.inward(name, values[name])) for name in self.names]
+        )
+
+    def _correlations(self, values):
+        """Return the correlations of the covariances in `relative`, by name."""
+        sizes = {name: size_of(name, values) for name in self.relative}
+        return {name: values[name] / size if size else 0.0 for name, size in sizes.items()}
 
     def model(self, x):
         """Return the model at a point."""
         values = {name: self.outward(name, v) for name, v in zip(self.names, x, strict=True)}
+        values |= self._covariances(values)
         return self._followed(self.origin.replace(**values))
+
+    def _covariances(self, values):
+        """Return the covariances in `relative`, by name, from correlations and other values."""
+        if not self.relative:
+            return {}
+        known = self.origin.parameters()
+        correlations, known = self._correlations(known) | values, known | values
+        return {name: correlations[name] * size_of(name, known) for name in self.relative}
 
     def _followed(self, model):
         """Return a model with the parameters that stay at a limit there."""
@@ -696,7 +798,10 @@ class Coordinates:
         return model
 
     def with_followers(self, model):
-        """Return the names of all parameters that change, and ∂θ/∂θ_moving, (m, k)."""
+        """Return the names of all parameters that change, and ∂θ/∂θ_moving, (m, k).
+
+        The derivatives are those by the correlation of nuggets, not by a covariance in `relative`.
+        """
         names, values = [*self.names, *self.following], model.parameters()
         slopes = np.eye(len(names), len(self.names))
         for j, name in enumerate(self.names if self.following else ()):
@@ -705,7 +810,38 @@ class Coordinates:
             for i, other in enumerate(self.following, len(self.names)):
                 # limits are linear in the others
                 slopes[i, j] = (moved[other] - values[other]) / step
+        for i, name in enumerate(names):
+            if name in self.curved:
+                slopes[i] = self._slopes_of_limit(name, model)
+            elif name in self.relative:
+                # η_ij = β_ij τ_i τ_j
+                slopes[i, i] = size_of(name, values)
+                for nugget in set(nuggets_of(name)) & set(self.names):
+                    slopes[i, self.names.index(nugget)] = values[name] / (2 * values[nugget])
         return names, slopes
+
+    def _slopes_of_limit(self, follower, model, step=1e-5):
+        """Return the derivatives of a parameter of correlated noise at its limit, (k,)."""
+        x, units, slopes = self.point(model), self.jacobian(model), np.zeros(len(self.names))
+        for j, name in enumerate(self.names):
+            if name in NUGGETS or name in self.relative:
+                away = np.zeros(len(x))
+                away[j] = step
+                high, low = (self.model(x + sign * away).parameters() for sign in (1, -1))
+                slopes[j] = (high[follower] - low[follower]) / (2 * step * units[j])
+        return slopes
+
+    def absolute(self, model, information):
+        """Return the information by covariances of nuggets from that by their correlations.
+
+        It is that at a maximum, where the score is 0.
+        """
+        if not self.relative:
+            return information
+        units = self.jacobian(model)
+        slopes = self.with_followers(model)[1][: len(units)] * units / units[:, None]
+        back = np.linalg.inv(slopes)
+        return back.T @ information @ back
 
     def jacobian(self, model):
         """Return dθ/dx, (k,)."""
@@ -748,8 +884,17 @@ class Coordinates:
         units = self.jacobian(model)
         # of logarithms: θ_j θ_k I_jk - δ_jk θ_j ∂_jℓ; untransformed ones have no second term
         curved = [self.table[n].transform == "log" for n in self.names]
-        slope = np.where(curved, self.score(x, evaluator, monitor), 0.0)
-        return information * np.outer(units, units) - np.diag(slope)
+        score = self.score(x, evaluator, monitor)
+        information = information * np.outer(units, units) - np.diag(np.where(curved, score, 0.0))
+        for name in self.relative:
+            # η = β τ_i τ_j in log τ²: ∂²η/∂log τ_i² ∂β = τ_i τ_j/2, all others are η/4
+            k = self.names.index(name)
+            beside = [self.names.index(n) for n in nuggets_of(name) if n in self.names]
+            information[k, beside] -= score[k] / 2
+            information[beside, k] -= score[k] / 2
+            sign = 1 - 2 * np.eye(len(beside))
+            information[np.ix_(beside, beside)] -= sign * score[k] * x[k] / 4
+        return information
 
     def standard_errors(self, model, information):
         """Return standard errors of the parameters from the observed information, a dict."""
@@ -765,9 +910,15 @@ class SearchCoordinates(Coordinates):
     """
 
     def __init__(self, table, names):
-        super().__init__(names, table.model)
+        super().__init__(names, table.model, relative=True)
+        self.relative = [name for name in self.relative if name not in table.bounds]
         self.parameters, self.profiled = table, table.profiled
-        ends = [[self._inward(name, end) for end in table.search_box(name)] for name in names]
+        ends = [
+            (-1.0, 1.0)
+            if name in self.relative
+            else [self._inward(name, end) for end in table.search_box(name)]
+            for name in names
+        ]
         self.lower, self.upper = np.array(ends).reshape(len(names), 2).T
         angular = [self.table[name].unit == "degrees" for name in names]
         self.scales = np.where(angular, 40.0, 1.0)
@@ -791,11 +942,12 @@ class SearchCoordinates(Coordinates):
         angle = ANISOTROPY[0]
         if angle in values and angle not in self.parameters.bounds:
             values[angle] %= 180.0
-        return self.origin.replace(**values)
+        return self.origin.replace(**values | self._covariances(values))
 
     def point(self, model):
         """Return the point of a model, inside the box."""
         values, x = model.parameters(), []
+        values |= self._correlations(values)
         for name, lower in zip(self.names, self.lower, strict=True):
             value = values[name]
             if name == LENGTH:
@@ -818,6 +970,10 @@ class SearchCoordinates(Coordinates):
             p.name: gradient[p.name] * (1.0 if p.transform == "identity" else p.value)
             for p in model.table
         }
+        values = model.parameters()
+        for name in self.relative:
+            at |= {n: at[n] + gradient[name] * values[name] / 2 for n in nuggets_of(name)}
+            at[name] *= size_of(name, values)
         if LENGTH in self.names:
             # log a = log(practical range) - log f(shapes)
             for name in self.parameters.shapes:

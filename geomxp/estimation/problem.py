@@ -32,9 +32,12 @@ from .parameters import (
     NOISE,
     NUGGET,
     NUGGET_RATIO,
+    NUGGETS,
     SCALE,
     at_practical_range,
+    covariance_of,
     is_compact,
+    is_nugget_covariance,
 )
 from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 
@@ -90,6 +93,9 @@ SMALL_NUGGET = 2e-2
 
 FLAT_NUGGET = 1e-2
 """Below this share of the variance ℓ is flat in log τ², and a search may pass a maximum."""
+
+START_CORRELATION = 0.9
+"""Correlation of two nuggets, of either sign, with which one that is 0 grows."""
 
 VANISHING, NO_NUGGET = 1e-4, 1e-7
 """A search ends where a falling nugget is below this share of the variance: at first, and where no
@@ -435,8 +441,8 @@ class Problem:
         errors, information = dict.fromkeys(model.parameters()), None
         if not flat and np.isfinite(summit.gain):
             top = coordinates.model(summit.point)
-            errors |= coordinates.standard_errors(top, summit.information)
-            information = summit.information
+            information = coordinates.absolute(top, summit.information)
+            errors |= coordinates.standard_errors(top, information)
         names = tuple(coordinates.names)
         evaluation = self.evaluation_of(model)
         about = model, evaluation, outcome, names, errors, information, verdict.remedy
@@ -467,6 +473,13 @@ class Problem:
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""
         pinned = table.on_bounds(model)
         following = [pair for pair in pinned.items() if table.coupled(*pair, model)]
+        if len(following) > 1 and (table.covariances or table.nuggets_beside):
+            every = table.coordinates(model)
+            score = every.score(every.point(model), self.evaluator, self.monitor)
+            bound = table.binding(following, model, dict(zip(every.names, score, strict=True)))
+            for pair in set(following) - set(bound):
+                pinned.pop(pair[0])
+            following = bound
         moving = [name for name in table.free if name not in pinned]
         coordinates = table.coordinates(model, moving, following)
 
@@ -490,24 +503,24 @@ class Problem:
             steps=0 if diagnose.only_noise(table, pinned) else STEPS,
             slack=noise,
             # by formula it is expensive, and changes as little
-            renewed=3e-4 if self._curved(coordinates.names) else 2e-4,
+            renewed=3e-4 if self._curved(coordinates) else 2e-4,
         )
         if summit.value > value - noise:
             model = coordinates.model(summit.point)
         return model, pinned, coordinates, summit
 
-    def _curved(self, names):
+    def _curved(self, coordinates):
         """Whether the evaluator computes the observed information of some parameters."""
-        ours = self.evaluator.differences or not self.noisy
-        return ours and self.evaluator.has_curvature(names)
+        if coordinates.curved or (self.noisy and not self.evaluator.differences):
+            return False
+        return self.evaluator.has_curvature(coordinates.names)
 
     def _information(self, coordinates, x, score):
         """Return the observed information at a point, by formula or by differences of the score."""
-        if self._curved(coordinates.names):
+        if self._curved(coordinates):
             return coordinates.information(x, self.evaluator, self.monitor)
         # wider differences average over the scatter of coarse formats
-        difference = 2e-2 if self.noisy else 2e-4
-        return information_at(score, x, difference)
+        return information_at(score, x, 2e-2 if self.noisy else 2e-4)
 
     def _settle(self, model):
         """Freeze the formats at a model, and return the scatter of ℓ in them."""
@@ -646,7 +659,16 @@ class Problem:
         if self.observations.duplicate():
             return []
         names = [name for name in table.model.noise_names if name not in NOISE]
-        return [name for name in names if name in table.free and name not in table.bounds]
+        names = [name for name in names if name in table.free and name not in table.bounds]
+        # a covariance that is held away from 0 needs its nuggets
+        held = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
+        held |= {name for name in table.bounds if is_nugget_covariance(name)}
+        return [name for name in names if not held & set(table.model.vanishing(name))]
+
+    def _zeros(self, nuggets):
+        """Return the parameters that are 0 without some nuggets of variables, by name."""
+        zeros = (self.table.model.vanishing(name) for name in nuggets)
+        return {name: 0.0 for each in zeros for name in each}
 
     def _scored_by_variable(self, table, start, evaluations):
         """Run Fisher scoring as `score`, with vanishing nuggets of several variables at 0.
@@ -665,7 +687,7 @@ class Problem:
             left = last - self.monitor.count
             if left < 2:
                 break
-            zeros = dict.fromkeys(held, 0.0)
+            zeros = self._zeros(held)
             rest = table.holding(**zeros)
             pauses = set(names) - set(held) - released
             most = min(left, 2 * PATIENCE) if pauses else left
@@ -683,6 +705,8 @@ class Problem:
                 found = {name: self.one_step_nugget(model, name) for name in held}
                 rising = {name: nugget for name, nugget in found.items() if nugget}
                 if not rising:
+                    rising = self._rising_together(table, model, held)
+                if not rising:
                     return best, True
                 held = [name for name in held if name not in rising]
                 released |= set(rising)
@@ -690,11 +714,50 @@ class Problem:
                 continue
             slopes = dict(zip(rest.coordinates(model).names, end.score, strict=True))
             small = [name for name in pauses if share(name) < SMALL_NUGGET and slopes[name] < 0]
+            if table.covariances:
+                # a nugget of nearly 0 hardly moves, whatever its covariances do
+                small += [n for n in set(names) - set(held) if share(n) < NO_NUGGET]
             if small:
                 latest = min(small, key=share)
                 held.append(latest)
         left = last - self.monitor.count
+        if table.covariances:
+            # those of a nugget of 0 do not move
+            values = best.model.parameters()
+            table = table.holding(**self._zeros([name for name in names if values[name] == 0]))
         return self._ascended(table, best.model, left) if left > 1 else (best, converged)
+
+    def _rising_together(self, table, model, held):
+        """Return a nugget and its covariances with which ℓ rises from a nugget of 0, by name.
+
+        ℓ may fall with the nugget τ² alone, because its covariances η grow with it. Beside nuggets
+        of the covariance matrix N, η is τ N^½u with |u| ≤ 1. With the score s of η the largest
+        slope is √(s'Ns) τ, for η = τ Ns/√(s'Ns). With the information I of η and the score r of τ²
+        the gain is √(s'Ns) τ - ½(η'Iη/τ² - 2r) τ².
+        """
+        values, best, result = model.parameters(), self.tolerance, {}
+        nuggets = [name for name in NUGGETS if name in values]
+        for zero in held if self.evaluator.scoring else ():
+            others = [name for name in nuggets if values[name] > 0]
+            others = [name for name in others if covariance_of(zero, name) in table.free]
+            if not others:
+                continue
+            names = (zero, *(covariance_of(zero, name) for name in others))
+            found = self.evaluator.derivatives(model, names)
+            information = found.part(found.information, names)[1:, 1:]
+            score = found.score_of(1.0)[[found.names.index(name) for name in names]]
+            rows = [nuggets.index(name) for name in others]
+            along = model.nugget_matrix[np.ix_(rows, rows)] @ score[1:]
+            slope = max(score[1:] @ along, 0.0) ** 0.5
+            along = START_CORRELATION * along / (slope or 1.0)
+            curvature = along @ information @ along - 2 * score[0]
+            if not (slope > 0 and curvature > 0 and slope**2 / (2 * curvature) > best):
+                continue
+            x = slope / curvature
+            grown = dict(zip(names, [x * x, *(x * along)], strict=True))
+            if table.valid(model.replace(**grown)):
+                best, result = slope**2 / (2 * curvature), grown
+        return result
 
     def _without_nugget(self, table, best):
         """Return the `Point` from which a search goes on, and whether that is its end.
@@ -749,15 +812,15 @@ class Problem:
 
     def _followed(self, table, point):
         """Return the bounds across which ℓ rises: (name, side) of those that depend on others."""
-        if point.score is None or not table.shapes:
+        if point.score is None or not (table.shapes or table.covariances or table.nuggets_beside):
             return []
-        names = table.coordinates(point.model).names
-        return [
+        score = dict(zip(table.coordinates(point.model).names, point.score, strict=True))
+        followed = [
             (name, side)
             for name, side in table.on_bounds(point.model).items()
-            if table.coupled(name, side, point.model)
-            and (point.score[names.index(name)] < 0) == (side == "lower")
+            if table.coupled(name, side, point.model) and (score[name] < 0) == (side == "lower")
         ]
+        return table.binding(followed, point.model, score)
 
     def _ascend(self, table, coordinates, start, evaluations):
         return ascend(
@@ -769,7 +832,7 @@ class Problem:
             evaluations=evaluations,
             enough=COARSE if self.noisy else 0.0,
             vanishing=self.vanishing if self.may_vanish(table) else None,
-            curved=self.ends and self._curved(coordinates.names),
+            curved=self.ends and self._curved(coordinates),
         )
 
     def _point(self, table, coordinates, model, close):
@@ -997,7 +1060,7 @@ class Problem:
                 table = table.holding(**{name: 0.0})
                 continue
             without = table.holding(**{name: 0.0})
-            again, moved, _ = self.search(without, model.replace(**{name: 0.0}), step=NEAR)
+            again, moved, _ = self.search(without, model.replace(**self._zeros([name])), step=NEAR)
             if moved is not None and again >= value - self.tolerance:
                 value, model, table = again, moved, without
         return value, model, table

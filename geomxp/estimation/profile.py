@@ -6,7 +6,7 @@ dω/dv = -I_ωω⁻¹I_ωv. Contours of two parameters are profiles along rays f
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import cos, exp, inf, isfinite, log, nan, pi, sin, sqrt
 
@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import MICROSCALE as OF_MICROSCALE
+from ..covariance.multivariate import NUGGET_COVARIANCE
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .parameters import (
     ANISOTROPY,
@@ -25,6 +26,7 @@ from .parameters import (
     Coordinates,
     ParameterTable,
     Units,
+    is_nugget_covariance,
     practical_factor,
     template,
     titles,
@@ -57,8 +59,9 @@ def design_of(fit):
 def parameter_of(fit, name):
     """Return a parameter of the estimate, with its unit and limits."""
     known = {p.name: p for p in fit.model.table}
-    # a model without microscale variation is one where it is 0
-    return known.get(name, OF_MICROSCALE)
+    # a model without microscale variation or nugget covariances is one where they are 0
+    zero = NUGGET_COVARIANCE if is_nugget_covariance(name) else OF_MICROSCALE
+    return known.get(name, replace(zero, name=name))
 
 
 def limits_of(fit, parameter):
@@ -80,6 +83,7 @@ def problem_of(fit):
         template(
             *(type(fit.model), ANISOTROPY[1] in values, fit.model.transform, MICROSCALE in values),
             fit.model.variables,
+            any(map(is_nugget_covariance, values)),
         ),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),
@@ -586,7 +590,8 @@ def _grid(path, fit, name, points):
         steps = np.concatenate((np.linspace(-half, 0.0, left + 1), np.linspace(0, half, right + 1)))
         return value + np.delete(steps, left)
     if path.table[name].transform == "identity":
-        lower, upper = path.limits(name)
+        unit = path.units.of_parameter(path.table[name])
+        lower, upper = (end * unit for end in path.limits(name))
         half = WIDTH * error if known else (upper - lower) / 4
         ends = max(value - half, lower), min(value + half, upper)
         steps = np.linspace(ends[0], value, left + 1), np.linspace(value, ends[1], right + 1)

@@ -27,7 +27,14 @@ from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
-from .parameters import ANISOTROPY, Units, check_bounds, template, titles
+from .parameters import (
+    ANISOTROPY,
+    Units,
+    check_bounds,
+    is_nugget_covariance,
+    template,
+    titles,
+)
 from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
@@ -103,8 +110,9 @@ class Fit(Generic[Model]):
         Tiles promoted to a finer format than the rule gave them, at the estimate.
     information : (k, k) ndarray or None
         Observed information of the logarithms of the parameters in `free` (of an angle in
-        radians, of a correlation itself, of a loading off the diagonal in the unit of the search),
-        in that order; None where there are no standard errors. See `geomxp.information`.
+        radians, of a correlation itself, of a loading off the diagonal and of a nugget covariance
+        in the unit of the search), in that order; None where there are no standard errors. See
+        `geomxp.information`.
     boundary : tuple of str
         Estimated parameters that are at a bound, such as a nugget of 0, or held next to a limit
         (AT_LIMIT).
@@ -782,7 +790,7 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
     if kind == "observed" and fit.information is not None:
         return _in_users_units(fit, fit.information)
     problem, model, _ = problem_of(fit)
-    coordinates = problem.table.coordinates(model, fit.free)
+    coordinates = problem.table.coordinates(model, fit.free, relative=False)
     coordinates.wrap = False
     if kind == "observed":
         found = information_at(
@@ -797,10 +805,14 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
 
 
 def _in_users_units(fit, information):
-    """Return the information of the scaled problem in the user's units: loadings have a unit."""
+    """Return the information of the scaled problem in the user's units.
+
+    Loadings and nugget covariances have a unit.
+    """
     table = {p.name: p for p in fit.model.table}
     linear = [
-        table[name].transform == "identity" and table[name].unit == "value" for name in fit.free
+        table[name].transform == "identity" and table[name].unit in ("value", "value²")
+        for name in fit.free
     ]
     if not any(linear):
         return np.array(information)
@@ -985,6 +997,8 @@ def _from_document(document, path, observations, family, method=None, transform=
     values = {name: value for name, value in document["model"].items() if name != "metric"}
     variables = len(observations.variable_labels)
     declared = family.declared_for(variables)
+    if any(map(is_nugget_covariance, values)):
+        declared += family.optional_for(variables)
     _check(values, {p.name: NUMBER for p in declared}, str(path), "model.")
     transform = _transform_of(document, transform, path)
     model = family.from_parameters(values, transform)

@@ -298,7 +298,7 @@ def sandwich(problem, solution):
         return plain
     if variance is None:
         return plain
-    coordinates = problem.table.coordinates(solution.model, names)
+    coordinates = problem.table.coordinates(solution.model, names, relative=False)
     units = np.outer(*[coordinates.jacobian(solution.model)] * 2)
     expected = problem.evaluator.expected_information(solution.model, names) * units
     root = _power(expected, 0.5)

@@ -202,8 +202,19 @@ def _of_variables(problem, start):
     dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
     starts = []
     for each in (marginals, usual):
-        rho = _common_correlations(observations, residuals, each)
-        model = type(table.model).from_marginals(each, rho, dimensions).replace(**given)
+        noisy = bool(table.covariances)
+        rho = _common_correlations(observations, residuals, each, noisy)
+        model = type(table.model).from_marginals(each, rho, dimensions)
+        if table.model.nugget_covariance is not None:
+            # noise as correlated as the fields are
+            model = model.with_nugget_correlations(rho if noisy else np.eye(count))
+            boxes = [
+                (name, table.bounds[name]) for name in table.covariances if name in table.bounds
+            ]
+            values = model.parameters()
+            model = model.replace(**{name: np.clip(values[name], *box) for name, box in boxes})
+        model = model.replace(**given)
+        model = model if table.valid(model) else model.with_room(table.free)
         starts += [model] if table.valid(model) else []
     return starts or [table.model.replace(**given)]
 
@@ -234,19 +245,29 @@ def _alone_variable(problem, rows, given, i):
     return max(ends, key=lambda end: end[0])[1]
 
 
-def _common_correlations(observations, residuals, marginals):
-    """Return the correlations of the variables at common locations, (p, p); 0 where few."""
+def by_place(observations, values, p):
+    """Return values by the first row of each location and by variable, (n, p); NaN for none."""
     inputs = replace(observations.inputs, variable=None, error_variance=None, replicates=None)
-    first, p = inputs.first_rows(), len(marginals)
-    rho = np.eye(p)
-    by_place = np.full((len(observations), p), np.nan)
-    by_place[first, observations.variable] = residuals
+    first = inputs.first_rows()
+    result = np.full((len(observations), p), np.nan)
+    result[first, observations.variable] = values
+    return result
+
+
+def _common_correlations(observations, residuals, marginals, noisy=False):
+    """Return the correlations of the variables at common locations, (p, p); 0 where few.
+
+    They are those of the fields; or, if `noisy`, of fields and nuggets alike.
+    """
+    p = len(marginals)
+    rho, places = np.eye(p), by_place(observations, residuals, p)
     for i in range(p):
         for j in range(i):
-            products = by_place[:, i] * by_place[:, j]
+            products = places[:, i] * places[:, j]
             products = products[np.isfinite(products)]
             if len(products) >= COMMON:
                 size = np.sqrt(marginals[i].variance * marginals[j].variance)
+                size += np.sqrt(marginals[i].nugget * marginals[j].nugget) if noisy else 0.0
                 rho[i, j] = rho[j, i] = np.clip(products.mean() / size, -1.0, 1.0)
     return rho
 

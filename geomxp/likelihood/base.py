@@ -457,8 +457,9 @@ def coincidence(observations):
     )
 
 
-def check_microscale(model, observations):
-    """Raise `InvalidInput` where values at one location would have microscale variation each."""
+def check_noise(model, observations):
+    """Raise `InvalidInput` where values at one location cannot have the noise of a model."""
+    model.check_observations(observations.inputs)
     if model.microscale and observations.duplicate_inputs:
         raise InvalidInput(DIFFERENT_REPLICATES)
 

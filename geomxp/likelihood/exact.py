@@ -70,7 +70,7 @@ from .base import (
     Evaluator,
     Likelihood,
     Values,
-    check_microscale,
+    check_noise,
     coincidence,
     gaussian_log_likelihood,
 )
@@ -254,7 +254,7 @@ class ExactEvaluator(Evaluator):
         """
         observations = self.observations
         model.check_inputs(observations.inputs)
-        check_microscale(model, observations)
+        check_noise(model, observations)
         if model.nugget == 0 and self._twins:
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)
@@ -283,7 +283,7 @@ class ExactEvaluator(Evaluator):
 
     def _sharing_field(self, model, workspace):
         """Return `dense_factor`; only if the field differs from the last one, compute it again."""
-        inputs, field = self.observations.inputs, model.without_noise()
+        inputs, field = self.observations.inputs, model.without_diagonal_noise()
         known, matrix = self._field
         if known != field:
             matrix = assemble.field_matrix(field, inputs)

@@ -94,10 +94,10 @@ def from_noise(
 ) -> Rounding | None:
     """Return bounds in FP64 from λ_min >= τ²: tr Σ⁻¹ <= n/τ² and w'w <= r'Σ⁻¹r/τ².
 
-    τ² is the least `noise` of an observation. None where the bounds are too wide to say that
-    rounding is negligible.
+    τ² is the least `noise` of an observation, or the least eigenvalue of correlated noise. None
+    where the bounds are too wide to say that rounding is negligible.
     """
-    least = np.min(noise)
+    least = model.least_noise(noise)
     if not least > 0:
         return None
     ratio = (np.max(noise) + model.largest_variance) / least

@@ -32,7 +32,7 @@ from .base import (
     Evaluator,
     Likelihood,
     Values,
-    check_microscale,
+    check_noise,
     coincidence,
     gaussian_log_likelihood,
 )
@@ -340,7 +340,7 @@ class VecchiaEvaluator(Evaluator):
 
     def _check(self, model):
         model.check_inputs(self.observations.inputs)
-        check_microscale(model, self.observations)
+        check_noise(model, self.observations)
         if model.nugget == 0 and self._twins:
             raise NotPositiveDefinite(coincidence(self.observations))
 
@@ -551,7 +551,8 @@ class VecchiaEvaluator(Evaluator):
         change = np.zeros_like(q)
         for k, weight in stencil.items():
             moved = model.replace(**{name: value + k * step})
-            change += weight / (12 * step) * self.factorize(moved).solve(q)
+            # a step may lead beyond a limit, where Σ still has a factor
+            change += weight / (12 * step) * self._factor_of(moved).solve(q)
         return change
 
     def factorize(self, model):
@@ -559,6 +560,10 @@ class VecchiaEvaluator(Evaluator):
         model.check_inputs(self.observations.inputs)
         self._meet(model)
         self._check(model)
+        return self._factor_of(model)
+
+    def _factor_of(self, model):
+        """Return the factor of a model with the neighbours of the last one."""
         weights, variances = self._passes.weights(model)
         try:
             return VecchiaFactor(self._passes.graph, weights, variances)

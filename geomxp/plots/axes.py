@@ -115,10 +115,13 @@ def unit_of(parameter: str, observations: Observations) -> str:
         name = labels[of] if of < len(labels) else observations.value_name
         if not observations.value_unit:
             unit, squared = f"units of {name}", f"squared units of {name}"
+            if group == "nugget_covariance":
+                squared = " × ".join(f"units of {labels[int(k) - 1]}" for k in number)
     return {
         "variance": squared,
         "nugget": squared,
         "microscale": squared,
+        "nugget_covariance": squared,
         "loading": unit,
         "range": observations.unit,
         "time_range": observations.time_unit or None,

@@ -486,27 +486,43 @@ def predict(
             variance = np.where(np.isinf(mean), np.inf, samples.var(axis=0, ddof=1))
         about = {"table": table, "transform": transform, "samples": samples}
         return Prediction(targets.locations, mean, variance, None, **about)
-    design = targets.design(fit.trend, covariates)
-    local = fit.method.approximate or neighbours is not None
     check_flags(local_trend=local_trend)
-    if local_trend and not local:
+    if local_trend and not (fit.method.approximate or neighbours is not None):
         raise InvalidInput("`local_trend` needs `neighbours`.")
-    with Line("predicting", shown=progress) as line:
-        if local:
-            mean, variance = _from_nearest(fit, targets, design, neighbours, local_trend, line)
-        else:
-            mean, variance = _from_all(fit, targets, design, line)
+    mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
     noise = fit.model.noise(inputs) if block is None else None
-    # rounding may make the variance at an observed location slightly negative
     return Prediction(
         targets.locations,
         mean,
-        np.maximum(variance, 0.0),
+        variance,
         noise,
         table,
         variable=None if block is not None else _labels(fit.observations, inputs),
         variable_name=fit.observations.variable_name,
     )
+
+
+def _kriged(fit, targets, covariates, neighbours=None, local_trend=False, progress=False):
+    """Return means and variances of the targets, (m,)."""
+    design = targets.design(fit.trend, covariates)
+    with Line("predicting", shown=progress) as line:
+        if fit.method.approximate or neighbours is not None:
+            mean, variance = _from_nearest(fit, targets, design, neighbours, local_trend, line)
+        else:
+            mean, variance = _from_all(fit, targets, design, line)
+    # rounding may make the variance at an observed location slightly negative
+    return mean, np.maximum(variance, 0.0)
+
+
+def predict_left_out(fit: Fit, inputs: Inputs, covariates: Columns | None) -> tuple[Floats, Floats]:
+    """Return mean and variance of observations that a fit does not know, (m,).
+
+    Their noise is correlated with that of other variables at their location, if the model says so.
+    A fit with a transformation must be on the Gaussian scale.
+    """
+    inputs, covariates, _ = targets_of(fit, inputs, covariates)
+    mean, variance = _kriged(fit, Points(inputs, measured=True), covariates)
+    return mean, variance + fit.model.noise(inputs)
 
 
 def prediction_covariance(
@@ -567,8 +583,9 @@ def prediction_covariance(
     check_memory(max(len(observations), len(targets)), 3, evaluator.device)
     with blas_threads(len(observations)):
         factor = evaluator.factorize(model)
-        k = np.asfortranarray(model(observations.inputs, inputs))
-        result = model(inputs, inputs) - factor.inner(k)
+        field = model.of_field(inputs)
+        k = np.asfortranarray(model.matrix(observations.inputs, field))
+        result = model.matrix(field, field) - factor.inner(k)
         if own_design.shape[1]:
             trend = fit_trend(factor, observations.values, own_design)
             apart = (design - factor.inner(k, own_design)) @ trend.root
@@ -703,7 +720,8 @@ def krige_part(known, piece):
     """
     targets, design, first = piece
     model, metric, tree = known.model, known.inputs.metric, known.tree
-    own = targets.inputs if isinstance(targets, Points) else Inputs(targets.locations, metric)
+    points = isinstance(targets, Points)
+    own = targets.inputs_of(model) if points else Inputs(targets.locations, metric)
     near = nearest(tree, model.neighbour_points(own, known.key), known.count)
     blocks = Blocks(model, known.inputs, own)
     averages = targets.covariances_with(model, known.inputs.locations, metric, near)

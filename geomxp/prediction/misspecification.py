@@ -151,6 +151,10 @@ def mloe_mmom(
     """
     inputs, targets = _checked_pair(locations, new_locations, metric)
     _check_options(true, approximated, of, neighbours, method)
+    for model in (true, approximated):
+        model.check_inputs(inputs)
+        model.check_inputs(targets)
+        model.check_observations(inputs)
     models = true, approximated
     if neighbours is None:
         result = _from_all(models, inputs, targets, method or Exact())
@@ -212,7 +216,7 @@ def _errors(models, factors, inputs, targets):
     """Return E_t, E_a and E_ta - E_t of a few targets, (3, k)."""
     errors, weights, true = [], [], models[0]
     for model, factor in zip(models, factors, strict=True):
-        k = np.asfortranarray(model(inputs, targets))
+        k = np.asfortranarray(model.matrix(inputs, model.of_field(targets)))
         weights.append(factor.solve(k))
         explained = np.einsum("ij,ij->j", k, weights[-1])
         errors.append(model.diagonal(targets) - explained)

@@ -82,7 +82,8 @@ def simulate(
         For a fit whose trend has covariates.
     of : {"field", "observation"}, optional
         The noiseless field, or new observations, with independent noise of the nugget's and the
-        known errors' variance. If not given, observations of a model and the field of a fit.
+        known errors' variance; nugget covariances correlate it at one location. If not given,
+        observations of a model and the field of a fit.
     time : float or (n,) array_like, optional
         Times, for a space-time model; one number for all locations is enough.
     variable : int or (n,) array_like of int, optional
@@ -209,9 +210,8 @@ def _conditional(fit, inputs, draws, seed, method, covariates, of):
     known = np.flatnonzero(back < n)
     rows = back[known]
     field[:, known] = fit.observations.values[rows] + betas @ (design[known] - own_design[rows]).T
-    noise = fit.model.noise(inputs)
-    if of == "observation" and np.any(noise):
-        field += np.sqrt(noise) * random.standard_normal(field.shape)
+    if of == "observation" and np.any(fit.model.noise(inputs)):
+        field += fit.model.draw_noise(inputs, random, field.shape)
     return field
 
 
@@ -234,10 +234,11 @@ def _from_all(fit, new, own_design, random, draws):
         )
         values = observations.values[:, None] - own_design @ betas
         if len(new):
-            k = np.asfortranarray(model(observations.inputs, new))
+            new = model.of_field(new)
+            k = np.asfortranarray(model.matrix(observations.inputs, new))
             solved = factor.solve(np.asfortranarray(np.column_stack((centre, own_design))))
             mean = k.T @ (solved[:, :1] - solved[:, 1:] @ (betas - start[:, None]))
-            rest = model(new, new) - factor.inner(k)
+            rest = model.matrix(new, new) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
     return betas.T, values
@@ -257,7 +258,7 @@ def _from_nearest(fit, new, own_design, random, draws):
     if not len(new):
         return betas, residuals[of]
     known = observations.inputs
-    key = Neighbours(known, count).key_of(model)
+    key, new = Neighbours(known, count).key_of(model), model.of_field(new)
     points = new.points if new.time is None else model.neighbour_points(new, key)
     order = order_points(points, "maximin")
     new = new[order]

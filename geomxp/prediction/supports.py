@@ -239,17 +239,21 @@ def neighbour_count(fit, neighbours):
 
 
 class Points:
-    """`Inputs` as targets of kriging."""
+    """`Inputs` as targets of kriging: the field there, or with `measured` values observed there."""
 
-    def __init__(self, inputs):
-        self.inputs, self.locations = inputs, inputs.locations
+    def __init__(self, inputs, measured=False):
+        self.inputs, self.locations, self.measured = inputs, inputs.locations, measured
+
+    def inputs_of(self, model):
+        """Return what the model's covariances with observations are those of."""
+        return self.inputs if self.measured else model.of_field(self.inputs)
 
     def __len__(self):
         return len(self.inputs)
 
     def part(self, part):
         """Return a slice of the targets."""
-        return Points(self.inputs[part])
+        return Points(self.inputs[part], self.measured)
 
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
@@ -260,7 +264,7 @@ class Points:
 
         With `index` they are generated on the GPU of that number, and stay there.
         """
-        return _between(model, locations, self.inputs, metric, index)
+        return _between(model, locations, self.inputs_of(model), metric, index)
 
     def covariances_with(self, model, locations, metric, near):
         """Return None: the covariances of points with their neighbours follow from the model."""
@@ -273,9 +277,8 @@ class Points:
 
 def _between(model, a, b, metric, index):
     """Return the covariances of the field between two sets of inputs, on the CPU or a GPU."""
-    if index is None:
-        return model(a, b, metric)
-    return model.pairs(Inputs.of(a, metric), Inputs.of(b, metric)).covariance(index)
+    a, b = Inputs.of(a, metric), Inputs.of(b, metric)
+    return model.matrix(a, b) if index is None else model.pairs(a, b).covariance(index)
 
 
 class Blocks:

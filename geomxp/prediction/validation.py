@@ -34,7 +34,7 @@ from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from . import scores
-from .kriging import predict
+from .kriging import predict_left_out
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats, Frame, Whole
@@ -251,8 +251,7 @@ def predicted(common, rows):
         if not others.outcome.attained:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
         covariates = None if observations.covariates is None else observations.covariates[rows]
-        prediction = predict(others, observations.inputs[rows], covariates, progress=False)
-        return prediction.mean, prediction.variance_of_observation
+        return predict_left_out(others, observations.inputs[rows], covariates)
     except GeomxpError as error:
         message = f"fold {label}: {error}"
         fit_of_error = (error.fit,) if isinstance(error, FitFailed) else ()

@@ -110,7 +110,7 @@ class Lags:
         if self.others is None:
             covariance = dense_covariance(model, inputs[self.rows])
         else:
-            # the noise of two variables is independent
+            # noise at different locations is independent
             covariance = model.matrix(inputs[self.rows], inputs[self.others])
             covariance = (covariance + covariance.T) / 2
         variance = np.diag(covariance)[:, None] / 2
@@ -946,7 +946,7 @@ def residual_draws(fit, rows, draws, seed=0):
 
 def semivariance_between(model, h, i, j):
     """Evaluate γ_ij(h) of a multivariate model for h > 0: of variable i, or of i and j."""
-    nugget = model.nugget[i] if i == j else 0.0
+    nugget = model.nugget_matrix[i, j]
     return nugget + sum(
         one.amplitude[i, j] * (1.0 - model.correlation_of(one, i, j).correlation(h))
         for one in model.components()

@@ -256,7 +256,8 @@ class Blocks:
         # what kernels add to the noise of points and targets: the variances of several variables
         self._own = 0.0, 0.0
         if isinstance(model, Multivariate):
-            self._own = tuple(model.variances[kinds] for kinds in self.pairs.kinds)
+            own = model.variances
+            self._own = tuple(own[kinds % len(own)] for kinds in self.pairs.kinds)
 
     def reduce(self, neighbours, columns, wanted):
         """Return the `Sums` over all locations, and the first one without a factor, or None."""

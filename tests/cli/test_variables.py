@@ -153,3 +153,31 @@ def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
         status, _, err = run(*words)
         assert status == 2
         assert said in err
+
+
+def test_nugget_covariances_are_estimated_and_given(run, folder):
+    held = (*("fit", folder / "wide.csv", "--value", "log_zinc,om"), *FAMILY, *HELD, "--json")
+    documents = []
+    for more in ((), ("--nugget-covariance",), ("--fix", "nugget_covariance_12=0")):
+        status, out, err = run(*held, *more)
+        assert status == 0, err
+        documents.append(json.loads(out))
+    separate, shared, zero = documents
+    assert shared["log_likelihood"] > separate["log_likelihood"]
+    assert zero["log_likelihood"] == pytest.approx(separate["log_likelihood"], abs=1e-6)
+    covariance = shared["model"]["nugget_covariance_12"]
+    error = shared["standard_errors"]["nugget_covariance_12"]
+    assert covariance > 2 * error > 0
+    values = {name: x for name, x in shared["model"].items() if name != "metric"}
+    options = [word for name, x in values.items() for word in ("--parameter", f"{name}={x}")]
+    status, out, err = run(
+        *("log-likelihood", folder / "wide.csv", "--value", "log_zinc,om", *FAMILY, *options),
+        *("--trend", "constant", "--json"),
+    )
+    assert status == 0, err
+    found = json.loads(out)["log_likelihood"]
+    assert found == pytest.approx(shared["log_likelihood"], rel=1e-12)
+    one = ("fit", folder / "wide.csv", "--value", "log_zinc", "--nugget-covariance")
+    status, _, err = run(*one)
+    assert status == 2
+    assert "nugget covariances need a family of several variables" in err

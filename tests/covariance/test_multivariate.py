@@ -1,5 +1,6 @@
 """Families for several variables: covariances, derivatives and validity, beside plain formulas."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -312,3 +313,108 @@ def test_inputs_of_another_kind_are_refused(model):
     sphere = gx.Inputs(places, "great-circle", variable=np.array([0, 1, 2, 0]))
     with pytest.raises(gx.InvalidInput, match="use the chordal metric"):
         model(sphere, sphere)
+
+
+# Nugget covariances
+
+NOISY = {
+    name: replace(model, nugget=(0.1, 0.2, 0.3), nugget_covariance=(0.1, -0.05, 0.08))
+    for name, model in THREE.items()
+}
+NOISES = pytest.mark.parametrize("model", NOISY.values(), ids=NOISY)
+
+
+@NOISES
+def test_variables_at_one_location_share_noise(model):
+    inputs = inputs_of()
+    together = (inputs.locations[:, None] == inputs.locations).all(axis=2)
+    eta = np.array([[0.0, 0.1, -0.05], [0.1, 0.0, 0.08], [-0.05, 0.08, 0.0]])
+    shared = eta[np.ix_(inputs.variable, inputs.variable)] * together
+    assert np.count_nonzero(shared) == 40
+    field = plain(model, inputs)
+    np.testing.assert_allclose(model(inputs, inputs), field, rtol=0, atol=2e-14)
+    np.testing.assert_allclose(model.matrix(inputs, inputs), field + shared, rtol=0, atol=2e-14)
+    single = np.zeros((120, 120), np.float32, order="F")
+    model.pairs(inputs).write("correlation", slice(0, 120), slice(0, 120), single)
+    np.testing.assert_allclose(single, field + shared, rtol=0, atol=1e-6)
+    testing.check_covariance(model, inputs)
+    slopes = model.derivatives(inputs, inputs)
+    for name, (i, j) in {"12": (0, 1), "13": (0, 2), "23": (1, 2)}.items():
+        change = np.zeros((3, 3))
+        change[i, j] = change[j, i] = 1.0
+        want = change[np.ix_(inputs.variable, inputs.variable)] * together
+        np.testing.assert_array_equal(slopes[f"nugget_covariance_{name}"], want)
+    again = eval(repr(model), {type(model).__name__: type(model)})
+    assert again == model == model.from_parameters(model.parameters())
+    matrix = replace(model, nugget_covariance=model.nugget_matrix)
+    assert matrix == model
+
+
+@NOISES
+def test_noise_is_shared_by_places_that_are_equal_not_close(model):
+    places = np.array([[0.3], [0.3], [0.3 + 1e-9], [0.3 + 1e-15], [1.0]])
+    inputs = gx.Inputs(places, variable=np.array([0, 1, 2, 2, 1]))
+    shared = model.matrix(inputs, inputs) - model(inputs, inputs)
+    want = np.zeros((5, 5))
+    want[0, 1] = want[1, 0] = 0.1
+    np.testing.assert_allclose(shared, want, rtol=0, atol=1e-15)
+
+
+@NOISES
+def test_covariances_of_0_are_the_model_without_them(model):
+    inputs = inputs_of()
+    without, zero = replace(model, nugget_covariance=None), replace(model, nugget_covariance=0.0)
+    np.testing.assert_array_equal(zero.matrix(inputs, inputs), without.matrix(inputs, inputs))
+    np.testing.assert_array_equal(zero.noise(inputs), without.noise(inputs))
+    for method in (gx.Exact(), gx.Exact(gx.by_tile_norm(1e-6), 32), gx.Vecchia(20)):
+        seen = gx.Observations(inputs.locations, np.sin(np.arange(120.0)), variable=inputs.variable)
+        found, want = (gx.log_likelihood(seen, one, method) for one in (zero, without))
+        assert found.log_likelihood == pytest.approx(want.log_likelihood, rel=1e-14)
+
+
+def test_covariances_within_their_limits_are_positive_semidefinite():
+    rng = np.random.default_rng(5)
+    ends = []
+    for k in range(1_000):
+        p = 2 + k % 3
+        nugget = 10.0 ** rng.uniform(-3, 3, p)
+        model = gx.Independent((1.0,) * p, 0.3, 0.5, nugget, nugget_covariance=0.0)
+        for name in rng.permutation([p.name for p in model.table if "covariance" in p.name]):
+            low, high = model.limits("euclidean", 2)[name]
+            share = rng.choice([0.0, rng.random(), 1.0])
+            model = model.replace(**{name: low + share * (high - low)})
+        assert model.valid_on("euclidean", 2)
+        root = np.sqrt(nugget)
+        least = np.linalg.eigvalsh(model.nugget_matrix / np.outer(root, root))[0]
+        assert least > -1e-12
+        ends.append(least)
+    assert np.mean(np.array(ends) < 1e-9) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("nugget", "covariance", "message"),
+    [
+        ((0.1, 0.2), 0.2, "the nuggets 0.1, 0.2 and the covariances 0.2 are not a covariance matr"),
+        ((0.0, 0.2), 0.01, "Use larger nuggets, or nugget covariances nearer to 0"),
+    ],
+)
+def test_covariances_beyond_their_limits_are_refused(nugget, covariance, message):
+    model = gx.Independent((1.0, 2.0), 0.2, 0.5, nugget, nugget_covariance=covariance)
+    assert not model.valid_on("euclidean", 2)
+    seen = gx.Observations(testing.places(20), np.arange(20.0), variable=np.arange(20) % 2)
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.log_likelihood(seen, model)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ((0.1, 0.2), "the same number in each of variance, nugget, nugget_covariance"),
+        ([[1.0, 0.1], [0.1, 0.2]], "a symmetric matrix with the nuggets on its diagonal"),
+        (np.nan, "finite"),
+        ("much", "must be"),
+    ],
+)
+def test_nugget_covariances_must_be_numbers_of_pairs(value, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.Independent((1.0, 2.0), 0.2, 0.5, (0.1, 0.2), nugget_covariance=value)

@@ -1,5 +1,7 @@
 """Likelihoods, predictions and draws of several variables, beside dense formulas."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,16 @@ MODELS = {
     "coregionalization": gx.Coregionalization((1.0, 0.5, 1.0), (0.2, 0.1), (0.5, 1.0), (0.1, 0.2)),
 }
 EACH = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+CORRELATED = {
+    "parsimonious, correlated nuggets": replace(
+        MODELS["parsimonious"], nugget_covariance=-0.12, nugget=(0.1, 0.2)
+    ),
+    "coregionalization, correlated nuggets": replace(
+        MODELS["coregionalization"], nugget_covariance=0.07
+    ),
+}
+ALL = MODELS | CORRELATED
+EACH_OR_CORRELATED = pytest.mark.parametrize("model", ALL.values(), ids=ALL)
 
 
 def data(seed=0, n=60, **about):
@@ -28,11 +40,20 @@ def data(seed=0, n=60, **about):
     return gx.Observations(places[order], values, variable=kinds, **about)
 
 
+def noise_of(model, seen):
+    """Covariance matrix of the noise, from the parameters alone."""
+    values, kinds = model.parameters(), seen.variable
+    own = np.array([values["nugget_1"], values["nugget_2"]])[kinds]
+    own = own if seen.replicates is None else own / seen.replicates
+    own = own if seen.error_variance is None else own + seen.error_variance
+    together = (seen.locations[:, None] == seen.locations).all(axis=2)
+    between = together & (kinds[:, None] != kinds)
+    return np.diag(own) + values.get("nugget_covariance_12", 0.0) * between
+
+
 def dense(model, seen, design, reml=False):
     """ℓ, β̂ and Σ by the textbook."""
-    sigma = model(seen.inputs, seen.inputs) + np.diag(
-        np.broadcast_to(model.noise(seen.inputs), len(seen))
-    )
+    sigma = model(seen.inputs, seen.inputs) + noise_of(model, seen)
     inverse, z, (n, p) = np.linalg.inv(sigma), seen.values, design.shape
     information = design.T @ inverse @ design
     beta = np.linalg.solve(information, design.T @ inverse @ z) if p else np.zeros(0)
@@ -54,7 +75,7 @@ METHODS = [
 ]
 
 
-@EACH
+@EACH_OR_CORRELATED
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @pytest.mark.parametrize("reml", [False, True])
 def test_log_likelihoods_are_those_of_dense_formulas(model, method, reml):
@@ -68,7 +89,7 @@ def test_log_likelihoods_are_those_of_dense_formulas(model, method, reml):
     np.testing.assert_allclose(evaluation.coefficients, beta, rtol=1e-5 if method.noisy else 1e-9)
 
 
-@EACH
+@EACH_OR_CORRELATED
 @pytest.mark.parametrize("reml", [False, True])
 def test_scores_are_slopes_and_informations_are_traces(model, reml):
     seen = data()
@@ -102,10 +123,11 @@ def test_scores_are_slopes_and_informations_are_traces(model, reml):
     np.testing.assert_allclose(observed[0], (ends[1] - ends[0]) / (2 * step), rtol=1e-4, atol=1e-3)
 
 
-@EACH
+@EACH_OR_CORRELATED
 def test_known_errors_and_means_of_several_measurements_are_noise(model):
     rng = np.random.default_rng(4)
-    seen = data(error_variance=rng.random(120), replicates=rng.integers(1, 5, 120))
+    replicates = rng.integers(1, 5, 120) if model.nugget_covariance is None else None
+    seen = data(error_variance=rng.random(120), replicates=replicates)
     design = np.eye(2)[seen.variable]
     value = dense(model, seen, design)[0]
     for method in (gx.Exact(), gx.Vecchia(119)):
@@ -127,7 +149,7 @@ def test_replicates_of_a_variable_are_reduced_to_their_means(model):
         np.testing.assert_allclose(found, value, rtol=1e-11)
 
 
-@EACH
+@EACH_OR_CORRELATED
 @pytest.mark.parametrize("variable", [0, 1])
 def test_cokriging_is_that_of_dense_formulas(model, variable):
     seen = data()
@@ -164,7 +186,7 @@ def test_the_other_variable_helps_unless_they_are_independent():
             assert (both.variance < alone.variance).all()
 
 
-@EACH
+@EACH_OR_CORRELATED
 @pytest.mark.parametrize("method", [None, gx.Vecchia(10)], ids=str)
 def test_draws_have_the_covariance_of_the_model(model, method):
     seen = data(n=10)
@@ -179,8 +201,8 @@ def test_draws_have_the_covariance_of_the_model(model, method):
         np.testing.assert_allclose(draws.var(axis=0), np.diag(want), rtol=0.06)
 
 
-def test_leaving_one_value_out_uses_the_other_variable_at_its_place():
-    model = MODELS["flexible"]
+@EACH_OR_CORRELATED
+def test_leaving_one_value_out_uses_the_other_variable_at_its_place(model):
     seen = data(n=20)
     fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend="zero")
     found = gx.leave_one_out(fit)
@@ -188,10 +210,15 @@ def test_leaving_one_value_out_uses_the_other_variable_at_its_place():
     inverse = np.linalg.inv(sigma)
     want = seen.values - inverse @ seen.values / np.diag(inverse)
     np.testing.assert_allclose(found.mean, want, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found.variance, 1 / np.diag(inverse), rtol=1e-9)
+    # refitting a fold leaves its noise correlated with that of the other variable there
+    folds = gx.cross_validate(fit, folds=np.arange(40), progress=False)
+    np.testing.assert_allclose(folds.mean, want, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(folds.variance, 1 / np.diag(inverse), rtol=1e-9)
 
 
 @pytest.mark.gpu
-@EACH
+@EACH_OR_CORRELATED
 @pytest.mark.parametrize("tile", [None, 32])
 def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
     seen = data()

@@ -1,6 +1,7 @@
 """Cokriging beside gstat's, for a given linear model of coregionalization."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +47,13 @@ def test_simple_cokriging_is_gstats(method):
         )
 
 
-def test_ordinary_cokriging_and_its_covariances_are_gstats():
+@pytest.mark.parametrize("kind", ["ordinary", "correlated"])
+def test_ordinary_cokriging_and_its_covariances_are_gstats(kind):
     seen = observations([KNOWN["first"]["z"], KNOWN["second"]["z"]])
-    fit = gx.fit(seen, MODEL, fixed=tuple(MODEL.parameters()))
-    known, new = KNOWN["ordinary"], places_of(KNOWN["new"])
+    shared = 0.1 if kind == "correlated" else 0.0
+    model = replace(MODEL, nugget_covariance=shared) if shared else MODEL
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    known, new = KNOWN[kind], places_of(KNOWN["new"])
     for k, letter in enumerate("ab"):
         found = gx.predict(fit, new, variable=k)
         np.testing.assert_allclose(found.mean, known[f"{letter}.pred"], rtol=1e-10)
@@ -61,7 +65,7 @@ def test_ordinary_cokriging_and_its_covariances_are_gstats():
     np.testing.assert_allclose(np.diag(errors), both.variance, rtol=1e-9)
     # rows are both variables at the first place, then at the second
     cross = errors[np.arange(0, 24, 2), np.arange(1, 24, 2)]
-    np.testing.assert_allclose(cross, known["cov.a.b"], rtol=1e-9)
+    np.testing.assert_allclose(cross + shared, known["cov.a.b"], rtol=1e-9)
     assert np.linalg.eigvalsh(errors).min() > 0
 
 

@@ -4,7 +4,8 @@
 #
 # Two variables, one at 40 places and one at 50, of which 25 are common; exponential structures with
 # ranges 0.3 and 0.1 and sills l1 l1' and l2 l2', l1 = (1, 0.6), l2 = (0, 0.9); nuggets 0.1 and 0.2.
-# gstat's variance of a prediction is that of an observation: it has the nugget.
+# In "correlated" the nuggets have the covariance 0.1. gstat's variances and covariances of predictions
+# are those of observations: they have the nuggets.
 
 suppressMessages({library(sp); library(gstat)})
 set.seed(1)
@@ -15,7 +16,8 @@ new <- data.frame(x = runif(12), y = runif(12))
 models <- list(
   first = vgm(0.1, "Nug", 0, add.to = vgm(1.0, "Exp", 0.3)),
   second = vgm(0.2, "Nug", 0, add.to = vgm(0.81, "Exp", 0.1, add.to = vgm(0.36, "Exp", 0.3))),
-  cross = vgm(0.6, "Exp", 0.3)
+  cross = vgm(0.6, "Exp", 0.3),
+  correlated = vgm(0.1, "Nug", 0, add.to = vgm(0.6, "Exp", 0.3))
 )
 numbers <- function(x) paste0("[", paste(sprintf("%.17g", x), collapse = ", "), "]")
 parts <- c(
@@ -27,12 +29,12 @@ parts <- c(
 coordinates(first) <- ~x + y
 coordinates(second) <- ~x + y
 coordinates(new) <- ~x + y
-for (kind in c("ordinary", "simple")) {
+for (kind in c("ordinary", "simple", "correlated")) {
   mean1 <- if (kind == "simple") 0.1 else numeric(0)
   mean2 <- if (kind == "simple") 2.0 else numeric(0)
   g <- gstat(NULL, "a", z ~ 1, first, model = models$first, beta = mean1)
   g <- gstat(g, "b", z ~ 1, second, model = models$second, beta = mean2)
-  g <- gstat(g, c("a", "b"), model = models$cross)
+  g <- gstat(g, c("a", "b"), model = if (kind == "correlated") models$correlated else models$cross)
   g$set <- list(nocheck = 1)
   found <- as.data.frame(predict(g, new, debug.level = 0))
   columns <- c("a.pred", "a.var", "b.pred", "b.var", "cov.a.b")
