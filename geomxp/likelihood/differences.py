@@ -28,7 +28,7 @@ LEAST = 1e-10
 """Eigenvalues of the scaled information below this are those of directions without information."""
 
 SHORTENED = 5
-"""How often a step is divided by four that leads out of the parameter space, at most."""
+"""How often a step without ℓ on either side is divided by four, at most."""
 
 
 class Differences:
@@ -91,11 +91,11 @@ class Differences:
                 hessian[0, 0] = -middle[2] * length**2
         ends = {}
         for j in range(int(scaled), k):
-            step, above, below = self._both(point, directions[:, j], self.step)
+            step, above, below = self._both(point, directions[:, j], self.step, middle)
             slopes[j] = (above[0] - below[0]) / (2 * step)
             if not curvature:
                 continue
-            wide, above, below = ends[j] = self._both(point, directions[:, j], 2 * step)
+            wide, above, below = ends[j] = self._both(*(point, directions[:, j], 2 * step, middle))
             # as at a step of 0 (Richardson 1911)
             wider, ratio = (above[0] - below[0]) / (2 * wide), (wide / step) ** 2
             if ratio > 1:
@@ -115,12 +115,24 @@ class Differences:
             hessian[i, j] = hessian[j, i] = total / (2 * h * g)
         return slopes, hessian
 
-    def _both(self, point, direction, step):
-        """Return the step, and the values on both sides; shorter where one of them has no ℓ."""
+    def _both(self, point, direction, step, middle):
+        """Return the step, and the values on both sides.
+
+        Where one side has no ℓ, as at a limit, its values are those of the parabola through the
+        middle and two steps to the other side. Where none has, the step is shorter.
+        """
         for _ in range(SHORTENED):
             ends = [self._value(point, sign * step * direction) for sign in (1.0, -1.0)]
             if None not in ends:
                 return step, *ends
+            if ends != [None, None]:
+                side = ends.index(None)
+                sign, near = (1.0, -1.0)[1 - side], ends[1 - side]
+                far = self._value(point, sign * 2 * step * direction)
+                if far is not None:
+                    values = zip(middle, near, far, strict=True)
+                    ends[side] = tuple(3 * (a - b) + c for a, b, c in values)
+                    return step, *ends
             step /= 4
         raise NotPositiveDefinite(_NOT_FINITE)
 

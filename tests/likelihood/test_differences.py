@@ -84,7 +84,19 @@ def test_they_cost_two_evaluations_for_each_parameter_but_one(monkeypatch):
     assert len(models) == 1 + 4 * 3 + 2 * 3
 
 
-def test_a_step_out_of_the_parameter_space_is_shortened():
+@pytest.mark.parametrize("noisy", [False, True])
+def test_at_a_limit_they_are_one_sided(noisy):
+    bare = MODEL.replace(nugget=0.0)
+    exact = prepared(MODEL)
+    for names in (("nugget",), ("variance", "range", "nugget")):
+        expected = exact.derivatives(bare, names)
+        found = Differences(exact, noisy).derivatives(bare, names, False)
+        size = max(1.0, np.abs(in_errors(found.expected, expected.score)).max())
+        error = in_errors(found.expected, found.score - expected.score)
+        assert np.abs(error).max() < (0.2 if noisy else 0.02) * size
+
+
+def test_a_step_out_of_the_parameter_space_is_not_taken():
     # the smoothness of a spherical distance is at most ½
     places = np.random.default_rng(0).uniform([0, -60], [300, 60], (200, 2))
     model = gx.Matern(1.0, 3000.0, 0.499, 0.05)
