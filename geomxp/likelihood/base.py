@@ -141,7 +141,7 @@ class Evaluator:
     moves: bool = False
     # whether neighbours that follow the model are those of a first guess, which costs less
     rough: bool = False
-    # whether `derivatives` takes differences, which cost several evaluations and err by some 1e-2
+    # whether the score is by differences, which cost several evaluations and err by some 1e-2
     # standard errors
     differences: bool = False
     # where factors are stored

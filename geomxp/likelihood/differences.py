@@ -1,12 +1,13 @@
-"""Score and information of a log-likelihood by differences, where no formula can be afforded.
+"""Score of a log-likelihood by differences, where no formula can be afforded.
 
 The differences are taken along directions in which Vecchia's approximation sees one unit of
 information, about one standard error: steps of a tenth of it change ℓ by more than its scatter
 in coarse formats. Along the scale of Σ the score is exact, ∂ℓ(cΣ)/∂log c = ½(r'Σ⁻¹r - n).
+Second differences would magnify the scatter: expected and observed information are those of
+Vecchia's approximation, by formula and by differences of its score.
 """
 
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
@@ -14,12 +15,11 @@ from ..errors import NotPositiveDefinite
 from .base import Derivatives
 from .vecchia import Vecchia
 
-NEIGHBOURS = 30
-"""Neighbours of the approximation whose information gives the directions."""
+NEIGHBOURS = 60
+"""Neighbours of the approximation whose information is used."""
 
 STEP, SMALLER = 0.1, 1e-2
-"""Steps in standard errors, where ℓ scatters and where it does not; second derivatives have twice
-the step."""
+"""Steps in standard errors, where ℓ scatters and where it does not."""
 
 LONGEST = 0.3
 """Longest step of a logarithm, and of other parameters in multiples of 1 + |value|."""
@@ -29,6 +29,9 @@ LEAST = 1e-10
 
 SHORTENED = 5
 """How often a step without ℓ on either side is divided by four, at most."""
+
+TINY = 1e-3
+"""Relative step of the differences of Vecchia's score."""
 
 
 class Differences:
@@ -52,107 +55,89 @@ class Differences:
         return Vecchia(NEIGHBOURS).prepare(*asked)
 
     def derivatives(self, model, names, curvature):
-        """Return the `Derivatives` at a model; the expected information is the approximation's.
+        """Return the `Derivatives` at a model, with observed information only with `curvature`.
 
-        They cost 2(k - 1) evaluations for k names besides the one at the model, with `curvature`
-        twice as many and two for each pair of directions. Raises `NotPositiveDefinite` where ℓ
-        is not finite around the model.
+        They cost 2(k - 1) evaluations for k names besides the one at the model. Raises
+        `NotPositiveDefinite` where ℓ is not finite around the model.
         """
         names = tuple(names)
+        # with the same neighbours for all differences of its score
+        self._approximation.freeze(model)
         known = self._approximation.derivatives(model, names)
         expected = known.part(known.information, names)
         point = _Point(model, names)
         scale = point.scale(self.evaluator)
         directions = _directions(expected * np.outer(point.units, point.units), scale, point.most)
-        slopes, hessian = self._along(point, directions, scale is not None, curvature)
-        back = np.linalg.inv(directions)
-        by_coordinate = back.T @ slopes
-        score = by_coordinate / point.units
-        observed = None
-        if curvature:
-            bent = -back.T @ hessian @ back + np.diag(np.where(point.curved, by_coordinate, 0.0))
-            observed = bent / np.outer(point.units, point.units)
+        slopes = self._along(point, directions, scale is not None)
+        score = np.linalg.solve(directions.T, slopes) / point.units
+        observed = self._observed(point, expected) if curvature else None
         return Derivatives(names, score, expected, expected=expected, observed=observed)
 
-    def _along(self, point, directions, scaled, curvature):
-        """Return slopes along the columns, and with `curvature` second derivatives, else None.
-
-        The first column is the scale of Σ if `scaled`.
-        """
-        k = len(directions)
-        slopes, hessian = np.zeros(k), np.zeros((k, k)) if curvature else None
-        middle = self._value(point, np.zeros(k))
+    def _along(self, point, directions, scaled):
+        """Return slopes along the columns, of which the first is the scale of Σ if `scaled`."""
+        slopes = np.zeros(len(directions))
+        middle = self._value(point, slopes)
         if middle is None:
             raise NotPositiveDefinite("the log-likelihood is not finite at this model")
-        length = directions[:, 0].max() if scaled else 0.0
         if scaled:
-            slopes[0] = middle[1] * length
-            if curvature:
-                hessian[0, 0] = -middle[2] * length**2
-        ends = {}
-        for j in range(int(scaled), k):
-            step, above, below = self._both(point, directions[:, j], self.step, middle)
-            slopes[j] = (above[0] - below[0]) / (2 * step)
-            if not curvature:
-                continue
-            wide, above, below = ends[j] = self._both(*(point, directions[:, j], 2 * step, middle))
-            # as at a step of 0 (Richardson 1911)
-            wider, ratio = (above[0] - below[0]) / (2 * wide), (wide / step) ** 2
-            if ratio > 1:
-                slopes[j] = (ratio * slopes[j] - wider) / (ratio - 1)
-            hessian[j, j] = (above[0] - 2 * middle[0] + below[0]) / wide**2
-            if scaled:
-                across = length * (above[1] - below[1]) / (2 * wide)
-                hessian[0, j] = hessian[j, 0] = across
-        for i, j in combinations(ends, 2):
-            (h, *one), (g, *other) = ends[i], ends[j]
-            diagonal = directions[:, [i, j]] @ [h, g]
-            corners = [self._value(point, sign * diagonal) for sign in (1.0, -1.0)]
-            if None in corners:
-                raise NotPositiveDefinite(_NOT_FINITE)
-            total = sum(value[0] for value in corners) + 2 * middle[0]
-            total -= sum(value[0] for value in (*one, *other))
-            hessian[i, j] = hessian[j, i] = total / (2 * h * g)
-        return slopes, hessian
+            slopes[0] = middle[1] * directions[:, 0].max()
+        for j in range(int(scaled), len(directions)):
+            slopes[j] = self._slope(point, directions[:, j], middle[0])
+        return slopes
 
-    def _both(self, point, direction, step, middle):
-        """Return the step, and the values on both sides.
-
-        Where one side has no ℓ, as at a limit, its values are those of the parabola through the
-        middle and two steps to the other side. Where none has, the step is shorter.
-        """
+    def _slope(self, point, direction, middle):
+        """Return the slope of ℓ, one-sided where one side has no ℓ, as at a limit."""
+        step = self.step
         for _ in range(SHORTENED):
-            ends = [self._value(point, sign * step * direction) for sign in (1.0, -1.0)]
-            if None not in ends:
-                return step, *ends
-            if ends != [None, None]:
-                side = ends.index(None)
-                sign, near = (1.0, -1.0)[1 - side], ends[1 - side]
+            above, below = (self._value(point, sign * step * direction) for sign in (1.0, -1.0))
+            if above is not None and below is not None:
+                return (above[0] - below[0]) / (2 * step)
+            if above is not None or below is not None:
+                sign, near = (1.0, above) if above is not None else (-1.0, below)
                 far = self._value(point, sign * 2 * step * direction)
                 if far is not None:
-                    values = zip(middle, near, far, strict=True)
-                    ends[side] = tuple(3 * (a - b) + c for a, b, c in values)
-                    return step, *ends
+                    return sign * (4 * near[0] - far[0] - 3 * middle) / (2 * step)
             step /= 4
-        raise NotPositiveDefinite(_NOT_FINITE)
+        raise NotPositiveDefinite(
+            "the log-likelihood is not finite around the model: its derivatives cannot be computed "
+            "by differences."
+        )
+
+    def _observed(self, point, expected):
+        """Return minus the Hessian of Vecchia's log-likelihood, or `expected` at a limit."""
+        rows = []
+        for j, (name, value) in enumerate(zip(point.names, point.values, strict=True)):
+            step = TINY * (abs(value) if point.curved[j] else 1.0)
+            ends = [self._at(point.model, name, value + move) for move in (-step, step)]
+            if None in ends:
+                return expected
+            slopes = [self._approximation.gradient(end, point.names) for end in ends]
+            below, above = (np.array(list(slope.values())) for slope in slopes)
+            rows.append((below - above) / (2 * step))
+        rows = np.array(rows)
+        return (rows + rows.T) / 2
+
+    def _at(self, model, name, value):
+        """Return a model with another value of a parameter, None if it is not valid."""
+        parameter = next(p for p in model.table if p.name == name)
+        if not parameter.lower <= value <= parameter.upper:
+            return None
+        return self._if_valid(model.replace(**{name: float(value)}))
+
+    def _if_valid(self, model):
+        where = self.evaluator.observations
+        return model if model.valid_on(where.metric, where.dimensions) else None
 
     def _value(self, point, move):
-        """Return ℓ, its slope and minus its second derivative by log c; None without any."""
-        model, evaluator = point.moved(move), self.evaluator
-        where = evaluator.observations
-        if model is None or not model.valid_on(where.metric, where.dimensions):
+        """Return ℓ and its slope by log c; None without any."""
+        model = point.moved(move)
+        if model is None or self._if_valid(model) is None:
             return None
-        found = evaluator(model)
+        found = self.evaluator(model)
         if not np.isfinite(found.log_likelihood):
             return None
         free = found.n - (len(found.coefficients) if found.reml else 0)
-        return found.log_likelihood, 0.5 * (found.quadratic_form - free), 0.5 * found.quadratic_form
-
-
-_NOT_FINITE = (
-    "the log-likelihood is not finite on both sides of the model: its derivatives cannot be "
-    "computed by differences."
-)
+        return found.log_likelihood, 0.5 * (found.quadratic_form - free)
 
 
 class _Point:
@@ -205,4 +190,4 @@ def _directions(information, scale, most):
         basis[:, 0] *= np.sign(basis[:, 0] @ root @ scale)
     found = np.linalg.solve(root, basis)
     longest = np.max(np.abs(found) / most[:, None], axis=0)
-    return found / np.maximum(1.0, 2 * STEP * longest)
+    return found / np.maximum(1.0, STEP * longest)
