@@ -229,8 +229,8 @@ OPTIONS = {
     "variable": Option(
         DATA,
         "COLUMN",
-        "Column that says to which variable each value belongs, by name or number, in a table with "
-        "a row for each value.",
+        "Column that says to which variable each value belongs, in a table with a row for each "
+        "value: a name, a number from 0, or a code.",
         None,
         columns,
     ),

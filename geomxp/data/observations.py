@@ -110,7 +110,8 @@ class Observations:
         becomes a number of `time_unit` since `time_origin`. Ranges in time have this unit.
     variable : (n,) array_like of int or str, optional
         Variable that each value belongs to, for multivariate families: its number, from 0, or its
-        name. Without `variable_names` names are numbered in order of appearance.
+        name. Without `variable_names` names are numbered in order of appearance, and codes other
+        than 0, 1, …, such as 10 and 20, become names in increasing order.
     variable_names : tuple of str, optional
         Names of the variables in the order of their numbers, such as ("zinc", "lead"); ignored
         without `variable`.
@@ -234,8 +235,10 @@ units of the locations>
                 put(self, name, text)
         self._check_variable_names()
         if self.variable is not None:
-            names = self.variable_names or names_of_variables(self.variable)
-            numbers = variable_numbers(self.variable, names)
+            names, numbers = self.variable_names, self.variable
+            if not names or _is_text(numbers):
+                names = names or names_of_variables(numbers)
+                numbers = variable_numbers(numbers, names)
             put(self, "variable_names", names)
             put(self, "variable", _read_only(checked_variable(numbers, len(locations), names)))
         if self.error_variance is not None:
@@ -395,7 +398,7 @@ units of the locations>
         Parameters
         ----------
         variable : str or int
-            Name or number.
+            Name or number; a number is the name if all names are numbers.
 
         Raises
         ------
@@ -412,9 +415,9 @@ sqrt_dist>
         """
         if self.variable is None:
             raise InvalidInput("the observations are of one variable: use them as they are.")
-        number = variable_numbers(variable, self.variable_names)
-        number = int(checked_variable(number, 1, self.variable_labels)[0])
-        name, rows = self.variable_labels[number], self.variable == number
+        labels = self.variable_labels
+        number = int(checked_variable(variable_numbers(variable, labels), 1, labels)[0])
+        name, rows = labels[number], self.variable == number
         if rows.sum() < LEAST_LOCATIONS:
             raise InvalidInput(
                 f"at least {LEAST_LOCATIONS} observations of a variable are needed. Got "
@@ -497,7 +500,7 @@ sqrt_dist>
             times has the times of its coordinate: see `from_xarray`.
         variable : str, optional
             Column that says to which variable each value belongs, for a table with one row for each
-            value: names, numbered in order of appearance, or numbers from 0.
+            value: names, numbered in order of appearance, or numbers from 0; other codes are names.
         error_variance : str or sequence of str, optional
             Column of the known variances of the errors of measurement, or a function of at most two
             columns, such as "I(zinc_se ** 2)" for a column of standard errors. For several `values`
@@ -857,6 +860,9 @@ sqrt_dist>
     def _with_rows(self, rows, **changes):
         """Return the observations of some rows, with other fields changed."""
         about = {name: column[rows] for name, column in self.extra().items()} | changes
+        if self.variable is not None:
+            # a variable without values in these rows keeps its number
+            about["variable_names"] = self.variable_labels
         with warnings.catch_warnings():
             # all coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
@@ -1271,22 +1277,54 @@ def _one_for_each(column, name, n):
 
 
 def names_of_variables(column: ArrayLike) -> tuple[str, ...]:
-    """Return the names of variables in order of appearance; () for numbers.
+    """Return the names of variables in order of appearance; () for the numbers 0, 1, ….
+
+    Other whole numbers are names in increasing order.
 
     Examples
     --------
     >>> names_of_variables(["zinc", "lead", "zinc"]), names_of_variables([0, 1, 0])
     (('zinc', 'lead'), ())
+    >>> names_of_variables([20, 10, 20])
+    ('10', '20')
     """
-    array = np.asarray(column)
-    if array.dtype.kind not in "OU":
-        return ()
-    names = tuple(dict.fromkeys(str(word).strip() for word in array.ravel().tolist()))
-    return () if all(map(_is_number, names)) else names
+    if _is_text(column):
+        names = tuple(dict.fromkeys(_words(column)))
+        if not all(map(_is_number, names)):
+            return names
+        column = np.array(names, dtype=np.float64)
+    codes = np.unique(checked_variable(column, np.size(column)))
+    return () if np.array_equal(codes, np.arange(len(codes))) else tuple(map(str, codes.tolist()))
+
+
+def _is_text(column):
+    """Whether variables are given by names."""
+    return np.asarray(column).dtype.kind in "OU"
+
+
+def _words(column):
+    """Return names of variables without spaces around them, as a list; refuse missing ones."""
+    import pandas as pd
+
+    cells = np.asarray(column, dtype=object).ravel()
+    words = [
+        "" if missing else str(cell).strip()
+        for cell, missing in zip(cells, pd.isna(cells), strict=True)
+    ]
+    # an array of text holds a missing name as "nan"
+    bad = [row for row, word in enumerate(words) if word in ("", "nan", "None")]
+    if bad:
+        raise InvalidInput(
+            f"`variable` must name a variable in every row. There is none in row {bad[0] + 1} "
+            f"({counted(len(bad), 'such row')}): take these rows out."
+        )
+    return words
 
 
 def variable_numbers(column: ArrayLike, names: Sequence[str]) -> ArrayLike:
     """Return the numbers of variables that are given by number or by name.
+
+    If all names are numbers, such as the codes 10 and 20, a number is a name.
 
     Raises
     ------
@@ -1299,18 +1337,22 @@ def variable_numbers(column: ArrayLike, names: Sequence[str]) -> ArrayLike:
     array([1., 0.])
     >>> float(variable_numbers("lead", ("zinc", "lead")))
     1.0
+    >>> variable_numbers([20, 10], ("10", "20"))
+    array([1., 0.])
     """
-    array = np.asarray(column)
-    if array.dtype.kind not in "OU":
+    codes = bool(names) and all(map(_is_number, names))
+    if not (codes or _is_text(column)):
         return column
-    words, back = np.unique(array.astype(str), return_inverse=True)
+    words, back = np.unique(_words(column), return_inverse=True)
     numbers = []
-    for word in (str(word).strip() for word in words):
-        if word not in names and not _is_number(word):
+    for word in words.tolist():
+        if word not in names and codes and _is_number(word) and float(word).is_integer():
+            word = str(int(float(word)))
+        if word not in names and (codes or not _is_number(word)):
             known = f"The variables are: {few(names, 8)}" if names else "The variables are numbers"
             raise InvalidInput(f"no variable {word!r}. {known}.{did_you_mean(word, names)}")
         numbers.append(names.index(word) if word in names else float(word))
-    return np.array(numbers, dtype=np.float64)[back].reshape(array.shape)
+    return np.array(numbers, dtype=np.float64)[back].reshape(np.shape(column))
 
 
 def _is_number(word):

@@ -223,7 +223,8 @@ def _alone_variable(problem, rows, given, i):
     """Return the Matérn model that fits one variable best; a guess for few values."""
     if len(rows) < COMMON:
         return Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
-    observations = problem.observations.of_variable(i)
+    observations = problem.observations
+    observations = observations.of_variable(observations.variable_labels[i])
     design = problem.design[rows]
     design = design[:, np.abs(design).max(axis=0, initial=0.0) > 0]
     held = {

@@ -76,7 +76,7 @@ def one_variable(observations, variable):
         raise InvalidInput(
             f"a picture shows one variable of {few(labels, 8)}: give variable={first!r}."
         )
-    return observations.of_variable(0 if variable is None else variable)
+    return observations.of_variable(labels[0] if variable is None else variable)
 
 
 def residuals_map(fit: Fit, *, variable: str | int | None = None, ax: Axes | None = None) -> Axes:
@@ -206,8 +206,8 @@ def prediction_maps(
                 "gx.predict_raster(fit, time=[...]), or use `prediction_map`."
             )
         panels = panels_of(ax, len(labels))
-        for k, (one, name) in enumerate(zip(panels, labels, strict=True)):
-            prediction_map(fit, cells=cells, variable=k, ax=one).set_title(axes.plain(name))
+        for one, name in zip(panels, labels, strict=True):
+            prediction_map(fit, cells=cells, variable=name, ax=one).set_title(axes.plain(name))
         return list(panels)
     if len(checked("series", series, RasterSeries)) > PANELS:
         raise InvalidInput(
@@ -290,7 +290,7 @@ def opacity(raster, fit):
     if seen.variable is not None:
         number = seen.variable_labels.index(raster.value_name)
         nugget = np.broadcast_to(nugget, len(seen.variable_labels))[number]
-        seen = seen.of_variable(number)
+        seen = seen.of_variable(raster.value_name)
     values = float(np.var(seen.values)) or np.inf
     # values may have a larger nugget than variance
     left = variance / max(values - nugget, 0.1 * values)
@@ -303,7 +303,7 @@ def _raster(fit, cells, raster, variable):
     if raster is not None:
         of = checked("raster", raster, Raster).value_name
         if seen.variable is not None and variable is None and of in seen.variable_labels:
-            variable = seen.variable_labels.index(of)
+            variable = of
         own = one_variable(seen, variable)
         if seen.variable is not None and own.value_name != of:
             raise InvalidInput(
@@ -318,8 +318,8 @@ def _raster(fit, cells, raster, variable):
             f"a map of a {fit.model.family} model needs its time: give "
             f"raster=gx.predict_raster(fit, {which})."
         )
-    number = None if seen.variable is None else seen.variable_labels.index(own.value_name)
-    return predict_raster(fit, cells=cells, variable=number, progress=False), own
+    name = None if seen.variable is None else own.value_name
+    return predict_raster(fit, cells=cells, variable=name, progress=False), own
 
 
 def _coordinate_label(observations, j):

@@ -154,6 +154,8 @@ class Prediction:
             If it was not predicted.
         """
         known = () if self.variable is None else self._variables
+        # a number is the name if the names are codes
+        variable = str(variable) if str(variable) in known else variable
         if variable not in known:
             raise InvalidInput(
                 f"`variable` must be one of: {', '.join(map(str, known)) or 'none'}. "

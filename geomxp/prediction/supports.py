@@ -137,8 +137,8 @@ def _variables_of(fit, variable, inputs):
         inputs = replace(inputs, variable=None)
         return None, checked_inputs(inputs, variable=variable_numbers(variable, labels)).variable
     # without `variable` those that have observations
-    every = fit.trend.each if variable is None else variable
-    every = checked_variable(variable_numbers(list(every), labels), len(every), labels)
+    every = [labels[k] for k in fit.trend.each] if variable is None else list(variable)
+    every = checked_variable(variable_numbers(every, labels), len(every), labels)
     if not len(every) or len(np.unique(every)) < len(every):
         raise InvalidInput(
             "`variable` must be one variable, one for each location, or different variables to "

@@ -151,8 +151,7 @@ class Findings:
             )
             return
         if self.places is not None and observations.variable is not None:
-            count = len(observations.variable_labels)
-            self._map_variables(0.0, lambda k: raster_at(fit, self.places, variable=k), count)
+            self._map_variables(0.0, lambda name: raster_at(fit, self.places, variable=name))
             return
         if self.places is not None:
             self.raster = self.spend("Maps of predictions", 0.0, self._predict_at_places)
@@ -193,9 +192,7 @@ class Findings:
             expected, near = 2 * cells * NEIGHBOURS**3 / EXACT_RATE, NEIGHBOURS
         about = {"cells": side, "neighbours": near, "progress": False}
         if several:
-            self._map_variables(
-                expected, lambda k: predict_raster(fit, variable=k, **about), several
-            )
+            self._map_variables(expected, lambda name: predict_raster(fit, variable=name, **about))
         else:
             self.raster = self.spend(
                 "Maps of predictions", expected, lambda: predict_raster(fit, time=times, **about)
@@ -206,11 +203,11 @@ class Findings:
                 "because all would take too long."
             )
 
-    def _map_variables(self, expected, of_variable, count):
+    def _map_variables(self, expected, of_variable):
         """Map each of several variables."""
 
         def work():
-            return tuple(of_variable(k) for k in range(count))
+            return tuple(map(of_variable, self.fit.observations.variable_labels))
 
         self.rasters = self.spend("Maps of predictions", expected, work) or ()
 

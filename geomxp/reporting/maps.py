@@ -477,11 +477,11 @@ class MapsOfVariables:
     def __init__(self, fit, validation=None, rasters=()):
         self.whole, self.each = Maps(fit), []
         seen = fit.observations
-        for k in range(len(seen.variable_labels)):
+        for k, name in enumerate(seen.variable_labels):
             if (seen.variable == k).sum() < LEAST_LOCATIONS:
                 continue
-            about = {"observations": seen.of_variable(k), "number": k}
-            left_out = None if validation is None else validation.of_variable(k)
+            about = {"observations": seen.of_variable(name), "number": k}
+            left_out = None if validation is None else validation.of_variable(name)
             self.each.append(Maps(fit, left_out, rasters[k] if rasters else None, **about))
         self.frame = self.whole.frame
         self.neighbours = self.whole.neighbours

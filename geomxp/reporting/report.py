@@ -426,13 +426,13 @@ def _charts(findings):
     several = several_variables(fit.observations)
     if fit.observations.dimensions == 1 and not several:
         draw["line"] = partial(_draw_line, findings)
-    for k in range(len(fit.observations.variable_labels) if several else 0):
+    for k, name in enumerate(fit.observations.variable_labels if several else ()):
         if (fit.observations.variable == k).sum() < LEAST_LOCATIONS:
             continue
         if fit.observations.dimensions == 1:
-            draw[f"line-{k}"] = partial(_draw_line, findings, variable=k)
+            draw[f"line-{k}"] = partial(_draw_line, findings, variable=name)
         if validation:
-            part = validation.of_variable(k)
+            part = validation.of_variable(name)
             draw[f"errors-{k}"] = partial(plots.residuals_against_prediction, part)
     if isinstance(fit.model, Multivariate):
         draw["correlations"] = partial(plots.correlations, fit)
@@ -457,8 +457,9 @@ def _draw_line(findings, ax, variable=None):
     plots.values_map(observations, variable=variable, ax=ax)
     prediction = findings.transect
     if prediction is not None and variable is not None:
-        known = observations.variable_names or range(variable + 1)
-        prediction = prediction.of_variable(known[variable])
+        labels = observations.variable_labels
+        known = observations.variable_names or range(len(labels))
+        prediction = prediction.of_variable(known[labels.index(variable)])
     if prediction is not None:
         x, (low, high) = prediction.locations[:, 0], prediction.interval()
         band(ax, x, low, high)

@@ -261,3 +261,52 @@ def test_a_variable_that_cannot_be_taken_is_named():
         data.of_variable(3)
     with pytest.raises(gx.InvalidInput, match="of one variable: use them as they are"):
         data.of_variable("zinc").of_variable("zinc")
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_codes_other_than_0_and_1_are_names(as_text):
+    places, values = testing.places(6), np.arange(6.0)
+    codes = [20, 10, 20, 10, 20, 10]
+    given = [str(code) for code in codes] if as_text else codes
+    data = gx.Observations(places, values, variable=given)
+    assert data.variable_labels == ("10", "20")
+    frame = pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "z": values, "code": codes})
+    of_table = gx.Observations.from_frame(frame, values="z", variable="code")
+    assert of_table.variable_names == ("10", "20")
+    for name in (10, "10", 10.0):
+        np.testing.assert_array_equal(data.of_variable(name).values, values[1::2])
+        np.testing.assert_array_equal(of_table.of_variable(name).values, values[1::2])
+    with pytest.raises(gx.InvalidInput, match="no variable '0'. The variables are: 10, 20"):
+        of_table.of_variable(0)
+
+
+def test_a_fit_of_codes_has_no_variable_without_data():
+    places, codes = testing.places(40), np.tile([1, 2], 20)
+    values = np.random.default_rng(0).standard_normal(40)
+    frame = pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "z": values, "code": codes})
+    data = gx.Observations.from_frame(frame, values="z", variable="code")
+    model = gx.Independent((1.0, 2.0), (0.1, 0.2), 0.5, 0.1)
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()))
+    both = gx.predict(fit, [[0.2, 0.3]])
+    assert np.asarray(both.variable).tolist() == ["1", "2"]
+    for code in (1, 2):
+        one = gx.predict(fit, [[0.2, 0.3]], variable=code)
+        for name in (code, str(code)):
+            np.testing.assert_allclose(one.mean, both.of_variable(name).mean, rtol=1e-12)
+    of_rows = gx.predict(fit, frame.drop(columns="z").iloc[:4])
+    np.testing.assert_array_equal(of_rows.mean, gx.predict(fit, data.subset(range(4))).mean)
+    left_out = gx.cross_validate(fit, folds=4)
+    assert left_out.of_variable(2).observed.tolist() == values[1::2].tolist()
+
+
+def test_a_subset_keeps_the_numbers_of_its_variables():
+    data = gx.Observations(testing.places(6), np.arange(6.0), variable=[0, 1] * 3)
+    some = data.subset([1, 3, 5])
+    assert some.variable.tolist() == [1, 1, 1]
+    assert some.variable_labels == data.variable_labels == ("variable 0", "variable 1")
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", " ", pd.NA])
+def test_a_missing_name_is_refused(missing):
+    with pytest.raises(gx.InvalidInput, match="must name a variable in every row.*row 2 "):
+        gx.Observations(testing.places(4), np.arange(4.0), variable=["a", missing, "a", "b"])
