@@ -1,5 +1,6 @@
 """The trend (mean) of the field: its design matrix X, and its coefficients by least squares."""
 
+import re
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -306,14 +307,15 @@ def _by_variable(trend, labels, used):
     """Return the trend of each variable by name, from one for all, a dict, or a dict as text."""
     given = trend
     if isinstance(trend, str):
-        pieces = [piece.partition(":") for piece in trend.split(";")]
-        names = [name.strip() for name, _, _ in pieces]
-        # a formula may have interactions, such as a:b
-        if ":" not in trend or not set(names) <= set(labels):
+        # names may have colons and semicolons, and a formula interactions, such as a:b
+        known = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+        before, *pieces = re.split(rf"(?:^|;)\s*({known})\s*:", trend)
+        names = pieces[::2]
+        if before or not names:
             return dict.fromkeys(used, trend)
         if len(set(names)) < len(names):
             raise InvalidInput(f"`trend` names a variable twice. Got {trend!r}.")
-        given = {name: text.strip() for name, (_, _, text) in zip(names, pieces, strict=True)}
+        given = {name: text.strip() for name, text in zip(names, pieces[1::2], strict=True)}
     elif not isinstance(trend, Mapping):
         return dict.fromkeys(used, trend)
     for name in given:

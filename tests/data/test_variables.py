@@ -276,7 +276,7 @@ def test_codes_other_than_0_and_1_are_names(as_text):
     for name in (10, "10", 10.0):
         np.testing.assert_array_equal(data.of_variable(name).values, values[1::2])
         np.testing.assert_array_equal(of_table.of_variable(name).values, values[1::2])
-    with pytest.raises(gx.InvalidInput, match="no variable '0'. The variables are: 10, 20"):
+    with pytest.raises(gx.InvalidInput, match=r"no variable '0'\. The variables are: 10, 20"):
         of_table.of_variable(0)
 
 
@@ -308,5 +308,5 @@ def test_a_subset_keeps_the_numbers_of_its_variables():
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", " ", pd.NA])
 def test_a_missing_name_is_refused(missing):
-    with pytest.raises(gx.InvalidInput, match="must name a variable in every row.*row 2 "):
+    with pytest.raises(gx.InvalidInput, match=r"must name a variable in every row.*row 2 "):
         gx.Observations(testing.places(4), np.arange(4.0), variable=["a", missing, "a", "b"])

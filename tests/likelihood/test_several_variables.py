@@ -321,3 +321,15 @@ def test_variables_may_have_trends_of_other_columns(reml, tmp_path):
 def test_a_trend_of_each_variable_must_be_complete(trend, message):
     with pytest.raises(gx.InvalidInput, match=message):
         gx.fit(named(), family="parsimonious-matern", trend=trend)
+
+
+def test_names_of_variables_may_have_colons_and_semicolons(tmp_path):
+    seen = replace(named(), variable_names=("soil: Zn", "b;c", "Zn"))
+    model = gx.Independent((1.0, 2.0, 1.5), 0.3, 0.5, 0.1)
+    trend = {"soil: Zn": "linear", "b;c": "constant", "Zn": "elev"}
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend=trend)
+    fit.save(tmp_path / "fit.json")
+    assert gx.Fit.load(tmp_path / "fit.json").trend == fit.trend
+    again = gx.fit(seen, model, fixed=tuple(model.parameters()), trend=fit.trend.text)
+    assert again.trend == fit.trend
+    assert np.isfinite(gx.cross_validate(fit, folds=3, refit=True).mean).all()
