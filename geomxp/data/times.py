@@ -1,5 +1,6 @@
 """Times of observations: numbers in a unit, or dates, which become numbers from an origin on."""
 
+import re
 import warnings
 from datetime import timedelta
 
@@ -18,10 +19,12 @@ LEAST = {"day": 3 * 86_400, "hour": 3 * 3600, "minute": 3 * 60}
 
 
 def as_dates(values):
-    """Return dates as datetime64 in ns and UTC, or None if the values are not dates.
+    """Return dates as datetime64 in µs and UTC, or None if the values are not dates.
 
     Dates are NumPy's, pandas', Python's, or text that pandas reads as dates; a pandas Period is its
     first moment. Dates with a time zone are converted to UTC, others are taken as they are.
+
+    Raises InvalidInput for text without a year, and for dates that start with the day or the month.
 
     Examples
     --------
@@ -33,13 +36,19 @@ def as_dates(values):
     if kind is None or kind == "O":
         listed = np.asarray(values, dtype=object).ravel()
         first = next((one for one in listed if one is not None and one == one), None)
-        if not (isinstance(first, str) and not _is_number(first)) and not hasattr(first, "year"):
+        first = listed[0] if first is None and len(listed) else first
+        text = isinstance(first, str) and not _is_number(first)
+        if not (text or hasattr(first, "year") or isinstance(first, np.datetime64)):
             return None
     elif (kind == "U" and values.size and _is_number(str(np.ravel(values)[0]))) or kind not in "MU":
         return None
     import pandas as pd
 
+    # NumPy's NaT may have no unit
+    values = values.astype("datetime64[us]") if kind == "M" and values.dtype == "M8" else values
     dates, column = None, pd.Series(np.atleast_1d(values)).infer_objects()
+    if column.dtype.kind not in "mM":
+        _check_order(column)
     if isinstance(column.dtype, pd.PeriodDtype):
         column = column.dt.to_timestamp()
     with warnings.catch_warnings():
@@ -52,10 +61,37 @@ def as_dates(values):
                 break
             except (ValueError, TypeError, OverflowError):
                 continue
-    if dates is None:
-        return None
-    result = dates.dt.tz_localize(None).to_numpy("datetime64[ns]")
+    if dates is not None:
+        result = dates.dt.tz_localize(None).to_numpy().astype("datetime64[us]")
+    else:
+        try:
+            # pandas may refuse dates outside 1677 to 2262
+            result = column.to_numpy().astype("datetime64[us]")
+        except (ValueError, TypeError):
+            return None
+    # pandas and NumPy take the year and the day from the clock
+    without = [
+        text
+        for text, date in zip(column, result, strict=True)
+        if isinstance(text, str) and not re.search(r"\d{4}", text) and not np.isnat(date)
+    ]
+    if without:
+        raise InvalidInput(
+            f"dates must have a year. Got {without[0]!r:.60}: write them as 2026-03-01 or "
+            "2026-03-01T05:00, or give numbers, such as hours."
+        )
     return result if np.ndim(values) else result[0]
+
+
+def _check_order(column):
+    """Raise `InvalidInput` for text such as 01/03/2026."""
+    for text in column:
+        if isinstance(text, str) and re.match(r"\s*\d{1,2}[-/. ]\d{1,2}[-/. ]", text):
+            raise InvalidInput(
+                f"the day and the month of the date {text!r:.60} cannot be told apart: write "
+                "dates as 2026-03-01, or convert them: pandas.to_datetime(column, "
+                'format="%d/%m/%Y").'
+            )
 
 
 def _is_number(text):
@@ -79,13 +115,23 @@ def as_numbers(values, unit="", origin=""):
     >>> as_numbers(np.array(["2026-01-05", "2026-01-08T12:00"], "M8[s]"))
     (array([0. , 3.5]), 'day', '2026-01-05')
     """
-    durations, dates = _is_duration(values), as_dates(values)
-    if dates is None and not durations:
+    if origin:
+        try:
+            np.datetime64(origin, "us")
+        except ValueError:
+            raise InvalidInput(
+                f"`time_origin` must be a date such as 2026-03-01 or 2026-03-01T05:00. Got "
+                f"{origin!r:.60}."
+            ) from None
+    each = _durations(values)
+    durations = each is not None
+    each = each if durations else as_dates(values)
+    if each is None:
         return values, unit, origin
     if unit:
         check_one_of("time_unit", unit, tuple(SECONDS))
-    each = np.asarray(values) if durations else dates
-    known = each[~np.isnat(each)] if np.ndim(each) else np.atleast_1d(each)
+    known = np.atleast_1d(each)
+    known = known[~np.isnat(known)]
     if not len(known):
         raise InvalidInput("`time` holds no date.")
     if len(known) < np.size(each):
@@ -94,15 +140,13 @@ def as_numbers(values, unit="", origin=""):
             f"`time` must have a date in every row. There is none in row {rows[0] + 1} "
             f"({len(rows)} such {'row' if len(rows) == 1 else 'rows'}): take these rows out."
         )
-    if durations:
-        start = origin
-    else:
-        start = np.datetime64(origin) if origin else known.min().astype("datetime64[D]")
+    if not durations:
+        start = np.datetime64(origin, "us") if origin else known.min().astype("datetime64[D]")
     if not unit:
         span = (known.max() - known.min()) / np.timedelta64(1, "s")
         unit = next((name for name, least in LEAST.items() if span >= least), "second")
     seconds = (each if durations else each - start) / np.timedelta64(1, "s")
-    return seconds / SECONDS[unit], unit, str(start)
+    return seconds / SECONDS[unit], unit, origin or ("" if durations else str(start))
 
 
 def in_words(values, unit="", origin=""):
@@ -128,8 +172,16 @@ def in_words(values, unit="", origin=""):
     return texts
 
 
-def _is_duration(values):
-    return getattr(getattr(values, "dtype", None), "kind", None) == "m"
+def _durations(values):
+    """Return durations as timedelta64 in µs, or None if the values are not durations."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        return None
+    first = array.ravel()[0] if array.size else None
+    if array.dtype.kind != "m" and not isinstance(first, (np.timedelta64, timedelta)):
+        return None
+    return array.astype("timedelta64[us]")
 
 
 def from_durations(values, unit):
@@ -138,26 +190,20 @@ def from_durations(values, unit):
     >>> from_durations([np.timedelta64(36, "h")], "day")
     array([1.5])
     """
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        return values
-    first = array.ravel()[0] if array.size else None
-    if array.dtype.kind != "m" and not isinstance(first, (np.timedelta64, timedelta)):
+    durations = _durations(values)
+    if durations is None:
         return values
     if not unit:
         raise InvalidInput("durations need times with a unit: give numbers.")
-    array = array.astype("timedelta64[us]") / np.timedelta64(1, "s") / SECONDS[unit]
-    return np.atleast_1d(array)
+    return durations / np.timedelta64(1, "s") / SECONDS[unit]
 
 
 def since(values, unit, origin):
     """Return times in the unit and from the origin of other ones, as numbers.
 
-    Raises InvalidInput for dates if the others were numbers.
+    Raises InvalidInput for dates if the others were numbers, for durations if they have no unit.
     """
-    if values is not None and _is_duration(values):
-        return as_numbers(values, unit)[0]
+    values = from_durations(values, unit)
     if values is None or as_dates(values) is None:
         return values
     if not origin:

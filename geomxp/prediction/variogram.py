@@ -286,7 +286,8 @@ def step_in_time(times):
 
 def _lags_in_time(observations, asked):
     """Return validated lags in time, (q,) in ascending order, and their tolerance."""
-    asked = from_durations(asked, observations.time_unit)
+    numbers = from_durations(asked, observations.time_unit)
+    asked = asked if numbers is asked else np.atleast_1d(numbers)
     count = LAGS_IN_TIME if asked is None else asked
     if isinstance(count, Integral) and not isinstance(count, bool):
         if not 1 <= count <= MOST_DIRECTIONS:

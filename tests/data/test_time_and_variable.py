@@ -1,6 +1,7 @@
 """Observations with a time and a variable: validation, tables, files, and who refuses them."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 import pandas as pd
@@ -220,3 +221,66 @@ def test_counts_are_of_observations_locations_and_times():
     )
     assert around.count_in_words == "3 observations at 2 locations and 3 times"
     assert gx.Observations(places[::4], values[:3]).count_in_words == "3 locations"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("01/03/2026", r"the day and the month of the date '01/03/2026' cannot be told apart"),
+        ("13-03-2026 05:00", r"day and the month.*write dates as 2026-03-01"),
+        ("05:00", r"dates must have a year\. Got '05:00'"),
+        ("today", r"dates must have a year\. Got 'today'"),
+        ("1 March", r"dates must have a year\. Got '1 March'"),
+    ],
+)
+def test_dates_that_may_be_read_otherwise_are_refused(text, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.Observations(PLACES[:3], VALUES[:3], time=[text] * 3)
+    with pytest.raises(gx.InvalidInput):
+        gx.Observations(PLACES[:3], VALUES[:3], time=["2026-03-02", text, "2026-03-04"])
+
+
+@pytest.mark.parametrize("kind", [np.array, list, pd.Series])
+@pytest.mark.parametrize("dates", [("1680-01-01", "1980-01-01"), ("1500-01-01", "2300-01-01")])
+def test_dates_may_be_centuries_apart(dates, kind):
+    days = np.array([*dates, dates[0]], "datetime64[D]")
+    expected = (days - days[0]) / np.timedelta64(1, "D")
+    words = [str(day) for day in days]
+    for given in (days.astype("datetime64[s]"), words, days.astype("datetime64[us]").tolist()):
+        seen = gx.Observations(PLACES[:3], VALUES[:3], time=kind(given))
+        assert (seen.time_unit, seen.time_origin) == ("day", dates[0])
+        np.testing.assert_array_equal(seen.time, expected)
+
+
+def test_an_origin_must_be_a_date():
+    with pytest.raises(gx.InvalidInput, match=r"`time_origin` must be a date.*Got 'yesterday'"):
+        gx.Observations(PLACES[:3], VALUES[:3], time=[0, 1, 2], time_origin="yesterday")
+
+
+def in_time(**about):
+    """A fit of observations in time."""
+    seen = gx.Observations(PLACES, VALUES, time=TIME, **about)
+    model = gx.Separable(1.0, 1.0, 2.0, 0.5, 0.5, 0.1)
+    return gx.fit(seen, model, fixed=tuple(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    "duration", [np.timedelta64(2, "h"), pd.Timedelta(hours=2), timedelta(hours=2)]
+)
+def test_durations_are_in_the_unit_of_the_times(duration):
+    fit = in_time(time_unit="hour")
+    expected = gx.predict(fit, PLACES[:2], time=2.0).mean
+    np.testing.assert_array_equal(gx.predict(fit, PLACES[:2], time=duration).mean, expected)
+    both = [duration, duration]
+    np.testing.assert_array_equal(gx.predict(fit, PLACES[:2], time=both).mean, expected)
+    seen = gx.Observations(PLACES[:3], VALUES[:3], time=[duration] * 3, time_unit="hour")
+    assert seen.time.tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(gx.InvalidInput, match="durations need times with a unit"):
+        gx.predict(in_time(), PLACES[:2], time=duration)
+
+
+@pytest.mark.parametrize("missing", [np.datetime64("NaT"), pd.NaT])
+def test_a_missing_date_of_new_locations_is_refused(missing):
+    fit = in_time(time_unit="hour", time_origin="2026-03-01")
+    with pytest.raises(gx.InvalidInput, match="`time` holds no date"):
+        gx.predict(fit, PLACES[:2], time=missing)
