@@ -62,7 +62,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     which. The inputs, covariates and table then have a row for each location and variable, first
     all variables of the first location.
     """
-    observations, table = fit.observations, None
+    observations, table, of_table = fit.observations, None, covariates is None
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
         new_locations, covariates, table = _from_frame(fit, new_locations, *about)
@@ -101,6 +101,12 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         new_locations = new_locations.inputs
     time = times.since(time, observations.time_unit, observations.time_origin)
     inputs = checked_inputs(new_locations, observations.metric, time, None, error_variance)
+    if of_table and table is not None and inputs.time is not None:
+        # the trend may be one of the time
+        name = observations.time_name
+        covariates = (
+            covariates.assign(**{name: inputs.time}) if name in fit.trend.needs else covariates
+        )
     every, variable = _variables_of(fit, variable, inputs)
     if every is None:
         inputs = checked_inputs(inputs, variable=variable)

@@ -284,3 +284,23 @@ def test_a_missing_date_of_new_locations_is_refused(missing):
     fit = in_time(time_unit="hour", time_origin="2026-03-01")
     with pytest.raises(gx.InvalidInput, match="`time` holds no date"):
         gx.predict(fit, PLACES[:2], time=missing)
+
+
+def test_a_trend_in_time_is_that_of_the_time_asked_for():
+    frame = pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "hour": TIME, "z": VALUES})
+    about = {"values": "z", "time": "hour", "covariates": ("hour",)}
+    model = gx.Separable(1.0, 1.0, 2.0, 0.5, 0.5, 0.1)
+    data = gx.Observations.from_frame(frame, **about)
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend="hour")
+    new = frame[["x", "y", "hour"]].iloc[:4]
+    later = gx.predict(fit, new.assign(hour=99.0))
+    asked = gx.predict(fit, new, time=99.0)
+    np.testing.assert_array_equal(asked.mean, later.mean)
+    assert asked.to_frame()["hour"].tolist() == [99.0] * 4
+    # dates are numbers in the trend too
+    dates = np.datetime64("2026-03-01") + (TIME * 3600).astype("timedelta64[s]")
+    data = gx.Observations.from_frame(frame.assign(hour=dates), **about)
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend="hour")
+    of_dates = gx.predict(fit, new.assign(hour=dates[:4]), time="2026-03-01T02:00")
+    expected = gx.predict(fit, new.assign(hour=np.datetime64("2026-03-01T02:00")))
+    np.testing.assert_array_equal(of_dates.mean, expected.mean)
