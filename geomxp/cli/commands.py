@@ -18,6 +18,7 @@ from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_yo
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
+from ..estimation.parameters import titles
 from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference
@@ -157,7 +158,7 @@ def fit(given):
     # printed before files are written, so that a full disk does not lose the estimates
     screen.result(
         lambda: fitted.to_dict() | ({"intervals": intervals} if given.intervals else {}),
-        lambda: str(fitted) + (interval_lines(intervals) if intervals else ""),
+        lambda: str(fitted) + (interval_lines(fitted, intervals) if intervals else ""),
         lambda: display.fit(fitted, intervals),
     )
     if output:
@@ -234,13 +235,15 @@ def intervals_of(fitted, method, level):
     return {"method": method, "level": level, "parameters": ends}
 
 
-def interval_lines(intervals):
+def interval_lines(fitted, intervals):
     """Return confidence intervals as lines of text that follow the text of a fit."""
     method = {"wald": "Wald", "profile": "profile likelihood"}[intervals["method"]]
     lines = ["\n", f"  {100 * intervals['level']:g} % confidence intervals, {method}"]
+    names = titles(fitted.model, fitted.observations)
+    width = max(18, *(len(names[name]) + 2 for name in intervals["parameters"]))
     for name, (lower, upper) in intervals["parameters"].items():
         top = "infinity" if upper is None else f"{upper:.6g}"
-        lines.append(f"  {name.replace('_', ' '):<18}{lower:>14.6g}{top:>14}")
+        lines.append(f"  {names[name]:<{width}}{lower:>14.6g}{top:>14}")
     return "\n".join(lines)
 
 
@@ -545,8 +548,13 @@ def _predict_at(fitted, given, about):
     output, observations = given.output, fitted.observations
     if given.places is not None:
         data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
-        if given.time is not None:
+        if given.time is not None and not hasattr(data, "columns"):
+            about["time"] = opt.number_or_text(given.time)
+        elif given.time is not None:
             about["time"], _ = _times_of(data, given)
+            if observations.time is not None and given.time not in data.columns:
+                # results stand beside the times that were asked for
+                data = data.assign(**{observations.time_name: about.pop("time")})
     elif any((given.resolution, given.bounds, given.like, given.mask)):
         raise InvalidInput("maps need locations in the plane: use --grid for other dimensions.")
     else:
@@ -721,6 +729,11 @@ def _draws_of_model(given, about):
         count = "two different names" if given.at is None else "different names"
         raise InvalidInput(f"--locations needs {count}. Got {given.locations!r}.")
     opt.decimal_of(given, given.at)
+    if "variable" in model.uses:
+        raise InvalidInput(
+            f"geomxp simulate draws models of one variable. Got family {model.family}: use --fit, "
+            "or in Python gx.simulate(model, locations, variable=...)."
+        )
     timed = "time" in model.uses
     if timed != (given.time is not None):
         need = f"a {model.family} model needs times: give --time."

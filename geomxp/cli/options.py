@@ -845,10 +845,13 @@ def model_of(given, otherwise=""):
                 f"a {given.family} model has no parameter {name!r}; it has {', '.join(names)}."
                 f"{did_you_mean(name, names)}"
             )
+    # nuggets of several variables too
+    nuggets = [name for name in names if name.startswith("nugget") and name not in optional]
+    values = dict.fromkeys(nuggets, 0.0) | values
     missing = [
         f"--{name}" if name in own else f"--parameter {name}=VALUE"
         for name in names
-        if name not in values and name not in ("nugget", *optional)
+        if name not in values and name not in optional
     ]
     if missing:
         raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")

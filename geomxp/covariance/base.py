@@ -38,7 +38,10 @@ ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", sea
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
 
 
-SPACE_TIME = " (--family matern-space-time, separable or gneiting)"
+USING = {
+    "time": " (--family matern-space-time, separable or gneiting)",
+    "variable": ", such as parsimonious-matern (--family parsimonious-matern)",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -542,7 +545,7 @@ class Covariance:
             if known and not used:
                 raise InvalidInput(
                     f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
-                    f"use a family that does{SPACE_TIME if name == 'time' else ''}."
+                    f"use a family that does{USING[name]}."
                 )
         self.check_valid_on(inputs.metric, inputs.dimensions)
 

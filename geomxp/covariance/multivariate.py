@@ -191,7 +191,7 @@ class Multivariate(Covariance):
             object.__setattr__(self, group, checked[0] if kind == ONE else tuple(checked))
         if self.microscale is not None or self.transform is not None:
             name = "microscale" if self.transform is None else "transform"
-            raise InvalidInput(f"a {self.family} model has no {name}: leave it out.")
+            raise InvalidInput(f"models of family {self.family} have no {name}: leave it out.")
 
     def _count(self):
         """Return the number of variables, from the fields that have one number for each."""
@@ -208,10 +208,15 @@ class Multivariate(Covariance):
             sizes[group] = size
         found = set(sizes.values()) or {2}
         if len(found) > 1 or not 2 <= min(found) <= MOST:
+            if len(found) == 1 and min(found) > 0:
+                article = "An" if self.family[0] in "aeiou" else "A"
+                raise InvalidInput(
+                    f"{article} {self.family} model needs 2 to {MOST} variables. Got {min(found)}."
+                )
             said = ", ".join(f"{group} {size}" for group, size in sizes.items())
             raise InvalidInput(
-                f"a {self.family} model is of 2 to {MOST} variables, the same number in each of "
-                f"{', '.join(sizes)}. Got numbers of variables: {said}."
+                f"the parameters of a model of family {self.family} must be of the same number of "
+                f"variables. Got numbers of variables: {said}."
             )
         return found.pop()
 

@@ -287,7 +287,9 @@ def _read(text, read):
             warnings.simplefilter("ignore")
             return read()
     except (FormulaParsingError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _invalid(text, _reason(error)) from None
+        spaced = re.search(r"[^\W\d]\w*(?: \w+)+", text)
+        advice = f"; names with spaces must be in backticks: `{spaced[0]}`" if spaced else ""
+        raise _invalid(text, _reason(error) + advice) from None
 
 
 def _reason(error):

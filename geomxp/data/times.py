@@ -115,6 +115,7 @@ def as_numbers(values, unit="", origin=""):
     >>> as_numbers(np.array(["2026-01-05", "2026-01-08T12:00"], "M8[s]"))
     (array([0. , 3.5]), 'day', '2026-01-05')
     """
+    unit = unit_named(unit) or unit
     if origin:
         try:
             np.datetime64(origin, "us")
@@ -193,8 +194,10 @@ def from_durations(values, unit):
     durations = _durations(values)
     if durations is None:
         return values
-    if not unit:
-        raise InvalidInput("durations need times with a unit: give numbers.")
+    if unit not in SECONDS:
+        raise InvalidInput(
+            f"durations need times with a unit ({', '.join(SECONDS)}): give numbers."
+        )
     return durations / np.timedelta64(1, "s") / SECONDS[unit]
 
 

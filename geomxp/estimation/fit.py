@@ -110,8 +110,10 @@ def fit(
         own that read the time. `Fit.method` is the method that was used.
     family : str or class, optional
         Covariance family if no model is given: "matern" (the default), "gaussian",
-        "powered-exponential", "cauchy", "rational-quadratic", "spherical", "wendland", or a
-        subclass of `geomxp.covariance.base.Covariance`.
+        "powered-exponential", "cauchy", "rational-quadratic", "spherical", "wendland"; for times
+        "matern-space-time", "separable", "gneiting"; for several variables "independent",
+        "parsimonious-matern", "flexible-matern", "coregionalization"; or a subclass of
+        `geomxp.covariance.base.Covariance`.
     fixed : sequence of str, or dict of str to float
         Parameters held fixed: at the value in `model`, or at the value given here. All others are
         estimated, the nugget too.
@@ -391,9 +393,11 @@ def _with_transform(base, model, transform, observations, design):
             "out."
         )
     chosen = observation_model(transform)
+    # a family may have no transformation
+    base = replace(base, transform=chosen)
     chosen.check(observations.values)
     if chosen is transform:
-        return replace(base, transform=chosen)
+        return base
     chosen = chosen.adapted(observations.values)
     return replace(base, transform=started(chosen, observations.values, design))
 

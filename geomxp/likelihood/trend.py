@@ -112,9 +112,13 @@ class Trend:
         places, covariates = observations.location_names, observations.covariate_names
         if text.isidentifier() and text not in (*places, *covariates):
             # a misspelt kind looks like a formula of one name
+            timed = text in ("time", observations.time_name) and observations.time is not None
+            name = observations.time_name if timed else text
+            give = "give the time as a covariate too" if timed else "a column must be a covariate"
             raise InvalidInput(
                 f"`trend` must be one of: {', '.join(TRENDS)}, or a formula of the columns "
-                f"{', '.join((*places, *covariates))}. Got {text!r}."
+                f"{', '.join((*places, *covariates))}. Got {text!r}: {give}, "
+                f"covariates=({name!r},) (--covariates {name})."
             )
         formula = Formula.parse(text)
         formula.check_columns((*places, *covariates), observations.levels)
@@ -285,7 +289,7 @@ class Trend:
             return
         if n <= p:
             raise InvalidInput(
-                f"a trend with {p} coefficients needs more than {p} locations. Got {n}."
+                f"a trend with {p} coefficient{'' if p == 1 else 's'} needs more than {p} locations. Got {n}."
             )
         from scipy.linalg import qr
 

@@ -581,11 +581,13 @@ def predict_raster(
     """
     _check_can_be_mapped(fit)
     check_flags(block=block, local_trend=local_trend)
-    observations = fit.observations
+    observations, trend = fit.observations, fit.trend
     name, noise = observations.value_name, None if block else fit.model.nugget
     if observations.variable is not None:
         name = _mapped_variable(observations, variable)
+        trend = trend.each.get(observations.variable_labels.index(name), trend)
         noise = None
+    _check_no_covariates(trend)
     extent, shape, crs = _grid_of(observations, cells, resolution, bounds, like)
     raster = Raster(
         np.full(shape, np.nan),
@@ -688,9 +690,12 @@ def _check_can_be_mapped(fit):
             "a map of predictions needs locations that span a plane. "
             f"Got {'a line' if d == 2 else f'{d} coordinate(s)'}: use geomxp.predict."
         )
-    if fit.trend.needs:
+
+
+def _check_no_covariates(trend):
+    if trend.needs:
         raise InvalidInput(
-            f"a map of predictions needs the covariates {', '.join(fit.trend.needs)} everywhere, "
+            f"a map of predictions needs the covariates {', '.join(trend.needs)} everywhere, "
             "and they are known at the observations only: give locations that have them, a table "
             "or a grid (geomxp.predict)."
         )

@@ -195,6 +195,14 @@ def test_the_times_of_new_locations_may_be_in_another_column(run, tmp_path):
     assert status == 0
     means = [row["mean"] for row in json.loads(out)["rows"]]
     assert means == pytest.approx(expected, abs=1e-12)
+    there.drop(columns="hours").to_csv(tmp_path / "there.csv", index=False)
+    status, out, _ = run(*known, "6")
+    assert status == 0
+    assert [(row["time"], row["mean"]) for row in json.loads(out)["rows"]] == [
+        (6.0, pytest.approx(mean, abs=1e-12))
+        for mean in gx.predict(fit, there[["x", "y"]].to_numpy(), time=6.0).mean
+    ]
+    there.to_csv(tmp_path / "there.csv", index=False)
     status, _, err = run(*known, "hour")
     assert status == 2
     assert "no column 'hour'. Did you mean 'hours'? --time is a column, a number or a date." in err

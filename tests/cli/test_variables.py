@@ -138,7 +138,10 @@ def test_maps_show_one_variable(run, saved, tmp_path):
 
 def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
     for words, said in (
-        (("explore", folder / "wide.csv", "--value", "zinc,om"), "one --value on the command"),
+        (
+            ("explore", folder / "wide.csv", "--value", "zinc,om"),
+            "on the command line one --value, or a table with the rows of one variable",
+        ),
         (
             ("predict", saved, folder / "wide.csv", "--variable", "log_zink"),
             "Did you mean 'log_zinc'?",
@@ -148,6 +151,29 @@ def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
             "needs the name or the number",
         ),
         (("fit", folder / "wide.csv", "--value", "zinc,zinc"), "names 'zinc' twice"),
+        (
+            ("fit", folder / "wide.csv", "--value", "zinc,om", *FAMILY, "--trend", "zinc: dist"),
+            "There is none for om",
+        ),
+        (
+            (
+                *("fit", folder / "wide.csv", "--value", "zinc,om", *FAMILY),
+                *("--trend", "zinc: dist; om: constant"),
+            ),
+            "a column must be a covariate, covariates=('dist',) (--covariates dist)",
+        ),
+        (
+            ("fit", folder / "wide.csv", "--value", "zinc,om", *FAMILY, "--transform", "log"),
+            "models of family independent have no transform",
+        ),
+        (
+            ("fit", folder / "wide.csv", "--value", "zinc,om", "--drop-missing"),
+            "such as parsimonious-matern (--family parsimonious-matern)",
+        ),
+        (
+            ("fit", folder / "wide.csv", "--value", "log(zinc oxide)"),
+            "names with spaces must be in backticks: `zinc oxide`",
+        ),
         (("fit", folder / "wide.csv", "--value", "zinc,tin", *FAMILY), "no column 'tin'"),
     ):
         status, _, err = run(*words)
@@ -155,6 +181,7 @@ def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
         assert said in err
 
 
+<<<<<<< HEAD
 def test_nugget_covariances_are_estimated_and_given(run, folder):
     held = (*("fit", folder / "wide.csv", "--value", "log_zinc,om"), *FAMILY, *HELD, "--json")
     documents = []
@@ -181,3 +208,40 @@ def test_nugget_covariances_are_estimated_and_given(run, folder):
     status, _, err = run(*one)
     assert status == 2
     assert "nugget covariances need a family of several variables" in err
+=======
+def test_nuggets_of_a_given_model_are_0_if_not_given(run, folder):
+    given = [*("--value", "log_zinc,om"), *FAMILY, "--trend", "constant"]
+    for name, numbers in {"variance": (0.5, 10), "range": (300, 200), "smoothness": (1, 1)}.items():
+        for k, number in enumerate(numbers):
+            given += ["--parameter", f"{name}_{k + 1}={number}"]
+    known = run("log-likelihood", folder / "wide.csv", *given, "--json")
+    zero = ["--parameter", "nugget_1=0", "--parameter", "nugget_2=0"]
+    asked = run("log-likelihood", folder / "wide.csv", *given, *zero, "--json")
+    assert known[0] == asked[0] == 0, known[2]
+    same = [json.loads(out)["log_likelihood"] for _, out, _ in (known, asked)]
+    assert same[0] == same[1]
+    status, _, err = run("simulate", "--n", "9", *given[2:4], *given[6:])
+    assert status == 2
+    assert "draws models of one variable. Got family independent" in err
+
+
+def test_intervals_name_the_variables(run, folder):
+    about = (*FAMILY, *HELD, "--fix", "nugget_1=0.1", "--fix", "nugget_2=1")
+    status, out, err = run(
+        "fit", folder / "wide.csv", "--value", "log_zinc,om", *about, "--intervals", "wald"
+    )
+    assert status == 0, err
+    after = out.partition("confidence intervals, Wald")[2]
+    assert "variance of log_zinc" in after
+    assert "variance 1" not in after
+
+
+def test_a_map_needs_the_covariates_of_its_variable_only(run, folder, tmp_path):
+    data = gx.read_table(folder / "wide.csv", values=("log_zinc", "om"), covariates=("sqrt_dist",))
+    model = gx.Independent((0.5, 10), (300, 200), 0.5, (0.05, 1))
+    trend = {"log_zinc": "sqrt_dist", "om": "constant"}
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend=trend)
+    assert np.isfinite(gx.predict_raster(fit, cells=4, variable="om").mean).all()
+    with pytest.raises(gx.InvalidInput, match="needs the covariates sqrt_dist"):
+        gx.predict_raster(fit, cells=4, variable="log_zinc")
+>>>>>>> 48c3309 (Command line and messages of several variables and times: nuggets, intervals, maps, remedies)

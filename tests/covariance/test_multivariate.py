@@ -293,8 +293,8 @@ def test_numbers_may_stand_for_all_variables_and_matrices_for_pairs():
             "must be a lower triangle",
         ),
         (lambda: gx.Coregionalization((1.0, 0.5, -1.0), 0.2, 0.5), "`loading_22` must be greater"),
-        (lambda: gx.Independent(1.0, 0.5, 0.5, microscale=0.1), "has no microscale"),
-        (lambda: gx.Independent(1.0, 0.5, 0.5, transform="log"), "has no transform"),
+        (lambda: gx.Independent(1.0, 0.5, 0.5, microscale=0.1), "have no microscale"),
+        (lambda: gx.Independent(1.0, 0.5, 0.5, transform="log"), "have no transform"),
     ],
 )
 def test_wrong_arguments_are_named(make, words):
@@ -315,6 +315,7 @@ def test_inputs_of_another_kind_are_refused(model):
         model(sphere, sphere)
 
 
+<<<<<<< HEAD
 # Nugget covariances
 
 NOISY = {
@@ -418,3 +419,9 @@ def test_covariances_beyond_their_limits_are_refused(nugget, covariance, message
 def test_nugget_covariances_must_be_numbers_of_pairs(value, message):
     with pytest.raises(gx.InvalidInput, match=message):
         gx.Independent((1.0, 2.0), 0.2, 0.5, (0.1, 0.2), nugget_covariance=value)
+=======
+def test_the_number_of_variables_of_a_model_is_said():
+    message = r"An independent model needs 2 to 8 variables\. Got 1\."
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.Independent((1.0,), (0.5,), (0.5,))
+>>>>>>> 48c3309 (Command line and messages of several variables and times: nuggets, intervals, maps, remedies)

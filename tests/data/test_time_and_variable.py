@@ -304,3 +304,19 @@ def test_a_trend_in_time_is_that_of_the_time_asked_for():
     of_dates = gx.predict(fit, new.assign(hour=dates[:4]), time="2026-03-01T02:00")
     expected = gx.predict(fit, new.assign(hour=np.datetime64("2026-03-01T02:00")))
     np.testing.assert_array_equal(of_dates.mean, expected.mean)
+
+
+def test_units_of_times_may_be_plural():
+    seen = gx.Observations(PLACES, VALUES, time=TIME, time_unit="hours")
+    assert seen.time_unit == "hour"
+    assert "times in hours" in str(seen)
+    assert "hourss" not in str(seen)
+
+
+def test_a_trend_of_the_time_needs_it_as_a_covariate():
+    seen = gx.Observations(PLACES, VALUES, time=TIME, time_name="hour")
+    for trend in ("time", "hour"):
+        with pytest.raises(
+            gx.InvalidInput, match=r"give the time as a covariate too.*--covariates hour"
+        ):
+            gx.fit(seen, family="separable", trend=trend)
