@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from ..data.formula import Formula
-from ..data.observations import Observations, check_finite
+from ..data.observations import Observations, check_finite, counted
 from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput, NotPositiveDefinite, did_you_mean
 
@@ -289,7 +289,8 @@ class Trend:
             return
         if n <= p:
             raise InvalidInput(
-                f"a trend with {p} coefficient{'' if p == 1 else 's'} needs more than {p} locations. Got {n}."
+                f"a trend with {counted(p, 'coefficient')} needs more than "
+                f"{counted(p, 'location')}. Got {n}."
             )
         from scipy.linalg import qr
 

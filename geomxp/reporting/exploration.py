@@ -349,8 +349,8 @@ def explore(
         name = observations.variable_names[0] if observations.variable_names else 0
         raise InvalidInput(
             f"variables are explored one at a time. Got {len(labels)} ({few(labels)}): use "
-            f"gx.explore(observations.of_variable({name!r})); on the command line one --value, or a "
-            "table with the rows of one variable."
+            f"gx.explore(observations.of_variable({name!r})); on the command line one --value, "
+            "or a table with the rows of one variable."
         )
     check_whole("sample", sample, 3)
     check_whole("seed", seed, 0)
