@@ -181,7 +181,6 @@ def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
         assert said in err
 
 
-<<<<<<< HEAD
 def test_nugget_covariances_are_estimated_and_given(run, folder):
     held = (*("fit", folder / "wide.csv", "--value", "log_zinc,om"), *FAMILY, *HELD, "--json")
     documents = []
@@ -208,7 +207,8 @@ def test_nugget_covariances_are_estimated_and_given(run, folder):
     status, _, err = run(*one)
     assert status == 2
     assert "nugget covariances need a family of several variables" in err
-=======
+
+
 def test_nuggets_of_a_given_model_are_0_if_not_given(run, folder):
     given = [*("--value", "log_zinc,om"), *FAMILY, "--trend", "constant"]
     for name, numbers in {"variance": (0.5, 10), "range": (300, 200), "smoothness": (1, 1)}.items():
@@ -244,4 +244,3 @@ def test_a_map_needs_the_covariates_of_its_variable_only(run, folder, tmp_path):
     assert np.isfinite(gx.predict_raster(fit, cells=4, variable="om").mean).all()
     with pytest.raises(gx.InvalidInput, match="needs the covariates sqrt_dist"):
         gx.predict_raster(fit, cells=4, variable="log_zinc")
->>>>>>> 48c3309 (Command line and messages of several variables and times: nuggets, intervals, maps, remedies)

@@ -315,7 +315,6 @@ def test_inputs_of_another_kind_are_refused(model):
         model(sphere, sphere)
 
 
-<<<<<<< HEAD
 # Nugget covariances
 
 NOISY = {
@@ -419,9 +418,9 @@ def test_covariances_beyond_their_limits_are_refused(nugget, covariance, message
 def test_nugget_covariances_must_be_numbers_of_pairs(value, message):
     with pytest.raises(gx.InvalidInput, match=message):
         gx.Independent((1.0, 2.0), 0.2, 0.5, (0.1, 0.2), nugget_covariance=value)
-=======
+
+
 def test_the_number_of_variables_of_a_model_is_said():
     message = r"An independent model needs 2 to 8 variables\. Got 1\."
     with pytest.raises(gx.InvalidInput, match=message):
         gx.Independent((1.0,), (0.5,), (0.5,))
->>>>>>> 48c3309 (Command line and messages of several variables and times: nuggets, intervals, maps, remedies)
