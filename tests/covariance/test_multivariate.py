@@ -409,7 +409,7 @@ def test_covariances_beyond_their_limits_are_refused(nugget, covariance, message
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ((0.1, 0.2), "the same number in each of variance, nugget, nugget_covariance"),
+        ((0.1, 0.2), "must be of the same number of variables"),
         ([[1.0, 0.1], [0.1, 0.2]], "a symmetric matrix with the nuggets on its diagonal"),
         (np.nan, "finite"),
         ("much", "must be"),

@@ -308,14 +308,14 @@ def test_files_that_are_no_grids_are_named(fit, raster, tmp_path):
 def test_a_map_stays_in_little_memory(monkeypatch):
     """Covariances held at once do not grow with the number of cells."""
     largest = []
-    whole = gx.Matern.__call__
+    whole = gx.Matern.matrix
 
-    def watched(self, a, b, metric):
-        largest.append(len(a) * len(b))
-        return whole(self, a, b, metric)
+    def watched(self, a, b=None):
+        largest.append(len(a) * len(a if b is None else b))
+        return whole(self, a, b)
 
     fit = held(testing.observations())
-    monkeypatch.setattr(gx.Matern, "__call__", watched)
+    monkeypatch.setattr(gx.Matern, "matrix", watched)
     for module in ("prediction.kriging", "prediction.supports"):
         monkeypatch.setattr(f"geomxp.{module}.CHUNK_ENTRIES", 60_000)
     gx.predict_raster(fit, cells=100)
