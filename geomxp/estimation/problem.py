@@ -1021,7 +1021,12 @@ class Problem:
         if model.nugget == 0 and not is_compact(model) and self.one_step_nugget(model) == 0:
             return value, model, table.holding(**{NUGGET: 0.0})
         flat = model.nugget < FLAT_NUGGET * model.largest_variance
-        if flat:
+        # starts by an approximation with all observations have found the maxima; searches with a
+        # score by differences cost too much to look for others
+        thorough = not self.evaluator.differences
+        if not (flat or thorough):
+            return value, model, table
+        if flat and thorough:
             # the search may have passed a maximum: search again from a visible nugget
             visible = model.replace(nugget=0.1 * model.largest_variance)
             self.vanishing, vanishing = SMALL_NUGGET, self.vanishing
@@ -1031,8 +1036,8 @@ class Problem:
                 value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
         bare_value, bare, _ = self._search_bare(without, model)
-        best_nugget = None if bare is None else self.one_step_nugget(bare)
-        if best_nugget != 0.0:
+        best_nugget = self.one_step_nugget(bare) if thorough and bare is not None else None
+        if best_nugget != 0.0 and thorough:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
             self.vanishing = NO_NUGGET if bare is None else None
