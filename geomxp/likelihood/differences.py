@@ -33,6 +33,9 @@ SHORTENED = 5
 TINY = 1e-3
 """Relative step of the differences of Vecchia's score."""
 
+NEXT = 1e-6
+"""Relative change of Σ of which the change of parameters is observed."""
+
 
 class Differences:
     """Derivatives of an evaluator's ℓ by differences.
@@ -68,20 +71,21 @@ class Differences:
         point = _Point(model, names)
         scale = point.scale(self.evaluator)
         directions = _directions(expected * np.outer(point.units, point.units), scale, point.most)
-        slopes = self._along(point, directions, scale is not None)
+        slopes = self._along(point, directions, scale)
         score = np.linalg.solve(directions.T, slopes) / point.units
         observed = self._observed(point, expected) if curvature else None
         return Derivatives(names, score, expected, expected=expected, observed=observed)
 
-    def _along(self, point, directions, scaled):
-        """Return slopes along the columns, of which the first is the scale of Σ if `scaled`."""
+    def _along(self, point, directions, scale):
+        """Return slopes along the columns, of which the first is along `scale` if given."""
         slopes = np.zeros(len(directions))
         middle = self._value(point, slopes)
         if middle is None:
             raise NotPositiveDefinite("the log-likelihood is not finite at this model")
-        if scaled:
-            slopes[0] = middle[1] * directions[:, 0].max()
-        for j in range(int(scaled), len(directions)):
+        if scale is not None:
+            # the column is a multiple of ∂x/∂log c
+            slopes[0] = middle[1] * (directions[:, 0] @ scale) / (scale @ scale)
+        for j in range(int(scale is not None), len(directions)):
             slopes[j] = self._slope(point, directions[:, j], middle[0])
         return slopes
 
@@ -164,13 +168,15 @@ class _Point:
         return self.model.replace(**dict(zip(self.names, values.tolist(), strict=True)))
 
     def scale(self, evaluator):
-        """Return the direction (k,) along which Σ is multiplied by a number, None without one."""
-        parts = {p.name: p.value for p in self.model.table if p.linear and p.value}
-        if not parts or not set(parts) <= set(self.names):
-            return None
+        """Return ∂x/∂log c of cΣ, (k,), or None where not all that changes moves."""
         if evaluator.observations.error_variance is not None or self.model.transform is not None:
             return None
-        return np.array([float(name in parts) for name in self.names])
+        before, after = self.model.parameters(), self.model.scaled(1 + NEXT).parameters()
+        slopes = {name: (after[name] - value) / NEXT for name, value in before.items()}
+        if not set(self.names) >= {name for name, slope in slopes.items() if slope}:
+            return None
+        found = np.array([slopes[name] for name in self.names]) / self.units
+        return found if found.any() else None
 
 
 def _directions(information, scale, most):

@@ -300,7 +300,8 @@ def estimate_divergence(
     """Estimate the divergence of a method in tiles from random vectors, without an FP64 factor.
 
     It costs a factorization by the method, and products of Σ, generated once, with the vectors:
-    for more locations than FP64 can factor.
+    for more locations than FP64 can factor. Only small divergences are estimated correctly; one of
+    many nats is overestimated.
 
     Parameters
     ----------
@@ -336,8 +337,8 @@ def estimate_divergence(
         raise InvalidInput(f"`probes` must be a whole number, 2 or more. Got {probes!r}.")
     if method.approximate or not (method.tiled and method.placement.in_core) or method.refine:
         raise InvalidInput(
-            "`probes` are for tiles in one memory, such as Exact(for_divergence(1e-3)), without "
-            f"refinement. Got {method!r:.200}."
+            "`method` must keep its tiles in one memory, such as Exact(for_divergence(1e-3)), and "
+            f"not refine. Got {method!r:.200}."
         )
     if isinstance(locations, Observations):
         locations = locations.inputs

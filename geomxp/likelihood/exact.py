@@ -143,7 +143,7 @@ class ExactEvaluator(Evaluator):
             check_memory(n, 1, self.device)
         self._workspace, self._lock = None, RLock()
         self._twins = observations.duplicate()
-        self._frozen = None
+        self._frozen = self._order = None
         self._last = (None, None, None)
         self._centred = (None, None)
         self._field = (None, None)
@@ -151,7 +151,7 @@ class ExactEvaluator(Evaluator):
     @_one_at_a_time
     def freeze(self, model):
         """See `Evaluator.freeze`."""
-        self._frozen = None
+        self._frozen = self._order = None
         self._last = (None, None, None)
         if self.method.layers is not None:
             # the formats are the same for all models
@@ -265,7 +265,10 @@ class ExactEvaluator(Evaluator):
                 rule = self._frozen or self.method.precision
                 tile = self.method.tile_for(len(observations))
                 about = (tile, self._watched_placement())
-                factor = tile_factor(model, observations, rule, *about, workspace)
+                factor = tile_factor(model, observations, rule, *about, workspace, self._order)
+                if self.method.low_rank:
+                    # other tiles would have other errors, and ℓ would jump
+                    self._order = factor.order
                 if not self.method.refine:
                     return factor
                 attempts = finer_rules(rule) if self.method.fallback else ()
@@ -678,8 +681,8 @@ class Exact(Likelihood):
         n, placement = int(locations) if observations is None else len(observations), self.placement
         if self.low_rank:
             raise InvalidInput(
-                "ranks of tiles are known only after a factorization, so that there is no plan. "
-                "Leave low_rank=True out for an upper bound."
+                "memory cannot be planned: the ranks of tiles are known only after a "
+                "factorization. Leave low_rank=True out for an upper bound."
             )
         if self.layers is not None:
             formats = layered_map(self.layers, n, placement.devices[0].name)
@@ -715,7 +718,7 @@ class Exact(Likelihood):
         """Return the rows of a tile if given, or those that suit tiles of low rank; else None."""
         if self.tile is not None or not self.low_rank:
             return self.tile
-        return next(tile for most, tile in LOW_RANK_TILES if n <= most)
+        return min(n, next(tile for most, tile in LOW_RANK_TILES if n <= most))
 
     def describe(self, n: int) -> Document:
         """Return the method's entry in the JSON of a fit of n locations."""
@@ -783,20 +786,22 @@ def _check_memory_of_tree(n, layers, device):
     check_memory(n, matrices, device)
 
 
-def tile_factor(model, observations, rule, tile=None, placement=None, host=None):
+def tile_factor(model, observations, rule, tile=None, placement=None, host=None, order=None):
     """Return the `TileFactor` of Σ(θ), with formats chosen by a rule of `linalg.precision`.
 
     If a diagonal tile has no Cholesky factor, its block row is promoted by one level. On a second
     failure the factorization restarts with the rule's finer form (ε/10), then in FP64. Without a
     placement all tiles are in RAM; a `host` (see `Placement.store`) becomes part of the factor.
+    `order` is that of the locations, by default one that suits the model.
     """
     placement, rule = placement or InMemory(), as_rule(rule)
     about = model, observations, tile, placement
-    order, places, originals = _originals(*about, within=rule.low_rank)
+    order, places, originals = _originals(*about, order, within=rule.low_rank)
     _check_thinned(rule, originals, placement)
     about, first = _asked_by(rule, originals, places, observations.metric), None
     norms = cache(partial(_roughly, originals, placement) if rule.low_rank else originals.norms)
-    for attempt in (rule, *finer_rules(rule)):
+    attempts = rule, *finer_rules(rule)
+    for attempt in attempts:
         formats = _chosen(attempt, originals.layout.tiles, norms, about)
         first = first or formats
         store = placement.store(originals, formats, host)
@@ -808,7 +813,7 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
             else:
                 # pinned memory is kept for the next evaluation
                 host.reserve(0)
-            if formats.all_fp64:
+            if formats.all_fp64 or attempt is attempts[-1]:
                 raise
             continue
         except BaseException as error:
@@ -859,15 +864,17 @@ def _roughly(originals, placement):
     return THIN * _thinned(originals, placement).norms()
 
 
-def _originals(model, observations, tile, placement, within=False):
+def _originals(model, observations, tile, placement, order=None, within=False):
     """Return an order of the locations, the locations in it, and the `Originals`.
 
-    The order is Hilbert's; with `within` the first locations of each block row are spread over it.
+    Without `order` it is Hilbert's; with `within` the first locations of each block row are spread
+    over it.
     """
-    points = model.isotropic(observations.inputs)
-    order, layout = hilbert(points), placement.layout(len(observations), tile)
-    if within:
-        order = order[spread(points[order], layout.tile)]
+    layout = placement.layout(len(observations), tile)
+    if order is None:
+        points = model.isotropic(observations.inputs)
+        order = hilbert(points)
+        order = order[spread(points[order], layout.tile)] if within else order
     places = observations.inputs[order]
     return order, places, placement.originals(model, places, observations.metric, layout)
 

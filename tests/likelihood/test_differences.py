@@ -59,6 +59,28 @@ def test_derivatives_are_those_of_the_formulas(case, noisy):
     assert reml or np.abs(close).max() < 0.05
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        gx.ParsimoniousMatern((1.0, 2.0), 0.2, 0.5, 0.4, (0.05, 0.1)),
+        gx.Coregionalization((1.0, 0.5, 1.0), (0.2, 0.3), 0.5, (0.05, 0.1)),
+    ],
+    ids=["parsimonious", "coregionalization"],
+)
+@pytest.mark.parametrize("which", ["all", "nuggets"])
+def test_of_several_variables_too(model, which):
+    places = np.tile(lay_out(120, "uniform", 1), (2, 1))
+    variable = np.repeat([0, 1], 120)
+    values = np.random.default_rng(0).standard_normal(240)
+    exact = gx.Exact().prepare(gx.Observations(places, values, variable=variable))
+    names = [p.name for p in model.table if not p.name.startswith("smoothness")]
+    names = tuple(name for name in names if which == "all" or name.startswith("nugget"))
+    expected = exact.derivatives(model, names)
+    found = Differences(exact, noisy=False).derivatives(model, names, curvature=False)
+    error = in_errors(found.expected, found.score - expected.score)
+    assert np.abs(error).max() < 0.02 * np.abs(in_errors(found.expected, expected.score)).max()
+
+
 def test_the_score_along_the_scale_is_exact():
     exact = prepared(MODEL)
     found = Differences(exact, noisy=True).derivatives(MODEL, ALL, curvature=False)
