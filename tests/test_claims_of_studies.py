@@ -945,8 +945,17 @@ def recovery_of_variables():
 NEAREST = "place", "place and variable"
 """Kinds of neighbours of several variables."""
 
+def low_rank():
+    rows = results("low_rank", "divergence")
+    parts = column(rows, "kl_over_target")
+    assert max(parts) < 1
+    assert not any(column(rows, "promotions"))
+    yield f"All {len(rows)} cases keep the target, without a promotion"
+    yield f"between {min(parts):.2f} and {max(parts):.2f} times the target"
+
+
 STUDIES = (
-    *(peers, cluster, vecchia, kaust, kaust_likelihood),
+    *(peers, cluster, vecchia, kaust, kaust_likelihood, low_rank),
     *(recovery, batched, intervals, covariance, h200, space_time, multivariate),
 )
 
