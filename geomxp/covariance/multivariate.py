@@ -273,6 +273,11 @@ class Multivariate(Covariance):
     ) -> Self:
         """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`."""
         p = max((int(k[-1]) for k in values if re.fullmatch(r".*_\d+", k)), default=2)
+        missing = [one.name for one in cls.declared_for(p) if one.name not in values]
+        if missing:
+            raise InvalidInput(
+                f"the {cls.family} model of {p} variables needs values of {', '.join(missing)} too."
+            )
         known = {NUGGET_COVARIANCE.name} & {name.rpartition("_")[0] for name in values}
         groups = {**cls.groups, **{group: OPTIONAL[group] for group in known}}
         zeros = {one.name: 0.0 for one in cls.optional_for(p)}
@@ -428,7 +433,16 @@ class Multivariate(Covariance):
 
     def marginal(self, variable: int) -> Matern:
         """Return the model of one variable alone, by its number; it must be a Matérn model."""
-        (one,) = [c for c in self.components() if c.amplitude[variable, variable] > 0]
+        if variable not in range(self.variables):
+            raise InvalidInput(
+                f"`variable` must be a number from 0 to {self.variables - 1}. Got {variable!r}."
+            )
+        one, *more = [c for c in self.components() if c.amplitude[variable, variable] > 0]
+        if more:
+            raise InvalidInput(
+                f"variable {variable} of this {self.family} model is a sum of {len(more) + 1} "
+                "Matérn fields, not one Matérn model: evaluate its covariance by calling the model."
+            )
         values = (one.amplitude, one.range, one.smoothness)
         return Matern(*(x[variable, variable] for x in values), self.nugget[variable])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
+from ..covariance.multivariate import Multivariate
 from ..covariance.observation import observation_model
 from ..errors import (
     LACKING,
@@ -51,7 +53,8 @@ START_NUGGET = 0.05
 class Choice:
     """A model to be fitted: nugget and smoothness are values to hold, or "free" to estimate them.
 
-    The smoothness is that of Matérn models; of other families all shape parameters are estimated.
+    They are those of each of several variables. The smoothness is that of Matérn models; of other
+    families all shape parameters are estimated.
     """
 
     trend: str
@@ -60,12 +63,18 @@ class Choice:
     smoothness: float | str | None
     family: type[Covariance] = Matern
     transform: str | None = None
+    variables: int = 1
 
     @property
     def fixed(self):
         """Values of the parameters held, by name."""
         held = {"nugget": self.nugget, "smoothness": self.smoothness}
-        return {name: value for name, value in held.items() if value not in ("free", None)}
+        return {
+            parameter.name: value
+            for group, value in held.items()
+            for parameter in self.family.declared_for(self.variables)
+            if value not in ("free", None) and re.fullmatch(rf"{group}(_\d+)?", parameter.name)
+        }
 
     @property
     def words(self):
@@ -270,10 +279,10 @@ def compare_models(
     families : sequence of (str or class)
         Covariance families, as `fit` takes them.
     smoothness : sequence of (float or "free")
-        Of Matérn models: values to hold it at, or "free" to estimate it. All shape parameters of
-        other families are estimated.
+        Of Matérn models: values to hold it at, or "free" to estimate it; of several variables the
+        smoothness of each. All shape parameters of other families are estimated.
     nuggets : sequence of (float or "free")
-        0, say, and "free".
+        0, say, and "free"; of several variables the nugget of each.
     anisotropy : sequence of bool
     transforms : sequence of str
         Transformations of the values, as `fit` takes them, or "none". The criteria are those of the
@@ -355,12 +364,12 @@ def _choices(observations, families, smoothness, nuggets, anisotropy, transforms
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
     texts, anisotropy = [kind.text for kind in kinds], sorted(anisotropy)
-    choices = []
+    choices, variables = [], max(len(observations.variable_labels), 1)
     for family in map(family_of, families):
-        shapes = smoothness if family is Matern else (None,)
+        shapes = smoothness if issubclass(family, (Matern, Multivariate)) else (None,)
         combinations = product(texts, anisotropy, nuggets, shapes, transforms)
         choices += [
-            Choice(*values, family, None if transform == "none" else transform)
+            Choice(*values, family, None if transform == "none" else transform, variables)
             for *values, transform in combinations
         ]
     return choices

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
 from ..covariance.base import Covariance, Isotropic
+from ..covariance.multivariate import Multivariate
 from ..errors import Ending, InvalidInput, Outcome
 from .parameters import (
     ANISOTROPY,
@@ -52,6 +54,10 @@ BELOW = 1e-2
 
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
+
+COMMON, COLLINEAR = 10, 1e-10
+"""Least number of common locations of collinear variables, and how far their correlation may be
+from 1."""
 
 ROUGH = 0.1
 """Infill exponent below which a field cannot be distinguished from a nugget."""
@@ -101,6 +107,9 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     names = _flat_direction(coordinates, summit)
     level = names and np.abs(summit.score).max() < NO_SLOPE
     message = None if level else _stalled(problem, summit)
+    verdict = _collinear(problem, model) if message or ends else None
+    if verdict:
+        return verdict
     if message and not ends:
         remedy = {"starts": 8}
         return Verdict(Outcome(Ending.STALLED, message), flat=True, remedy=remedy)
@@ -164,6 +173,36 @@ def _nugget_vanishes(problem, table, pinned):
         f"and {pair[1] + 1} have the same location and (nearly) equal values. Drop one of them, "
         "or fix the nugget."
     )
+
+
+def _collinear(problem, model):
+    """Say whether ℓ is unbounded because two variables are collinear and may have no noise."""
+    observations, free = problem.observations, set(problem.table.free) - set(problem.table.bounds)
+    if not isinstance(model, Multivariate) or not np.any(
+        model.correlations - np.eye(model.variables)
+    ):
+        return None
+    z = observations.values
+    z = z - problem.design @ np.linalg.lstsq(problem.design, z, rcond=None)[0]
+    place = replace(observations.inputs, variable=None, error_variance=None).first_rows()
+    rows = [np.flatnonzero(observations.variable == k) for k in range(model.variables)]
+    for i, j in combinations(range(model.variables), 2):
+        nuggets = [f"{NUGGET}_{k + 1}" for k in (i, j)]
+        common, of_i, of_j = np.intersect1d(place[rows[i]], place[rows[j]], return_indices=True)
+        x, y = z[rows[i][of_i]], z[rows[j][of_j]]
+        product, size = abs(x @ y), np.sqrt((x @ x) * (y @ y))
+        if not set(nuggets) <= free or len(common) < COMMON or product < (1 - COLLINEAR) * size:
+            continue
+        first, second = (observations.variable_labels[k] for k in (i, j))
+        message = (
+            f"The values of {first} and {second} are collinear at their {len(common)} common "
+            "locations: the log-likelihood increases without limit as their nuggets go to 0. Leave "
+            "one of the variables out, or fix their nuggets."
+        )
+        noise = dict.fromkeys(nuggets, 0.01 * problem.table.variance)
+        remedy = _fixed(problem, model.replace(**noise), nuggets)
+        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True, remedy=remedy)
+    return None
 
 
 def _range_grows(problem, table, model, pinned, value):

@@ -30,7 +30,7 @@ from ..errors import (
     check_whole,
 )
 from ..likelihood.automatic import AUTO, LARGEST, automatic, choice_in_words
-from ..likelihood.base import DIFFERENT_REPLICATES, coincidence
+from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
 from ..likelihood.divergence import missed_target
 from ..likelihood.exact import caution, check_model_and_method
 from ..likelihood.replicates import Groups, determine_microscale
@@ -147,8 +147,9 @@ def fit(
     starts : int
         Minimum number of starting points, at most 1000. A grid of models is evaluated first, and
         one search starts near each of its main local maxima; further points are taken from the
-        grid. If `start` gives all parameters, it is the only starting point. A run that resumes
-        from a checkpoint starts at its best model only.
+        grid. Of several variables two searches start at models of each variable alone, and further
+        points are random ones near the first. If `start` gives all parameters, it is the only
+        starting point. A run that resumes from a checkpoint starts at its best model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
         scheduler, "tcp://host:8786", or a client; the searches are then its tasks, each by
@@ -203,8 +204,14 @@ def fit(
     held = [name for name in fixed if isinstance(name, str)] if isinstance(fixed, Iterable) else []
     named = [*held, *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
+    asked = microscale
     microscale = _microscale(microscale, model, named, held, reduced, observations, design)
     start_model = _start_model(observations, model, family, anisotropy, microscale)
+    if asked and MICROSCALE not in start_model.optional:
+        raise InvalidInput(
+            f"the family {start_model.family!r} has no microscale variance: leave `microscale` "
+            "out; the nugget includes it."
+        )
     start_model = _with_transform(start_model, model, transform, observations, design)
     if nugget_covariance or any(map(is_nugget_covariance, named)):
         start_model = _with_nugget_covariances(start_model)
@@ -339,7 +346,7 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
     kind = family_of("matern" if family is None else family) if model is None else type(model)
     anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
     about = {"microscale": microscale and MICROSCALE in kind.optional}
-    if model is not None and "variable" in kind.uses:
+    if model is not None and "variable" in kind.uses and not anisotropy:
         return model
     if observations.variable is not None:
         about["variables"] = len(observations.variable_labels)
@@ -406,16 +413,28 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
     """Return the validated request; raise `InvalidInput` if no model can satisfy it."""
     if base.transform is not None:
         base.transform.check(observations.values)
-    units = Units.of(observations, design, base)
     fixed, start = _values(base, model, fixed, start)
+    count = len(observations.variable_labels)
+    if (
+        observations.variable is not None
+        and base.variables > count
+        and set(fixed) < set(base.parameters())
+    ):
+        raise InvalidInput(
+            f"the model has {base.variables} variables and the observations have {count}: give a "
+            f"model of {count} variables, or fix all parameters."
+        )
+    units = Units.of(observations, design, base)
     if any(map(is_nugget_covariance, base.parameters())):
         for name in [name for name in base.noise_names if fixed.get(name) == 0]:
             fixed = base.vanishing(name) | fixed
         _check_common(observations, base, fixed)
     bounds = check_bounds(bounds, start, fixed, base)
     _check_validity(observations, base, fixed | start, bounds)
-    if fixed.get(NUGGET) == 0 and observations.duplicate():
-        raise DuplicateLocations(coincidence(observations))
+    noise = {name: 1.0 for name in base.parameters() if name in base.noise_names}
+    twins = noiseless_twins(base.replace(**(noise | fixed)), observations)
+    if twins:
+        raise DuplicateLocations(coincidence(observations, twins))
     request = FitRequest(
         observations, base, method, mean, design, reml, fixed, start, bounds, units
     )

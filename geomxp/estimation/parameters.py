@@ -180,6 +180,8 @@ class Units:
         if isinstance(model, Multivariate):
             of_variables = _units_of_variables(observations, design, residual)
         if of_variables:
+            # a model whose parameters are all fixed may have more variables
+            of_variables += [1.0] * (model.variables - len(of_variables))
             residual = residual / np.array(of_variables)[observations.variable]
         spread = float(np.sqrt(np.mean(residual**2)))
         # rounding errors of values that the trend fits exactly
@@ -738,7 +740,7 @@ class Coordinates:
         moving = (*self.names, *self.following) if relative else ()
         self.relative = [name for name in moving if is_nugget_covariance(name)]
         # limits that are not linear in the others
-        self.curved = [n for n in self.following if n in NUGGETS or n in self.relative]
+        self.curved = list(self.following) if isinstance(model, Multivariate) else []
 
     def inward(self, name, value):
         """Return the coordinate of a parameter's value."""
@@ -804,32 +806,20 @@ class Coordinates:
         """
         names, values = [*self.names, *self.following], model.parameters()
         slopes = np.eye(len(names), len(self.names))
-        for j, name in enumerate(self.names if self.following else ()):
-            step = 1e-4 * max(abs(values[name]), 1e-3)
-            moved = self._followed(model.replace(**{name: values[name] + step})).parameters()
+        x = self.point(model) if self.following else ()
+        for j, name in enumerate(self.names[: len(x)]):
+            ends = [np.where(np.arange(len(x)) == j, x + step, x) for step in (-1e-4, 1e-4)]
+            low, high = (self.model(end).parameters() for end in ends)
+            moved = 2e-4 if name in self.relative else high[name] - low[name]
             for i, other in enumerate(self.following, len(self.names)):
-                # limits are linear in the others
-                slopes[i, j] = (moved[other] - values[other]) / step
-        for i, name in enumerate(names):
-            if name in self.curved:
-                slopes[i] = self._slopes_of_limit(name, model)
-            elif name in self.relative:
+                slopes[i, j] = (high[other] - low[other]) / moved
+        for i, name in enumerate(self.names):
+            if name in self.relative:
                 # η_ij = β_ij τ_i τ_j
                 slopes[i, i] = size_of(name, values)
                 for nugget in set(nuggets_of(name)) & set(self.names):
                     slopes[i, self.names.index(nugget)] = values[name] / (2 * values[nugget])
         return names, slopes
-
-    def _slopes_of_limit(self, follower, model, step=1e-5):
-        """Return the derivatives of a parameter of correlated noise at its limit, (k,)."""
-        x, units, slopes = self.point(model), self.jacobian(model), np.zeros(len(self.names))
-        for j, name in enumerate(self.names):
-            if name in NUGGETS or name in self.relative:
-                away = np.zeros(len(x))
-                away[j] = step
-                high, low = (self.model(x + sign * away).parameters() for sign in (1, -1))
-                slopes[j] = (high[follower] - low[follower]) / (2 * step * units[j])
-        return slopes
 
     def absolute(self, model, information):
         """Return the information by covariances of nuggets from that by their correlations.

@@ -510,7 +510,7 @@ class Problem:
         return model, pinned, coordinates, summit
 
     def _curved(self, coordinates):
-        """Whether the evaluator computes the observed information of some parameters."""
+        """Whether the observed information is computed by formula."""
         if coordinates.curved or (self.noisy and not self.evaluator.differences):
             return False
         return self.evaluator.has_curvature(coordinates.names)
@@ -975,14 +975,21 @@ class Problem:
         for name, side in table.on_bounds(model).items():
             if LENGTH not in table.free or not table.coupled(name, side, model):
                 continue
-            factor = INSIDE if side == "lower" else 1 / INSIDE
-            inside = model.replace(**{name: factor * model.parameters()[name]})
+            inside = model.replace(**{name: self._inside(table, model, name, side)})
             inside = table.within(at_practical_range(inside, model.practical_range()))
             if inside is not None:
                 again, moved, _ = self.search(table, inside, step=NEAR, evaluations=AGAIN)
                 if again > value + self.tolerance:
                     value, model = again, moved
         return value, model, table
+
+    def _inside(self, table, model, name, side):
+        """Return the value of a parameter away from the bound on which it is."""
+        value = model.parameters()[name]
+        if table.parameters[name].transform == "log":
+            return value * INSIDE if side == "lower" else value / INSIDE
+        lower, upper = table.box_at(name, model)
+        return value + ((upper if side == "lower" else lower) - value) / 3
 
     def _with_microscale(self, value, model, table):
         """Return the better of the best model without microscale variation and one with it.

@@ -383,7 +383,11 @@ def _with_secants(point, secants):
 
 def _step(score, information):
     """Return I⁻¹s, without movement in directions of no information."""
-    scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
+    step, known = np.zeros(len(score)), np.diag(information) > 0
+    # rounding may leave a negative information where Σ is nearly singular
+    score, information = score[known], information[np.ix_(known, known)]
+    scale = np.sqrt(np.diag(information))
     values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
     inverse = np.where(values > 1e-12, 1.0 / np.maximum(values, 1e-12), 0.0)
-    return vectors @ (inverse * (vectors.T @ (score / scale))) / scale
+    step[known] = vectors @ (inverse * (vectors.T @ (score / scale))) / scale
+    return step

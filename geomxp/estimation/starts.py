@@ -74,6 +74,10 @@ far below the best one are dropped."""
 USUAL = 0.8
 """Smoothness of variables in a start of several."""
 
+SPREAD, LEAST_NUGGET = 0.7, 0.01
+"""Of random starts: standard deviation of the logarithms of parameters, and the least nugget of the
+model that they are near, in units of its variance."""
+
 COMMON = 10
 """Least number of common locations of two variables that give a correlation to start from, and of
 values of one that give its model."""
@@ -152,7 +156,7 @@ def starting_models(problem, start, count, seed):
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
     if isinstance(problem.table.model, Multivariate):
-        return [(model, True) for model in _of_variables(problem, start)]
+        return [(model, True) for model in _of_variables(problem, start, count, seed)]
     sizes, grid = problem.table.grid(start)
     grid = _rescaled_for_trend(problem, grid, start)
     if len(grid) == 1 and not problem.evaluator.expensive:
@@ -179,12 +183,12 @@ def starting_models(problem, start, count, seed):
     return starts
 
 
-def _of_variables(problem, start):
+def _of_variables(problem, start, least, seed):
     """Return starts for several variables: each of them alone, then their correlations.
 
     Correlations are those of the residuals at common locations, for the fields without nuggets.
     Smoothness and range of one variable alone may be poorly determined: the second start has the
-    smoothness `USUAL`.
+    smoothness `USUAL`, and further ones, up to `least`, are random models near the first.
     """
     table, observations = problem.table, problem.observations
     given, count = table.fixed | start, table.model.variables
@@ -200,9 +204,9 @@ def _of_variables(problem, start):
         residuals[rows] = observations.values[rows] - design @ fitted
         marginals.append(one)
     dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
-    starts = []
-    for each in (marginals, usual):
-        noisy = bool(table.covariances)
+    starts, random, noisy = [], np.random.default_rng(seed), bool(table.covariances)
+    others = ([_moved(one, random) for one in marginals] for _ in range(least - 2))
+    for each in (marginals, usual, *others):
         rho = _common_correlations(observations, residuals, each, noisy)
         model = type(table.model).from_marginals(each, rho, dimensions)
         if table.model.nugget_covariance is not None:
@@ -221,8 +225,9 @@ def _of_variables(problem, start):
 
 def _alone_variable(problem, rows, given, i):
     """Return the Matérn model that fits one variable best; a guess for few values."""
+    guess = Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
     if len(rows) < COMMON:
-        return Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
+        return guess
     observations = problem.observations
     observations = observations.of_variable(observations.variable_labels[i])
     design = problem.design[rows]
@@ -243,7 +248,15 @@ def _alone_variable(problem, rows, given, i):
     about = observations, design, problem.reml, method, table
     alone = Problem(*about, Monitor(10**9), TOLERANCE)
     ends = [end for end in searched(alone, {}, 1, 0, 10**6, None) if end[1] is not None]
-    return max(ends, key=lambda end: end[0])[1]
+    return max(ends, key=lambda end: end[0])[1] if ends else guess
+
+
+def _moved(model, random):
+    """Return a random model near that of one variable."""
+    factors = np.exp(SPREAD * random.standard_normal(4))
+    nugget = max(model.nugget, LEAST_NUGGET * model.variance)
+    values = np.array([model.variance, model.range, model.smoothness, nugget])
+    return Matern(*(factors * values).tolist())
 
 
 def by_place(observations, values, p):

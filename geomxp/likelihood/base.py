@@ -445,14 +445,23 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def coincidence(observations):
-    """Return the message for duplicate locations without a nugget."""
-    i, j = observations.duplicate()
+def noiseless_twins(model, observations):
+    """Return the first rows (i, j) at one location where the model has no noise, or None."""
+    inputs = observations.inputs
+    bare = np.flatnonzero(np.broadcast_to(model.unshared_noise(inputs), len(inputs)) == 0)
+    pair = replace(inputs[bare], error_variance=None).duplicate() if len(bare) > 1 else None
+    return pair and (int(bare[pair[0]]), int(bare[pair[1]]))
+
+
+def coincidence(observations, twins):
+    """Return the message for duplicate locations, the rows `twins`, without a nugget."""
+    i, j = twins
     place = ", ".join(f"{c:g}" for c in observations.locations[i])
     if observations.inputs.time is not None:
         place += f" at time {observations.inputs.time[i]:g}"
+    nugget = "nugget" if observations.inputs.variable is None else "nugget of their variable"
     return (
-        f"rows {i + 1} and {j + 1} are at the same location ({place}) and the nugget is 0: the "
+        f"rows {i + 1} and {j + 1} are at the same location ({place}) and the {nugget} is 0: the "
         "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
     )
 

@@ -17,7 +17,7 @@ from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
 from ..tiles.refine import Regenerated
-from .base import Likelihood, coincidence
+from .base import Likelihood, coincidence, noiseless_twins
 from .exact import Exact, check_is_method, check_is_model, check_memory, explain
 from .replicates import Groups, sufficient
 from .trend import Trend, fit_trend
@@ -432,8 +432,10 @@ def compare(
 def _check_nuggets(models, locations):
     """Raise `NotPositiveDefinite` where repeated locations have no noise."""
     for model in models:
-        if model.nugget == 0 and locations.duplicate():
-            raise NotPositiveDefinite(coincidence(locations))
+        model.check_inputs(locations)
+        twins = noiseless_twins(model, locations)
+        if twins:
+            raise NotPositiveDefinite(coincidence(locations, twins))
 
 
 def check_reference(n: int, methods: Sequence[Likelihood]) -> str:

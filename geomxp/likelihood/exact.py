@@ -73,6 +73,7 @@ from .base import (
     check_noise,
     coincidence,
     gaussian_log_likelihood,
+    noiseless_twins,
 )
 from .cost import alternatives, bytes_for
 from .derivatives import differentiate
@@ -255,7 +256,7 @@ class ExactEvaluator(Evaluator):
         observations = self.observations
         model.check_inputs(observations.inputs)
         check_noise(model, observations)
-        if model.nugget == 0 and self._twins:
+        if self._twins and noiseless_twins(model, observations):
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)
         try:
@@ -931,8 +932,9 @@ def finer_rules(rule):
 
 def explain(error, observations, model):
     """Return `NotPositiveDefinite` with a message that names the closest locations and a remedy."""
-    if model.nugget == 0 and observations.duplicate():
-        return NotPositiveDefinite(coincidence(observations), error.order)
+    twins = noiseless_twins(model, observations)
+    if twins:
+        return NotPositiveDefinite(coincidence(observations, twins), error.order)
     advice = "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
     i, j = _closest_pair(observations, model)
     return NotPositiveDefinite(
@@ -997,7 +999,7 @@ def log_likelihood(
     kind.check_full_rank(design)
     evaluation = (method or Exact()).prepare(observations, design, reml).carefully(model)
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
-        twins = model.nugget == 0 and observations.duplicate()
+        twins = noiseless_twins(model, observations)
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
     if not evaluation.outcome.good:
         raise NotRefined(evaluation.outcome.message)

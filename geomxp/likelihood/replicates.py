@@ -28,6 +28,7 @@ from .base import (
     GaussianValues,
     Values,
     coincidence,
+    noiseless_twins,
 )
 
 
@@ -303,8 +304,9 @@ class ReplicatesEvaluator(Evaluator):
 
     def _check(self, model):
         """Raise `NotPositiveDefinite` where replicates have no noise."""
-        if model.nugget == 0 and self._twins:
-            raise NotPositiveDefinite(coincidence(self.observations))
+        twins = self._twins and noiseless_twins(model, self.observations)
+        if twins:
+            raise NotPositiveDefinite(coincidence(self.observations, twins))
 
     def derivatives(self, model, names, *, curvature=False):
         """See `Evaluator.derivatives`."""

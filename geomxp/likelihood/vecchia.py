@@ -35,6 +35,7 @@ from .base import (
     check_noise,
     coincidence,
     gaussian_log_likelihood,
+    noiseless_twins,
 )
 from .replicates import evaluator_of
 from .rounding import from_factor, from_noise
@@ -341,8 +342,9 @@ class VecchiaEvaluator(Evaluator):
     def _check(self, model):
         model.check_inputs(self.observations.inputs)
         check_noise(model, self.observations)
-        if model.nugget == 0 and self._twins:
-            raise NotPositiveDefinite(coincidence(self.observations))
+        twins = self._twins and noiseless_twins(model, self.observations)
+        if twins:
+            raise NotPositiveDefinite(coincidence(self.observations, twins))
 
     def _reduce(self, model, names):
         """Return `Sums` over all blocks; the last ones are cached."""

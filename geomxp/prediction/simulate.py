@@ -249,7 +249,7 @@ def _from_nearest(fit, new, own_design, random, draws):
 
     The order is maximin, and β ~ N(β̂, Cov β̂).
     """
-    model, count = fit.model, neighbour_count(fit, None)
+    model, count = fit.model, neighbour_count(fit, None, further=len(new))
     observations, own_design, of = _means_of(fit, own_design)
     n = len(observations)
     root = _root(fit.coefficient_covariance)
@@ -258,7 +258,7 @@ def _from_nearest(fit, new, own_design, random, draws):
     if not len(new):
         return betas, residuals[of]
     known = observations.inputs
-    key, new = Neighbours(known, count).key_of(model), model.of_field(new)
+    key, new = Neighbours(known, min(count, n)).key_of(model), model.of_field(new)
     points = new.points if new.time is None else model.neighbour_points(new, key)
     order = order_points(points, "maximin")
     new = new[order]

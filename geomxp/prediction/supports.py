@@ -26,7 +26,7 @@ from ..data.observations import (
     variable_numbers,
 )
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
-from ..likelihood.base import coincidence
+from ..likelihood.base import coincidence, noiseless_twins
 from .averages import Region, gauss, interior_rule, unit_of
 
 CHUNK_ENTRIES, CHUNK_NODES = 1 << 22, 1 << 18
@@ -232,16 +232,20 @@ def check_of(of):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
 
 
-def neighbour_count(fit, neighbours):
-    """Return the number of observations that a target is predicted from; validate it."""
+def neighbour_count(fit, neighbours, further=0):
+    """Return the number of observations that a target is predicted from; validate it.
+
+    So many `further` locations, which are drawn before it, may be among them.
+    """
     observations = fit.observations
-    if fit.model.nugget == 0 and observations.duplicate():
-        raise NotPositiveDefinite(coincidence(observations))
+    twins = noiseless_twins(fit.model, observations)
+    if twins:
+        raise NotPositiveDefinite(coincidence(observations, twins))
     if neighbours is None:
         neighbours = 2 * fit.method.neighbours
     else:
         check_whole("neighbours", neighbours)
-    return min(int(neighbours), len(observations))
+    return min(int(neighbours), len(observations) + further)
 
 
 class Points:

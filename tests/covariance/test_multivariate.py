@@ -424,3 +424,20 @@ def test_the_number_of_variables_of_a_model_is_said():
     message = r"An independent model needs 2 to 8 variables\. Got 1\."
     with pytest.raises(gx.InvalidInput, match=message):
         gx.Independent((1.0,), (0.5,), (0.5,))
+
+
+def test_a_marginal_model_is_of_one_of_the_variables_and_one_matern_model():
+    model = THREE["coregionalization"]
+    assert model.marginal(0) == gx.Matern(1.0, 0.2, 0.5, 0.1)
+    with pytest.raises(gx.InvalidInput, match=r"variable 1 .* is a sum of 2 Matérn fields"):
+        model.marginal(1)
+    for variable in (-1, 3):
+        with pytest.raises(gx.InvalidInput, match=f"from 0 to 2. Got {variable}"):
+            model.marginal(variable)
+
+
+def test_models_are_not_made_of_some_of_their_parameters():
+    values = gx.ParsimoniousMatern((1.0, 2.0), 0.2, 0.5, 0.3).parameters()
+    del values["range"], values["nugget_2"]
+    with pytest.raises(gx.InvalidInput, match="2 variables needs values of range, nugget_2 too"):
+        gx.ParsimoniousMatern.from_parameters(values)

@@ -293,3 +293,91 @@ def test_equal_ranges_are_tested_by_the_bootstrap():
     assert len(found.draws) == 4
     assert min(found.draws) >= 0
     assert max(found.draws) > 0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_sign_of_a_variable_does_not_matter_at_the_limit_of_a_correlation(seed):
+    random = np.random.default_rng(seed)
+    where = random.random((50, 2))
+    z = gx.simulate(gx.Matern(1.0, 0.2, 1.0), where, seed=seed)[0]
+    first, second = (z + 0.1 * random.normal(size=50) for _ in range(2))
+    both = np.vstack((where, where))
+    seen = {
+        sign: gx.Observations(both, np.r_[first, sign * second], variable=np.repeat([0, 1], 50))
+        for sign in (1, -1)
+    }
+    fits = {
+        sign: gx.fit(one, family="parsimonious-matern", raise_on_failure=False)
+        for sign, one in seen.items()
+    }
+    assert all(fit.outcome.good for fit in fits.values())
+    assert fits[-1].log_likelihood == pytest.approx(fits[1].log_likelihood, abs=1e-5)
+    assert fits[-1].model.correlation[0] == pytest.approx(-fits[1].model.correlation[0], abs=1e-4)
+
+
+def test_further_starts_are_random_models_near_the_first():
+    seen, held = field(n=40), {"smoothness_1": 0.5, "smoothness_2": 1.0}
+    about = {"family": "parsimonious-matern", "fixed": held, "trend": "zero"}
+    one, few, same, other = (
+        gx.fit(seen, starts=starts, seed=seed, **about)
+        for starts, seed in ((1, 0), (4, 0), (4, 0), (4, 1))
+    )
+    assert one.evaluations < few.evaluations == same.evaluations != other.evaluations
+    for fit in (few, same, other):
+        assert fit.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-5)
+
+
+def test_a_model_of_more_variables_than_the_observations_is_not_estimated():
+    seen, model = field(n=20), gx.Independent((1.0, 4.0, 2.0), 0.2, 0.5, 0.1)
+    with pytest.raises(gx.InvalidInput, match="3 variables and the observations have 2"):
+        gx.fit(seen, model, trend="zero")
+    with pytest.raises(gx.InvalidInput, match="or fix all parameters"):
+        gx.fit(seen, model, fixed=("variance_3", "range_3"))
+    known = gx.fit(seen, model, fixed=tuple(model.parameters()), trend="zero")
+    assert known.model == model
+    expected = gx.log_likelihood(seen, model, trend="zero").log_likelihood
+    assert known.log_likelihood == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("family", ["parsimonious-matern", "flexible-matern", "coregionalization"])
+@pytest.mark.filterwarnings("ignore")
+def test_collinear_variables_have_no_finite_maximum(family):
+    where, names = places(40, seed=3), np.repeat(["zinc", "lead"], 40)
+    z = gx.simulate(gx.Matern(1.0, 0.2, 0.5, 0.1), where, seed=3)[0]
+    seen = gx.Observations(np.vstack((where, where)), np.r_[z, 1 - 2 * z], variable=names)
+    with pytest.raises(gx.FitFailed, match="zinc and lead are collinear at their 40 common") as end:
+        gx.fit(seen, family=family)
+    assert end.value.fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
+    # the remedy works
+    fixed = end.value.fit.outcome.options["fixed"]
+    assert set(fixed) == {"nugget_1", "nugget_2"}
+    assert np.isfinite(gx.fit(seen, family=family, fixed=fixed).log_likelihood)
+
+
+@pytest.mark.parametrize("model", [None, TRUE], ids=["family", "model"])
+def test_options_that_several_variables_lack_are_refused(model):
+    seen, about = field(n=20), {"family": "flexible-matern"} if model is None else {"model": model}
+    with pytest.raises(gx.InvalidInput, match="no geometric anisotropy: leave `anisotropy` out"):
+        gx.fit(seen, anisotropy=True, **about)
+    rows = [*range(40), 0, 1]
+    twice = gx.Observations(seen.locations[rows], seen.values[rows], variable=seen.variable[rows])
+    with pytest.raises(gx.InvalidInput, match="no microscale variance: leave `microscale` out"):
+        gx.fit(twice, microscale=True, **about)
+
+
+def test_compared_models_hold_smoothness_and_nugget_of_each_variable():
+    found = gx.compare_models(
+        field(n=40),
+        families=("independent", "parsimonious-matern"),
+        smoothness=(0.5,),
+        nuggets=(0, "free"),
+    )
+    frame = found.to_frame()
+    assert (frame[["estimate_smoothness_1", "estimate_smoothness_2"]] == 0.5).all(axis=None)
+    none = frame[frame.nugget == "0"]
+    assert len(none) == 2
+    assert (none[["estimate_nugget_1", "estimate_nugget_2"]] == 0.0).all(axis=None)
+    assert dict(zip(none.family, none.parameters, strict=True)) == {
+        "independent": 6,
+        "parsimonious-matern": 6,
+    }

@@ -7,6 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.errors import DuplicateLocations
 
 MODELS = {
     "independent": gx.Independent((1.0, 2.0), (0.2, 0.1), (0.5, 1.0), (0.1, 0.2)),
@@ -333,3 +334,22 @@ def test_names_of_variables_may_have_colons_and_semicolons(tmp_path):
     again = gx.fit(seen, model, fixed=tuple(model.parameters()), trend=fit.trend.text)
     assert again.trend == fit.trend
     assert np.isfinite(gx.cross_validate(fit, folds=3, refit=True).mean).all()
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=16), gx.Vecchia(8)], ids=repr)
+def test_duplicates_of_a_variable_need_its_nugget(method):
+    seen = data(n=30)
+    row = int(np.flatnonzero(seen.variable == 1)[0])
+    twice = gx.Observations(
+        np.vstack((seen.locations, seen.locations[row])),
+        np.append(seen.values, 1.0),
+        variable=np.append(seen.variable, 1),
+    )
+    model = MODELS["parsimonious"]
+    said = f"rows {row + 1} and 61 .* the nugget of their variable is 0"
+    with pytest.raises(DuplicateLocations, match=said):
+        gx.log_likelihood(twice, model.replace(nugget_2=0.0), method)
+    with pytest.raises(DuplicateLocations, match=said):
+        gx.fit(twice, family="parsimonious-matern", fixed={"nugget_2": 0.0}, method=method)
+    # that of the other variable does not matter
+    assert np.isfinite(gx.log_likelihood(twice, model.replace(nugget_1=0.0), method).log_likelihood)

@@ -174,3 +174,20 @@ def test_a_fit_is_saved_loaded_and_says_how_it_was_made(tmp_path):
         np.testing.assert_array_equal(gx.predict(again, there).mean, gx.predict(fit, there).mean)
         assert fit.to_dict()["method"]["neighbours"] == method.neighbours
         assert f"Vecchia's approximation, {method.neighbours} neighbours" in str(fit)
+
+
+def test_draws_of_few_observations_with_enough_neighbours_are_exact():
+    where, new = testing.places(6, seed=1), testing.places(40, seed=2)
+    model = gx.Matern(1.0, 0.3, 1.5, 0.01)
+    seen = gx.Observations(where, gx.simulate(model, where, seed=1)[0])
+    exact, vecchia = (
+        gx.fit(seen, model, method, fixed=tuple(model.parameters()), trend="zero")
+        for method in (gx.Exact(), gx.Vecchia(40))
+    )
+    draws = gx.simulate(vecchia, new, draws=20_000, seed=3)
+    # six standard errors
+    tolerance = 6 * (2 / 20_000) ** 0.5
+    np.testing.assert_allclose(
+        np.cov(draws.T), gx.prediction_covariance(exact, new), atol=tolerance
+    )
+    np.testing.assert_allclose(draws.mean(axis=0), gx.predict(exact, new).mean, atol=tolerance)
