@@ -945,6 +945,7 @@ def recovery_of_variables():
 NEAREST = "place", "place and variable"
 """Kinds of neighbours of several variables."""
 
+
 def low_rank():
     rows = results("low_rank", "divergence")
     parts = column(rows, "kl_over_target")

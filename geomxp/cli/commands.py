@@ -820,7 +820,7 @@ def _draws_of_fit(given, about):
     *(*opt.GIVEN_MODEL, "table", "trend", "n", "seed"),
     *("locations", "value", "covariates", "metric", *opt.READING),
     *("accuracies", "kls", "low_rank", "layers", "tile", "neighbours", "on", "output", "figure"),
-    low_rank={"about": "With --kls: store tiles away from the diagonal as products of low rank."},
+    low_rank={"about": "With --kls: store off-diagonal tiles as low-rank products."},
     table={"about": "Table of locations, or a data set's name.", "default": None},
     seed={"panel": opt.DATA, "about": "Seed of random locations."},
     neighbours={"value": "N,N,…", "about": "Neighbours of Vecchia's approximation: 10,30,60."},

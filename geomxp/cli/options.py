@@ -229,8 +229,8 @@ OPTIONS = {
     "variable": Option(
         DATA,
         "COLUMN",
-        "Column that says to which variable each value belongs, in a table with a row for each "
-        "value: a name, a number from 0, or a code.",
+        "Column naming the variable of each value (names, numbers from 0, or codes), in a table "
+        "with one row for each value.",
         None,
         columns,
     ),
@@ -283,9 +283,7 @@ OPTIONS = {
         "if at least 10 observations are repeated, not all with equal values.",
         known=("yes", "no"),
     ),
-    "nugget_covariance": Option(
-        MODEL, "", "Of several variables: estimate the covariances of their nuggets."
-    ),
+    "nugget_covariance": Option(MODEL, "", "Estimate the nugget covariances of several variables."),
     "transform": Option(
         MODEL,
         "NAME",
@@ -373,9 +371,7 @@ OPTIONS = {
         METHOD, "NUMBER", "ε: choose formats of tiles for this relative backward error."
     ),
     "kl": Option(METHOD, "NUMBER", "Choose formats of tiles for this KL divergence from FP64."),
-    "low_rank": Option(
-        METHOD, "", "With --kl: store tiles away from the diagonal as products of low rank."
-    ),
+    "low_rank": Option(METHOD, "", "With --kl: store off-diagonal tiles as low-rank products."),
     "layers": Option(
         METHOD, "FORMAT,…", "Formats from the largest off-diagonal block inwards: fp16,fp32,fp64."
     ),

@@ -388,9 +388,9 @@ class Multivariate(Covariance):
             return super().draw_noise(inputs, random, shape)
         if _repeated(inputs):
             raise InvalidInput(
-                "new observations with nugget covariances are one of each variable at a location, "
-                "and here are several of one variable: give each location and variable once, or "
-                'draw the field, of="field".'
+                "simulated observations with nugget covariances need one value for each location "
+                "and variable, and a location is repeated: give each location and variable once, "
+                'or draw the field, of="field".'
             )
         place = replace(inputs, variable=None).first_rows()
         # a symmetric root: the matrix may be singular
@@ -515,10 +515,9 @@ class Multivariate(Covariance):
             return
         if _repeated(inputs):
             raise InvalidInput(
-                "nugget covariances are those of one value of each variable at a location, and a "
-                "variable has several values, or their mean (`replicates`), at one location here: "
-                'use one of them (duplicates="drop", --duplicates drop), or leave the nugget '
-                "covariances out."
+                "with nugget covariances a variable can have only one value at a location. Here "
+                "one has several, or their mean (`replicates`): use one of them "
+                '(duplicates="drop", --duplicates drop), or leave the nugget covariances out.'
             )
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -537,14 +536,11 @@ class Multivariate(Covariance):
         matrix = self.nugget_matrix
         alone = (matrix != 0) & (np.outer(deviations, deviations) == 0)
         if alone.any() or np.linalg.eigvalsh(beta)[0] < -ROUNDING:
-            most = ", ".join(
-                f"{deviations[i] * deviations[j]:.4g}" for i, j in indices(PAIR, self.variables)
-            )
             raise InvalidInput(
                 f"the nuggets {', '.join(f'{x:.4g}' for x in self.nugget)} and the covariances "
-                f"{', '.join(f'{x:.4g}' for x in self.nugget_covariance)} are not a covariance "
-                f"matrix: divided by {most} the covariances must be a correlation matrix. Use "
-                "larger nuggets, or nugget covariances nearer to 0."
+                f"{', '.join(f'{x:.4g}' for x in self.nugget_covariance)} do not form a "
+                "positive semidefinite matrix. Use larger nuggets, or nugget covariances nearer to "
+                "0."
             )
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:

@@ -88,7 +88,7 @@ def _check_order(column):
     for text in column:
         if isinstance(text, str) and re.match(r"\s*\d{1,2}[-/. ]\d{1,2}[-/. ]", text):
             raise InvalidInput(
-                f"the day and the month of the date {text!r:.60} cannot be told apart: write "
+                f"dates must not begin with a numeric day or month. Got {text!r:.60}: write "
                 "dates as 2026-03-01, or convert them: pandas.to_datetime(column, "
                 'format="%d/%m/%Y").'
             )

@@ -134,7 +134,7 @@ def fit(
         least 10 repeated observations, not all with equal values, and those at one location have
         the same error variance and covariates. Otherwise the nugget includes microscale variation.
     nugget_covariance : bool
-        Of several variables: estimate the covariances of their nuggets at one location, also if
+        Of several variables: estimate the covariances of their nuggets at one location, even if
         `model` has none. Otherwise the noise is independent, unless `model`, `fixed`, `start` or
         `bounds` have such covariances.
     transform : str or ObservationModel, optional
@@ -371,7 +371,7 @@ def _with_nugget_covariances(base):
 
 
 def _check_common(observations, base, fixed):
-    """Raise `InvalidInput` if two variables whose nuggets' covariance is free hardly meet."""
+    """Raise `InvalidInput` if variables with a free nugget covariance share few locations."""
     base.check_observations(observations.inputs)
     known = np.isfinite(by_place(observations, observations.values, base.variables)).astype(int)
     both, names = known.T @ known, titles(base, observations)

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from ..tiles.stores import Store
 
 LOW_RANK_TILES = ((4_000, 256), (70_000, 512), (10**12, 1024))
-"""Rows of tiles of low rank, by the largest number of locations."""
+"""Rows of low-rank tiles, by the largest number of locations."""
 
 MOST_TILES = 5_000
 """Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
@@ -533,16 +533,16 @@ class Exact(Likelihood):
             self._check_low_rank()
 
     def _check_low_rank(self):
-        """Raise `InvalidInput` unless tiles of low rank are in the memory of one computer."""
+        """Raise `InvalidInput` unless low-rank tiles are in the memory of one computer."""
         for name in ("memory", "device_memory", "scratch", "refine", "store"):
             if getattr(self, name) is not None:
                 raise InvalidInput(
-                    f"tiles of low rank cannot be combined with `{name}`: leave it or "
+                    f"low-rank tiles cannot be combined with `{name}`: leave it or "
                     "low_rank=True out."
                 )
         if self.on != "cpu":
             raise InvalidInput(
-                f'tiles of low rank are for on="cpu". Got on={self.on!r:.80}: leave low_rank=True '
+                f"low-rank tiles work on the CPU only. Got on={self.on!r:.80}: leave low_rank=True "
                 "out."
             )
 
@@ -683,7 +683,7 @@ class Exact(Likelihood):
         if self.low_rank:
             raise InvalidInput(
                 "memory cannot be planned: the ranks of tiles are known only after a "
-                "factorization. Leave low_rank=True out for an upper bound."
+                "factorization. For an upper bound, plan FP64 tiles."
             )
         if self.layers is not None:
             formats = layered_map(self.layers, n, placement.devices[0].name)
@@ -716,7 +716,7 @@ class Exact(Likelihood):
         return self.placement.layout(n, self.tile_for(n)).tile if self.tiled and n else n
 
     def tile_for(self, n: int) -> int | None:
-        """Return the rows of a tile if given, or those that suit tiles of low rank; else None."""
+        """Return the rows of a tile if given, or those that suit low-rank tiles; else None."""
         if self.tile is not None or not self.low_rank:
             return self.tile
         return min(n, next(tile for most, tile in LOW_RANK_TILES if n <= most))

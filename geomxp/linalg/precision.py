@@ -110,7 +110,7 @@ class PrecisionMap:
     def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
         """Return the map with the tiles of block row k one level finer, and how many changed.
 
-        Tiles of low rank get a hundredth of the tolerance.
+        Low-rank tiles get a hundredth of the tolerance.
         """
         row = tuple(form.finer for form in self.rows[k])
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
@@ -132,7 +132,7 @@ class PrecisionMap:
     def __str__(self) -> str:
         """Draw the lower triangle by the formats' letters: D FP64, S FP32, H FP16, Q FP8, ...
 
-        Tiles of low rank have small letters.
+        Low-rank tiles have small letters.
         """
         return "\n".join(
             "".join(
@@ -144,11 +144,11 @@ class PrecisionMap:
 
 
 RANK = 32
-"""Rank with which the bytes of tiles of low rank are estimated."""
+"""Rank with which the bytes of low-rank tiles are estimated."""
 
 
 def kind_of(form, low):
-    """Return the name of a format, or of tiles of low rank in it."""
+    """Return the name of a format, or of low-rank tiles in it."""
     return f"{form.name} low rank" if low else form.name
 
 
@@ -230,16 +230,16 @@ def cheapest(norms, precisions, sizes, target, clumped=None):
 
 
 WEIGHT = 0.4
-"""Part of ½ Σ v_ik p_i p_k that the errors of tiles of low rank cause (measured: 0.01 to 0.37).
+"""Part of ½ Σ v_ik p_i p_k that the errors of low-rank tiles cause (measured: 0.01 to 0.37).
 They are not independent, and lie in directions in which Σ⁻¹ is smaller than its diagonal."""
 
 
 BELOW = 30
-"""A tolerance exceeds the rounding errors of a tile in FP32 so many times, or it is FP64."""
+"""A tile is FP32 only if its tolerance exceeds its rounding error in FP32 by this factor."""
 
 
 def of_low_rank(norms, precisions, sizes, target):
-    """Return the map of tiles of low rank whose predicted divergence is the target, in nats.
+    """Return the map of low-rank tiles whose predicted divergence is the target, in nats.
 
     Ranks grow with the logarithm of the tolerance: they are smallest for equal shares of all tiles.
     U and V are FP32 where its rounding is far below the tolerance.
@@ -627,7 +627,7 @@ def for_divergence(kl: float, *, low_rank: bool = False) -> Rule:
     estimate holds where errors are independent: for locations that are spread out. Tiles that hold
     locations much closer together than the rest are FP64 (not with `low_rank`). For up to 5,000
     locations in one memory, `fit` measures the divergence at the estimate and warns if it exceeds
-    the target; see also `kl_divergence`.
+    the target; that of more locations with `low_rank` it estimates. See also `kl_divergence`.
 
     Parameters
     ----------

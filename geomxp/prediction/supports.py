@@ -255,7 +255,7 @@ class Points:
         self.inputs, self.locations, self.measured = inputs, inputs.locations, measured
 
     def inputs_of(self, model):
-        """Return what the model's covariances with observations are those of."""
+        """Return the inputs for covariances with observations."""
         return self.inputs if self.measured else model.of_field(self.inputs)
 
     def __len__(self):

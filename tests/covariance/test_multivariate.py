@@ -394,7 +394,7 @@ def test_covariances_within_their_limits_are_positive_semidefinite():
 @pytest.mark.parametrize(
     ("nugget", "covariance", "message"),
     [
-        ((0.1, 0.2), 0.2, "the nuggets 0.1, 0.2 and the covariances 0.2 are not a covariance matr"),
+        ((0.1, 0.2), 0.2, "the nuggets 0.1, 0.2 and the covariances 0.2 do not form a pos"),
         ((0.0, 0.2), 0.01, "Use larger nuggets, or nugget covariances nearer to 0"),
     ],
 )

@@ -226,8 +226,8 @@ def test_counts_are_of_observations_locations_and_times():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("01/03/2026", r"the day and the month of the date '01/03/2026' cannot be told apart"),
-        ("13-03-2026 05:00", r"day and the month.*write dates as 2026-03-01"),
+        ("01/03/2026", r"dates must not begin with a numeric day or month. Got '01/03/2026'"),
+        ("13-03-2026 05:00", r"numeric day or month.*write dates as 2026-03-01"),
         ("05:00", r"dates must have a year\. Got '05:00'"),
         ("today", r"dates must have a year\. Got 'today'"),
         ("1 March", r"dates must have a year\. Got '1 March'"),

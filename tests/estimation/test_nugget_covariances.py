@@ -292,5 +292,5 @@ def test_other_families_have_no_nugget_covariances():
         gx.fit(gx.datasets.load("meuse"), nugget_covariance=True)
     with pytest.raises(gx.InvalidInput, match="nugget_covariance"):
         gx.fit(field(n=30), family="independent", nugget_covariance="yes")
-    with pytest.raises(gx.InvalidInput, match="not a covariance matrix"):
+    with pytest.raises(gx.InvalidInput, match="positive semidefinite"):
         fitted(fixed=HELD | {"nugget_1": 0.1, "nugget_2": 0.1, ETA: 0.2})
