@@ -715,7 +715,7 @@ class Problem:
             slopes = dict(zip(rest.coordinates(model).names, end.score, strict=True))
             small = [name for name in pauses if share(name) < SMALL_NUGGET and slopes[name] < 0]
             if table.covariances:
-                # a nugget of nearly 0 hardly moves, whatever its covariances do
+                # a search in logarithms barely changes a nugget this near 0
                 small += [n for n in set(names) - set(held) if share(n) < NO_NUGGET]
             if small:
                 latest = min(small, key=share)

@@ -167,7 +167,8 @@ def _estimated(factor, probes):
     E ‖Mζ‖² = ‖M‖_F² for random signs ζ (Hutchinson 1990), here of M = L⁻¹ΣL⁻ᵀ - I. Σ is generated
     once more.
     """
-    originals, order = factor.store.originals, factor.order
+    # on the CPU, wherever the tiles are
+    originals, order = factor.store.originals.on(None), factor.order
     signs = np.random.default_rng(0).integers(0, 2, (len(order), probes)) * 2.0 - 1.0
     # L⁻ᵀζ = Σₐ⁻¹Lζ
     x = factor.solve(factor.multiply(np.asfortranarray(signs)))

@@ -228,7 +228,7 @@ def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
     names, counts = list(colors), formats.counts()
     picture = np.full((len(formats), len(formats)), np.nan)
     for i, row in enumerate(formats.rows):
-        kinds = [kind_of(form, formats.tolerance(i, k) > 0) for k, form in enumerate(row)]
+        kinds = [kind_of(form, formats.is_low(i, k)) for k, form in enumerate(row)]
         picture[i, : i + 1] = [names.index(kind) for kind in kinds]
     colours = ListedColormap(list(colors.values()))
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")

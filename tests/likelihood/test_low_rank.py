@@ -93,10 +93,34 @@ def test_a_missed_target_is_said_also_where_fp64_is_too_large(seen, monkeypatch)
 
 
 def test_a_divergence_below_the_rounding_of_fp32_keeps_fp64(seen):
-    for target, name in ((1e-2, "fp32 low rank"), (1e-12, "fp64 low rank")):
+    for target, name in ((1e-2, "fp32"), (1e-12, "fp64")):
         rule = gx.for_divergence(target, low_rank=True)
         found = gx.log_likelihood(seen, MODEL, gx.Exact(rule, tile=128))
-        assert found.precision_map.counts()[name] > 60
+        formats = found.precision_map
+        assert sum(formats[i, k].name == name for i in range(12) for k in range(i)) > 60
+
+
+@pytest.mark.gpu
+def test_random_vectors_estimate_the_divergence_of_tiles_on_a_gpu():
+    places = PLACES["jittered grid"][:300]
+    here, there = (gx.Exact(gx.by_tile_norm(1e-5), tile=64, on=on) for on in ("cpu", "gpu"))
+    exact = gx.kl_divergence(MODEL, places, here)
+    found = gx.estimate_divergence(MODEL, places, there, probes=64)
+    assert abs(found.kl - exact.kl) < 4 * found.standard_error + 0.1 * exact.kl
+
+
+def test_tiles_that_stay_dense_are_counted_as_dense():
+    # in three dimensions more tiles are next to each other
+    places = np.random.default_rng(0).random((600, 3))
+    seen, model = gx.Observations(places, np.zeros(600)), gx.Matern(1.0, 0.2, 0.5, 1e-4)
+    factor = tile_factor(model, seen, gx.for_divergence(1e-8, low_rank=True), 60)
+    tiles = factor.store._tiles
+    low = sum(isinstance(tile, LowRankTile) for tile in tiles.values())
+    counts = factor.precision_map.counts()
+    assert 0 < low < 45
+    assert sum(count for name, count in counts.items() if "low rank" in name) == low
+    assert sum(counts.values()) == len(tiles) == 55
+    assert factor.precision_map.bytes(factor.store.layout) == factor.nbytes
 
 
 # the same numbers as FP64, to the tolerance
