@@ -1,6 +1,7 @@
 """Stages d, e and h: generation, recursions and refinement, on one array at a time."""
 
 import time
+from copy import copy
 from functools import partial
 from itertools import product
 
@@ -14,6 +15,7 @@ from geomxp.benchmarks.spectra import spd_matrix
 from geomxp.covariance import bessel
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import formats, nested, recursive
+from geomxp.linalg.backend import backend_of
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64
 from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.factor import on_host
@@ -21,6 +23,9 @@ from geomxp.tiles.refine import refined
 
 DEEP = (("fp16",) * 5 + ("fp32",), ("fp8", "fp16", "fp16", "fp32"))
 """Besides the layers of experiments/nested_cholesky: paper 000's deepest, and FP8 outermost."""
+
+LEAF_OF_VECTORS = 8192
+"""Leaves of solves with one vector: fewer and larger products with inverses of their quarters."""
 
 LEAVES = (512, 1024, 2048)
 """The package's leaves are tuned on a CPU; these are tried besides."""
@@ -159,6 +164,10 @@ class Recursion:
             ours = partial(self._ours, form, leaf)
             measure = partial(self._measured, ours, best, once)
             yield tried(row, measure)
+        if self.what == "potrf":
+            row = self.row | {"layers": " ".join(DEEP[0]), "leaf": "default", "array": "fp32"}
+            row["quantity"] = "error of the factor"
+            yield tried(row, partial(self._stored_in_fp32, DEEP[0], best))
 
     def _leaves(self):
         if self.what == "syrk" or self.machine.tiny:
@@ -181,6 +190,22 @@ class Recursion:
         else:
             call = getattr(nested, self.what)
             call(a, target, side="R", trans="T", layers=layers, leaf=leaf)
+
+    def _stored_in_fp32(self, layers, best):
+        """Measure a factorization of a matrix that the caller stores in FP32."""
+        double = self.operands
+        self.operands = copy(double)
+        self.operands.target = vendor.empty(self.machine, double.target.shape, np.float32)
+
+        def fresh():
+            double.fresh()
+            backend_of(double.target).assign(self.operands.target, double.target)
+
+        self.operands.fresh = fresh
+        try:
+            return self._measured(partial(self._ours, layers, None), best, False)
+        finally:
+            self.operands = double
 
     def _timed(self, work, runs, once):
         seconds = self.machine.seconds(work, runs, self.operands.fresh, warm=not once)
@@ -294,7 +319,7 @@ class System:
     def refined(self, layers, method):
         """Solve by a factor of FP32's copy of A in layers, and an iteration on A."""
         begin = time.perf_counter()
-        lower = self.a.astype(np.float32, order="F")
+        lower = formats.cast(self.a, FP32).values
         if self.shift:
             entries = lower.reshape(-1, order="F")[:: len(lower) + 1]
             entries += np.float32(self.shift * 2.0**-11)
@@ -303,7 +328,12 @@ class System:
         nested.potrf(lower, layers)
         self.machine.finish()
         factored = time.perf_counter()
-        x, progress = refined(self, partial(self._precondition, lower), self.b, method=method)
+        # factors are well scaled: on a GPU leaves are inverted once, and then multiplied
+        bound = float(abs(lower.diagonal()).max())
+        triangle = recursive.Triangle(lower, (FP32,), min(LEAF_OF_VECTORS, len(lower)), bound=bound)
+        if self.machine.gpu:
+            recursive.prepare(triangle, {FP32})
+        x, progress = refined(self, partial(self._precondition, triangle), self.b, method=method)
         end = time.perf_counter()
         return {
             "seconds": end - begin,
@@ -319,11 +349,14 @@ class System:
         """Return Ax."""
         return on_host(self.a @ self.xp.asarray(x))
 
-    def _precondition(self, lower, r):
+    def _precondition(self, triangle, r):
         # FP32 may not hold what FP64 does
         unit = np.abs(r).max() or 1.0
-        half = recursive.trsm(lower, self.xp.asarray((r / unit).astype(np.float32)))
-        x = recursive.trsm(lower, half, transposed=True)
+        x = self.xp.asfortranarray(self.xp.asarray((r / unit).astype(np.float32)))
+        # L y = r is y'L' = r', and L'x = y is x'L = y'
+        rows = recursive.Rows(x.reshape(len(x), -1, order="F").T, ())
+        for transposed in (True, False):
+            recursive.solve(triangle, rows, slice(0, len(x)), transposed)
         return on_host(x).astype(np.float64) * unit
 
     def _residual(self, x):

@@ -114,6 +114,40 @@ __device__ void largest_of_lower(const In *a, long long down, long long across, 
 LARGEST(largest_of_lower_fp32, float)
 LARGEST(largest_of_lower_fp64, double)
 
+/* The inverses of the diagonal blocks of order 32 of a lower triangle, zeros above the diagonal: one
+   block of threads each, thread j for column j. The matrices are by columns. */
+template <class In>
+__device__ void invert_blocks(const In *a, long long ld, double *out, long long ld_out)
+{
+    __shared__ double lower[SIDE][SIDE + 1];
+    const long long first = blockIdx.x * (long long)SIDE;
+    const int j = threadIdx.x;
+    for (int k = 0; k < SIDE; k++) {
+        lower[j][k] = widened(a[first + j + (first + k) * ld]);
+    }
+    __syncthreads();
+    double x[SIDE];
+#pragma unroll
+    for (int i = 0; i < SIDE; i++) {
+        double sum = i == j ? 1.0 : 0.0;
+#pragma unroll
+        for (int k = 0; k < i; k++) {
+            sum -= lower[i][k] * x[k];
+        }
+        x[i] = i < j ? 0.0 : sum / lower[i][i];
+        out[first + i + (first + j) * ld_out] = x[i];
+    }
+}
+
+#define INVERT(name, In)                                                                       \
+    extern "C" __global__ void __launch_bounds__(SIDE)                                         \
+        name(const In *a, long long ld, double *out, long long ld_out)                         \
+    {                                                                                          \
+        invert_blocks(a, ld, out, ld_out);                                                     \
+    }
+INVERT(invert_blocks_fp32, float)
+INVERT(invert_blocks_fp64, double)
+
 /* Set *info, cuSOLVER's info word of potrf, to n if it is 0 but the last pivot is not finite. */
 #define CHECK_PIVOT(name, Real)                                                                \
     extern "C" __global__ void name(const Real *last, int n, int *info)                        \

@@ -140,6 +140,46 @@ BOTH(fp16_to_fp64, unsigned short, double, -, double, TO_FP64(fp16))
 BOTH(fp8_to_fp32, unsigned char, float, -, float, TO_FP32(fp8))
 BOTH(fp8_to_fp64, unsigned char, double, -, double, TO_FP64(fp8))
 
+/* FP32's accuracy in two FP16 numbers: high + low = x 2^exponent, and back. */
+#define INTO_PLANES(name, Source, given, scale_)                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                      \
+        name(const Source *__restrict__ source, long long m, long long n, long long ld,        \
+             given, unsigned short *__restrict__ high, long long ld_high,                      \
+             unsigned short *__restrict__ low, long long ld_low)                               \
+    {                                                                                          \
+        const Source scale = scale_;                                                           \
+        FOR_EACH(i, m, j, n)                                                                   \
+        {                                                                                      \
+            const float x = scaled(source[i + j * ld], scale);                                 \
+            const unsigned short top = fp16_bits_saturated(x);                                 \
+            high[i + j * ld_high] = top;                                                       \
+            low[i + j * ld_low] = fp16_bits_saturated(difference_fp32(x, fp16_number(top)));   \
+        }                                                                                      \
+    }
+#define FROM_PLANES(name, Out, Scale, given, scale_, value)                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                      \
+        name(const unsigned short *__restrict__ high, long long m, long long n,                \
+             long long ld_high, given, const unsigned short *__restrict__ low,                 \
+             long long ld_low, Out *__restrict__ out, long long ld)                            \
+    {                                                                                          \
+        const Scale scale = scale_;                                                            \
+        FOR_EACH(i, m, j, n)                                                                   \
+        {                                                                                      \
+            const float x =                                                                    \
+                sum_fp32(fp16_number(high[i + j * ld_high]), fp16_number(low[i + j * ld_low]));\
+            out[i + j * ld] = value;                                                           \
+        }                                                                                      \
+    }
+#define PLANES(type, Real, value)                                                              \
+    INTO_PLANES(type##_to_planes, Real, Real given, given)                                     \
+    INTO_PLANES(type##_to_planes_by_pointer, Real, const int *exponent,                        \
+                as_scale(power_of_two(*exponent), (Real)0))                                    \
+    FROM_PLANES(planes_to_##type, Real, Real, Real given, given, value)                        \
+    FROM_PLANES(planes_to_##type##_by_pointer, Real, Real, const int *exponent,                \
+                as_scale(power_of_two(-*exponent), (Real)0), value)
+PLANES(fp32, float, product_fp32(x, scale))
+PLANES(fp64, double, widened_fp64(x) * scale)
+
 /* FP32 or FP64 by columns to FP8 by rows, by squares of 32 in shared memory: both are accessed
    along their contiguous direction. */
 #define SIDE 32

@@ -26,6 +26,17 @@ LEAF float product_fp32(float x, float y)
 #endif
 }
 
+LEAF float sum_fp32(float x, float y)
+{
+#if defined(__CUDA_ARCH__)
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(x), "f"(y));
+    return sum;
+#else
+    return x + y;
+#endif
+}
+
 LEAF float rounded_fp32(double x)
 {
 #if defined(__CUDA_ARCH__)
@@ -34,6 +45,17 @@ LEAF float rounded_fp32(double x)
     return number;
 #else
     return (float)x;
+#endif
+}
+
+LEAF float difference_fp32(float x, float y)
+{
+#if defined(__CUDA_ARCH__)
+    float difference;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(x), "f"(y));
+    return difference;
+#else
+    return x - y;
 #endif
 }
 

@@ -111,6 +111,16 @@ class NumpyBackend(Backend):
         decode = None if values.dtype == np.float32 else form.decode
         _convert(decode, values, out.dtype.type(2.0**-exponent), out)
 
+    def split(self, array, exponent):
+        values = np.empty((*array.shape, 2), np.float16, order="F")
+        scale = array.dtype.type(2.0**exponent)
+        _loops().split_fp16(array.reshape(-1, order="F"), scale, *_planes(values))
+        return values
+
+    def join_into(self, out, planes, exponent):
+        scale = out.dtype.type(2.0**-exponent)
+        _loops().join_fp16(*_planes(planes), scale, out.reshape(-1, order="F"))
+
     def as_wider(self, values, form):
         loops = _loops()
         out = np.empty(values.shape, form.wider.dtype, order=order_of(values))
@@ -216,6 +226,12 @@ def _convert(kernel, source, scale, out):
     # compiled loops take FP16 as its bits
     source, out = (x.view(np.uint16) if x.dtype == np.float16 else x for x in (source, out))
     loops.by_column(kernel, source, scale, out)
+
+
+def _planes(values):
+    """Return the bits of two FP16 planes, each in one dimension."""
+    bits = values.reshape(-1, order="F").view(np.uint16)
+    return bits[: bits.size // 2], bits[bits.size // 2 :]
 
 
 def _aligned(out, source):

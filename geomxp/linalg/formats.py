@@ -308,9 +308,9 @@ class Tile:
     ----------
     form : Format
     values : (m, n) NumPy or CuPy array, Fortran order
-        Numbers of the format, or their bits. On a CPU, FP32 may be stored as two FP16 planes, high
-        and low, (m, n, 2): as many bytes, and matrix units multiply them. On a GPU, FP8 may be in C
-        order, as its matrix units need it.
+        Numbers of the format, or their bits. FP32 may be stored as two FP16 planes, high and low,
+        (m, n, 2): as many bytes, and matrix units multiply them. On a GPU, FP8 may be in C order,
+        as its matrix units need it.
     exponent : int or (2,) cupy.ndarray of int32
         A GPU may know it before the CPU does; see `gpu.Exponents`.
     casts : dict of Format to Tile
@@ -370,7 +370,7 @@ class Tile:
         backend = backend_of(values)
         out = backend.empty(self.shape, dtype, values) if out is None else out
         if self.split:
-            _join(values, exponent, out)
+            backend.join_into(out, values, exponent)
         else:
             backend.widen_into(out, backend.as_columns(values), self.form, exponent)
         return out
@@ -403,7 +403,7 @@ def quantize(array: Any, form: Format | str, *, scale: bool = True, split: bool 
         Multiply by the power of two that uses the format's range best. Without a scale, numbers
         that are too small for the format are lost; for comparisons only.
     split : bool
-        Store FP32 as two FP16 planes; on a CPU only.
+        Store FP32 as two FP16 planes.
 
     Raises
     ------
@@ -421,7 +421,7 @@ def quantize(array: Any, form: Format | str, *, scale: bool = True, split: bool 
     form, backend = named(form), backend_of(array)
     largest = backend.largest(array)
     check_largest(largest, form)
-    split = split and form is FP32 and not backend.on_gpu
+    split = split and form is FP32
     exponent = (FP16 if split else form).exponent_for(largest) if scale or split else 0
     return cast(array, form, exponent, split)
 
@@ -434,7 +434,7 @@ def cast(array, form, exponent=0, split=False):
     backend = backend_of(array)
     array = backend.as_columns(array)
     if split:
-        values = _split(array, exponent)
+        values = backend.split(array, exponent)
     else:
         values = backend.empty(array.shape, form.dtype, array)
         if not backend.on_gpu and form.top is not None and exponent in (0, -LARGEST_EXPONENT):
@@ -442,26 +442,3 @@ def cast(array, form, exponent=0, split=False):
             array = np.clip(array, -form.largest, form.largest)
         backend.round_into(values, array, form, exponent)
     return Tile(form, values, exponent)
-
-
-def _planes(values):
-    """Return the bits of two FP16 planes, each in one dimension."""
-    bits = values.reshape(-1, order="F").view(np.uint16)
-    return bits[: bits.size // 2], bits[bits.size // 2 :]
-
-
-def _split(array, exponent):
-    """Return array·2^exponent as two FP16 planes."""
-    from .loops import split_fp16
-
-    values = np.empty((*array.shape, 2), FP16.dtype, order="F")
-    split_fp16(array.reshape(-1, order="F"), array.dtype.type(2.0**exponent), *_planes(values))
-    return values
-
-
-def _join(values, exponent, out):
-    """Out <- the sum of two FP16 planes times 2^-exponent."""
-    from .loops import join_fp16
-
-    scale = out.dtype.type(2.0**-exponent)
-    join_fp16(*_planes(values), scale, out.reshape(-1, order="F"))

@@ -26,8 +26,8 @@ counterpart there, as of CuPy's cupy_hipblas.h:
   64.
 """
 
-from ctypes import addressof
-from functools import cache
+from ctypes import addressof, c_double
+from functools import cache, partial
 from numbers import Real
 
 import numpy as np
@@ -308,6 +308,62 @@ def rank_k(uplo, trans, c, a, alpha, beta):
         )
 
 
+def can_invert(order):
+    """Return whether `inverses` takes blocks of an order: 32·2^p."""
+    return order >= SIDE and order & (order - 1) == 0
+
+
+def inverses(lower, order):
+    """Return the inverses of the diagonal blocks of a lower triangle, FP32 or FP64 by columns.
+
+    Their order is 32·2^p and divides that of the triangle. They are computed in FP64 and returned
+    in FP32 and Fortran order, zeros above their diagonals. From order 32 on, all blocks at once:
+
+        [L11    ]⁻¹ = [     L11⁻¹             ]
+        [L21 L22]     [-L22⁻¹ L21 L11⁻¹  L22⁻¹]
+    """
+    import cupy
+
+    n, found = len(lower), []
+    with lower.device:
+        whole = cupy.zeros((n, n), order="F")
+        launch = _kernel("invert_blocks", lower)
+        launch((n // SIDE,), (SIDE,), (lower, leading(lower), whole, n))
+        numbers = lower if lower.dtype == np.float64 else lower.astype(np.float64, order="F")
+        between, half = cupy.empty(n * order // 4), SIDE
+        while half < order:
+            product = between.data.ptr, half, half * half
+            at = partial(_block, half=half)
+            multiply = partial(_multiply_blocks, half=half, count=n // (2 * half))
+            multiply(1.0, at(numbers, 1, 0), at(whole, 0, 0), product)
+            multiply(-1.0, at(whole, 1, 1), product, at(whole, 1, 0))
+            half *= 2
+        for first in range(0, n, order):
+            some = slice(first, first + order)
+            found.append(cupy.empty((order, order), np.float32, order="F"))
+            combine(found[-1], whole[some, some])
+    return found
+
+
+def _block(matrix, row, column, half):
+    """Return the address of a block of order `half`, and the distances of columns and of blocks.
+
+    It is the same block, counted by rows and columns, of each diagonal block of order 2·half.
+    """
+    part, step = matrix[row * half :, column * half :], leading(matrix)
+    return part.data.ptr, step, 2 * half * (step + 1)
+
+
+def _multiply_blocks(alpha, a, b, c, half, count):
+    """C <- α AB for some `_block`s of FP64 matrices, on the current GPU."""
+    from cupy_backends.cuda.libs import cublas
+
+    none, scalars = cublas.CUBLAS_OP_N, (c_double(alpha), c_double(0.0))
+    one, zero = map(addressof, scalars)
+    sizes = half, half, half
+    cublas.dgemmStridedBatched(cublas_handle(), none, none, *sizes, one, *a, *b, zero, *c, count)
+
+
 def factor(uplo, a, info=None):
     """Overwrite one triangle with the Cholesky factor; return the info word.
 
@@ -436,6 +492,22 @@ class CupyBackend(Backend):
             _launch(kernel, [values, out], (real.type(2.0**-exponent),))
         else:
             _launch(f"{kernel}_by_pointer", [values, out], (exponent,))
+
+    def split(self, array, exponent, out=None):
+        """Return array·2^exponent as two FP16 planes, in `out` if it is given."""
+        (array,) = columns_of(array)
+        out = self.empty((*array.shape, 2), np.float16, array) if out is None else out
+        known = _is_number(exponent)
+        scale = array.dtype.type(2.0**exponent) if known else exponent
+        kernel = f"{TYPES[array.dtype]}_to_planes{'' if known else '_by_pointer'}"
+        _launch(kernel, [array, out[:, :, 0], out[:, :, 1]], (scale,))
+        return out
+
+    def join_into(self, out, planes, exponent):
+        known = _is_number(exponent)
+        scale = out.dtype.type(2.0**-exponent) if known else exponent
+        kernel = f"planes_to_{TYPES[out.dtype]}{'' if known else '_by_pointer'}"
+        _launch(kernel, [planes[:, :, 0], planes[:, :, 1], out], (scale,))
 
     def as_wider(self, values, form):
         out = self.empty(values.shape, form.wider.dtype, values, order_of(values))

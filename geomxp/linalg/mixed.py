@@ -6,7 +6,7 @@ one to it commits no larger an error than the coarser one has already.
 
 On a CPU, MKL multiplies FP16 and BF16 on AMX units. Elsewhere the same numbers are widened to FP32,
 which is exact, and multiplied there. FP32 as two FP16 planes costs three products on the units and
-is still faster than FP32's own arithmetic.
+is still faster than FP32's own arithmetic, also on a GPU.
 """
 
 from math import isqrt
@@ -22,8 +22,39 @@ LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
 """The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
 and the CPU waits for the GPU."""
 
+LARGEST_LEAF = 4096
+"""The largest leaf of a diagonal tile on a GPU. It is solved with inverses of its quarters: larger
+ones need fewer launches, which take longer than the products."""
+
+LEAST_SUM, MOST_SUM = 256, 1024
+"""Columns that a GPU's units sum before they add to FP32. They cut partial sums off where FP32
+rounds to nearest: on an H200 the error of 256 columns is FP32's, and that of 1,024 2.6 times as
+large for blocks of Matérn factors, and at most 6.1e-6 of the product."""
+
+ERROR_OF_SUM = 2.0**-27
+"""Bound of the relative error of a sum on the units, for each column; half of it was measured."""
+
+LEAST_ACCURACY = 2.0**-20
+"""ε of formats by norm for which FP32 tiles may be two FP16 planes, which hold 2^-22."""
+
 LARGEST_ENTRY = 2.0**0.5
 """A bound of the entries of L: tiles are scaled so that the diagonal of Σ is below 2."""
+
+
+def columns_of_sum(formats):
+    """Return how many columns a GPU's units sum at once where FP32 tiles are two FP16 planes.
+
+    0 where FP32 tiles are FP32 numbers: where the formats are prescribed, or the accuracy of a map
+    is below `LEAST_ACCURACY`. A lower accuracy allows longer sums.
+    """
+    if formats.divergence is not None:
+        return LEAST_SUM
+    if formats.accuracy is None or formats.accuracy < LEAST_ACCURACY:
+        return 0
+    columns = MOST_SUM
+    while columns > LEAST_SUM and columns * ERROR_OF_SUM > formats.accuracy:
+        columns //= 2
+    return columns
 
 
 def arithmetic(c, left, right):
@@ -47,13 +78,13 @@ def arithmetic(c, left, right):
     return (coarser(form, FP32) if c.dtype == np.float32 else form).products
 
 
-def gemm(c, pairs, form):
+def gemm(c, pairs, form, columns=0):
     """C <- C - Σ_j A_j B_j' in one arithmetic, in the order given; return C, in Fortran order.
 
     An FP32 array takes the products in FP32, one after the other; to an FP64 array each is added in
     FP64. `pairs` has (Tile, Tile), of a diagonal tile twice the same one and perhaps the lower
     triangle only; on a GPU perhaps with the α of `subtract_product`. A `low_rank.Sum` takes note of
-    them.
+    them. `columns` are those of `columns_of_sum`.
     """
     if isinstance(c, low_rank.Sum):
         c.subtract(pairs)
@@ -76,12 +107,14 @@ def gemm(c, pairs, form):
                 blas.gemm(c, a, b, -1.0)
     elif c.dtype == np.float32:
         for left, right, *alpha in pairs:
-            subtract_product(c, left, right, form, *alpha)
+            alpha = alpha[0] if alpha else None
+            subtract_product(c, left, right, form, alpha, columns=columns)
     elif backend.on_gpu:
         total = backend.empty(c.shape, np.float32, c)
         for left, right, *alpha in pairs:
             alpha = alpha[0] if alpha else None
-            gpu.combine(c, subtract_product(total, left, right, form, alpha, 0.0), beta=1.0)
+            subtract_product(total, left, right, form, alpha, 0.0, columns)
+            gpu.combine(c, total, beta=1.0)
     else:
         from .loops import add
 
@@ -92,7 +125,7 @@ def gemm(c, pairs, form):
     return c
 
 
-def subtract_product(c, left, right, form, alpha=None, beta=1.0):
+def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
     """C <- βC - A B' in a format's arithmetic: its numbers, multiplied exactly, summed in FP32.
 
     C, (m, n) FP32 in Fortran order, is returned; A is an (m, k) tile, B an (n, k) one. FP8 is
@@ -101,7 +134,7 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0):
 
     On a GPU only: α, (2,) FP32, is -2^-(e+f) for the tiles' own exponents e and f, and for those of
     their numbers as FP16, where both are on the GPU (see `gpu.factors`), and computed if not given;
-    β may be 0, and C is then not read.
+    β may be 0, and C is then not read; `columns` of two FP16 planes are summed at once, all if 0.
 
     Raises MissingDevice if FP8 is multiplied on a GPU and cuBLASLt, a part of cuBLAS, is missing.
 
@@ -110,12 +143,11 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0):
     """
     if backend_of(c).on_gpu:
         with c.device:
-            return _subtract_on_gpu(c, left, right, form, alpha, beta)
+            return _subtract_on_gpu(c, left, right, form, alpha, beta, columns)
     form = form.wider or form
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
-        # (h + l)(h + l)' = hh' + hl' + lh' to FP32's accuracy
-        for p, q in ((0, 0), (0, 1), (1, 0)):
+        for p, q in PLANES:
             _on_units(c, a.plane(p), b.plane(q))
     elif blas.has_unit(form):
         _on_units(c, a, b)
@@ -124,12 +156,16 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0):
     return c
 
 
+PLANES = ((1, 0), (0, 1), (0, 0))
+"""(h + l)(h + l)' = lh' + hl' + hh' to FP32's accuracy, the smallest first."""
+
+
 def _on_units(c, a, b):
     alpha = -(2.0 ** -(a.exponent + b.exponent))
     blas.multiply_on_units(c, a.values, b.values, a.form, alpha)
 
 
-def _subtract_on_gpu(c, left, right, form, alpha, beta):
+def _subtract_on_gpu(c, left, right, form, alpha, beta, columns):
     own, as_wider = (None, None) if alpha is None else (alpha[:1], alpha[1:])
     if form.wider is not None and left.form is right.form is form:
         scale = _factor(left, right, own)
@@ -141,7 +177,28 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta):
             return products_gpu.execute(plan, c, a, b, scale, beta)
     form = form.wider or form
     a, b = operand(left, form), operand(right, form)
+    if a.split and b.split:
+        return _subtract_planes(c, a, b, _factor(a, b, as_wider), beta, columns)
+    a, b = _whole(a), _whole(b)
     return products_gpu.multiply(c, a.values, b.values, form, _factor(a, b, as_wider), beta)
+
+
+def _subtract_planes(c, a, b, alpha, beta, columns):
+    """C <- βC + αAB' for FP32 tiles stored as two FP16 planes."""
+    width = a.shape[1]
+    for p, q in PLANES:
+        # the small products are as exact in one sum
+        step = columns if p == q and columns else width
+        for first in range(0, width, step):
+            x, y = (t.values[:, first : first + step, s] for t, s in ((a, p), (b, q)))
+            products_gpu.multiply(c, x, y, FP16, alpha, beta)
+            beta = 1.0
+    return c
+
+
+def _whole(tile):
+    """Return an FP32 tile in two planes as FP32 numbers, other tiles unchanged."""
+    return Tile(FP32, tile.widen(np.float32)) if tile.split else tile
 
 
 def _by_rows(tile):
@@ -188,7 +245,7 @@ def operand(tile, form):
     if form.top is None and backend_of(wide).on_gpu:
         # without an exponent the CPU need not wait for the GPU
         return Tile(FP32, wide) if form is FP32 else cast(wide, form)
-    return quantize(wide, form, split=splits())
+    return quantize(wide, form, split=splits() and not backend_of(wide).on_gpu)
 
 
 def splits():
@@ -203,18 +260,17 @@ PROBES["matrix units"] = (
 )
 
 
-def cast_formats(values, forms):
+def cast_formats(forms, planes):
     """Return the casts of an FP64 tile for readers in coarser arithmetic, whose formats are given.
 
-    A dict of Format to bool: whether the cast is stored as two FP16 planes, for which a GPU has no
-    use.
+    A dict of Format to bool: whether the cast is stored as two FP16 planes, as FP32 is with
+    `planes`.
     """
     forms = {form.wider or form.products for form in forms} - {FP64}
-    split = splits() and not backend_of(values).on_gpu
-    if split and {FP32, FP16} <= forms:
+    if planes and FP32 in forms:
         # the high plane of FP32 is FP16
         forms -= {FP16}
-    return dict.fromkeys(forms, split)
+    return {form: planes and form is FP32 for form in forms}
 
 
 def other_formats(form, partners):
@@ -256,9 +312,11 @@ def trsm(c, diagonal, form=FP32, triangle=None):
 def solver(diagonal, forms):
     """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats."""
     lower = _in(np.float32, diagonal)
-    leaf = recursive.leaf_size("trsm", len(lower), (FP32,), "gpu")
-    triangle = recursive.Triangle(lower, (FP32,), leaf, bound=LARGEST_ENTRY)
-    recursive.prepare(triangle, {_of_products(form) for form in forms})
+    triangle = recursive.Triangle(
+        lower, (FP32,), min(LARGEST_LEAF, len(lower)), bound=LARGEST_ENTRY
+    )
+    exact = diagonal.values if diagonal.form is FP64 else None
+    recursive.prepare(triangle, {_of_products(form) for form in forms}, exact)
     return triangle
 
 

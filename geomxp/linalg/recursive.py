@@ -334,6 +334,10 @@ class Triangle:
             known[form] = known["quarters"].read_in(form)
         return known[form]
 
+    def invert_as(self, inverse):
+        """Take note of the inverse of a leaf."""
+        self._prepared["inverse"] = inverse
+
     def inverse(self):
         """Return the inverse of a leaf on a GPU, zeros above the diagonal, made once."""
         if "inverse" not in self._prepared:
@@ -419,29 +423,69 @@ def solve(t, b, columns, transposed):
         solve(t.a11, b, one, False)
 
 
-def prepare(t, forms):
+def prepare(t, forms, exact=None):
     """Cast an FP32 triangle on a GPU and invert its leaves: other streams can `solve` with it.
 
-    `forms` are those in which it will be read; see `Triangle.read_in`.
+    `forms` are those in which it will be read; see `Triangle.read_in`. `exact` is the same triangle
+    in FP64, from which the inverses are then computed.
     """
-    if t.half:
+    invert_leaves(t, exact)
+    for part in _inner(t):
         for form in forms:
             if form.coarse:
-                t.cast(form)
-        prepare(t.a11, forms)
-        prepare(t.a22, forms)
-    elif t.quarter:
-        t.inverse()
-    else:
-        prepare(t.quarters(), forms)
+                part.cast(form)
+
+
+def _inner(t):
+    """Yield the parts of a triangle that are halved, down to quarters of its leaves."""
+    if t.half:
+        yield t
+        yield from _inner(t.a11)
+        yield from _inner(t.a22)
+    elif not t.quarter:
+        yield from _inner(t.quarters())
+
+
+def _quarters(t):
+    """Return the quarters of the leaves of a triangle, from the top."""
+    if t.half:
+        return _quarters(t.a11) + _quarters(t.a22)
+    return [t] if t.quarter else _quarters(t.quarters())
+
+
+def invert_leaves(t, exact=None):
+    """Invert the quarters of a triangle's leaves on a GPU, all at once if they are of one order.
+
+    `exact` is the same triangle in FP64, from which the inverses are then computed.
+    """
+    if t.order > AT_ONCE_ON_GPU and t.half:
+        # the inverses are parts of a matrix in FP64
+        for part, rows in ((t.a11, slice(0, t.half)), (t.a22, slice(t.half, None))):
+            invert_leaves(part, None if exact is None else exact[rows, rows])
+        return
+    leaves = _quarters(t)
+    order = leaves[0].order
+    if all(leaf.order == order for leaf in leaves) and gpu.can_invert(order):
+        for leaf, inverse in zip(
+            leaves, gpu.inverses(t.a if exact is None else exact, order), strict=True
+        ):
+            leaf.invert_as(inverse)
+    for leaf in leaves:
+        leaf.inverse()
+
+
+def inverts(array, bound):
+    """Return whether leaves are solved by inverses: in FP32 on a GPU.
+
+    Factors, which have a bound, are well scaled; the inverses of other triangles may overflow.
+    """
+    return backend_of(array).on_gpu and array.dtype == np.float32 and bound is not None
 
 
 def _solve_leaf(t, b, columns, transposed):
     """As `solve`, for a leaf. In FP32 a GPU halves it further, down to products with inverses."""
     part = b.array[:, columns]
-    # factors are well scaled; the inverses of other triangles may overflow
-    inverted = b.backend.on_gpu and part.dtype == np.float32 and t.bound is not None
-    if not inverted:
+    if not inverts(part, t.bound):
         b.backend.trsm(t.a, part, transposed, t.unit)
     elif t.quarter:
         # B <- B X' or B X
@@ -566,6 +610,8 @@ def _factor(t, forms, pivots, last=True):
         return
     if _is_factored_at_once(t):
         pivots.factor(t)
+        if not last and inverts(t.a, t.bound):
+            invert_leaves(t)
         return
     # A11 = L11 L11'
     _factor(t.a11, forms, pivots, False)

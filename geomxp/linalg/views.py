@@ -163,6 +163,15 @@ class Backend(Protocol):
     def widen_into(self, out, values, form, exponent):
         """Out <- stored numbers times 2^-exponent, as FP64 or FP32."""
 
+    def split(self, array, exponent):
+        """Return array·2^exponent to FP32's accuracy as two FP16 planes, (m, n, 2), high and low.
+
+        FP32 or FP64, in Fortran order.
+        """
+
+    def join_into(self, out, planes, exponent):
+        """Out <- the sum of two FP16 planes times 2^-exponent, as FP64 or FP32."""
+
     def as_wider(self, values, form):
         """Return 2^-wider_shift times stored numbers in the format's `wider` one, exactly."""
 

@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from ..errors import NotPositiveDefinite
 from ..linalg import blas
 from ..linalg.formats import FP32, FP64
-from ..linalg.mixed import arithmetic, gemm, potrf, trsm
+from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, trsm
 from ..runtime.devices import blas_threads, usable_cores
 
 # Order of the tiles.
@@ -64,26 +64,27 @@ def working_format(form):
     return FP64 if form is FP64 else FP32
 
 
-def update_tile(tile, updates):
+def update_tile(tile, updates, columns=0):
     """Subtract products L_ij L_kj' from A_ik in the order given; A_ik is overwritten.
 
-    `updates` are pairs (L_ij, L_kj), on a GPU optionally with a factor, see `mixed.gemm`.
+    `updates` are pairs (L_ij, L_kj), on a GPU optionally with a factor; see `mixed.gemm`.
     """
     by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair[:2]))
     for form, pairs in by_format:
         # A_ik <- A_ik - Σ_j L_ij L_kj', adjacent products of one format in one accumulation
-        tile = gemm(tile, pairs, form)
+        tile = gemm(tile, pairs, form, columns)
     return tile
 
 
-def finish_tile(tile, updates, diagonal=None, form=FP32):
+def finish_tile(tile, updates, diagonal=None, form=FP32, columns=0):
     """Compute L_ik from A_ik, which is overwritten, and from final tiles.
 
     `diagonal` returns L_kk and is called after all updates; a diagonal tile has none. A GPU
-    multiplies in `form` during the solve, see `mixed.trsm`. Raises `NotPositiveDefinite` if a
+    multiplies in `form` during the solve, see `mixed.trsm`, and sums `columns`, see
+    `mixed.columns_of_sum`. Raises `NotPositiveDefinite` if a
     diagonal tile has no Cholesky factor.
     """
-    tile = update_tile(tile, updates)
+    tile = update_tile(tile, updates, columns)
     if diagonal is None:
         # L_kk <- chol(A_kk)
         return potrf(tile)
@@ -112,8 +113,8 @@ def finish(store, i, k):
             yield left, left if i == k else store.final(k, j)
 
     diagonal = None if i == k else lambda: store.final(k, k)
-    form = solved_in(store.formats, store.layout, i, k)
-    store.write(i, k, finish_tile(store.original(i, k), pairs(), diagonal, form))
+    form, columns = solved_in(store.formats, store.layout, i, k), columns_of_sum(store.formats)
+    store.write(i, k, finish_tile(store.original(i, k), pairs(), diagonal, form, columns))
 
 
 # Threads.

@@ -12,21 +12,41 @@ from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg.device import streams
 from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
 from ..linalg.gpu import CUPY, Exponents, factors, magnitude_of
-from ..linalg.mixed import arithmetic, other_formats, potrf, solver, stands_by_rows, trsm
+from ..linalg.mixed import (
+    arithmetic,
+    columns_of_sum,
+    other_formats,
+    potrf,
+    solver,
+    stands_by_rows,
+    trsm,
+)
 from .cholesky import solved_in, update_tile, working_format
 from .stores import InCore, original, with_casts
 
 
 def wanted_casts(formats, i, k):
-    """Return the set of formats, other than its own, in which tile (i, k) is read."""
+    """Return the casts in which tile (i, k) is read: {format: whether in two FP16 planes}."""
     form, partners = formats[i, k], formats.partners(i, k)
     if i == k:
         # for the solves of FP32 arrays in this column
-        return {FP32} if form is FP64 and partners - {FP64} else set()
+        return {FP32: False} if form is FP64 and partners - {FP64} else {}
     if form is FP8:
         # widened to FP16 for each product: a cast would triple its memory
-        return set()
-    return other_formats(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
+        return {}
+    forms = other_formats(form, partners)
+    if _meets_fp64_in_fp32(formats, i, k):
+        forms |= {FP32}
+    planes = columns_of_sum(formats) > 0
+    if planes and FP32 in {form} | forms:
+        # the high plane is FP16
+        forms -= {FP16}
+    return {cast: planes and cast is FP32 for cast in forms}
+
+
+def in_planes(formats, i, k):
+    """Return whether final tile (i, k) is stored as two FP16 planes."""
+    return i > k and formats[i, k] is FP32 and columns_of_sum(formats) > 0
 
 
 def _meets_fp64_in_fp32(formats, i, k):
@@ -55,24 +75,30 @@ def in_format(exponents, number, formats, i, k, array, room):
     """Return a finished tile in its format, without casts; an exponent stays on the GPU.
 
     `exponents` receives, at position `number`, the exponents of the tile and of its cast to FP16.
-    FP64 and FP32 tiles keep the array; `room(order)` allocates the others, order "F" or "C".
+    FP64 and plain FP32 tiles keep the array; `room(shape, dtype, order)` allocates the others.
     """
     form, exponent, values = formats[i, k], 0, array
+    if in_planes(formats, i, k):
+        exponent = exponents.find(number, array, FP16)
+        planes = room((*array.shape, 2), FP16.dtype, "F")
+        return Tile(form, CUPY.split(array, exponent, planes), exponent)
     if form.top is not None:
         exponent = exponents.find(number, array, form, scale=formats.scale)
     if form not in (FP64, FP32):
-        values = room(order_of(formats, i, k, array.shape, array.device.id))
+        order = order_of(formats, i, k, array.shape, array.device.id)
+        values = room(array.shape, form.dtype, order)
         CUPY.round_into(values, array, form, exponent)
     tile = Tile(form, values, exponent)
     if form.top is None and needs_magnitude(formats, i, k):
-        as_fp16 = FP16 if FP16 in wanted_casts(formats, i, k) else None
+        wanted = wanted_casts(formats, i, k)
+        as_fp16 = FP16 if FP16 in wanted or any(wanted.values()) else None
         exponents.find(number, _wide(tile), as_fp16, own=False)
     return tile
 
 
-def cast_of(tile, form, as_fp16):
-    """Return a cast of a tile; `as_fp16` is the exponent of its cast to FP16."""
-    return cast(_wide(tile), form, as_fp16 if form is FP16 else 0)
+def cast_of(tile, form, planes, as_fp16):
+    """Return a cast of a tile, FP32 perhaps in two FP16 planes; `as_fp16` is FP16's exponent."""
+    return cast(_wide(tile), form, as_fp16 if planes or form is FP16 else 0, planes)
 
 
 def check(largest, form):
@@ -87,7 +113,7 @@ def _wide(tile):
 def readable(formats, i, k, tile, as_fp16):
     """Return tile (i, k) with its readers' casts, each made on demand; see `cast_of`."""
     wanted = wanted_casts(formats, i, k)
-    return with_casts(tile, wanted, lambda form: cast_of(tile, form, as_fp16))
+    return with_casts(tile, wanted, lambda form: cast_of(tile, form, wanted[form], as_fp16))
 
 
 # In-core store of one GPU. One thread of the CPU issues all operations and waits once, at the end.
@@ -264,7 +290,7 @@ class _Run:
         if k in self.row_done:
             stream.wait_event(self.row_done[k])
         # A_ik <- A_ik - Σ_j L_ij L_kj'
-        tile = update_tile(tile, self._updates(i, k, tile))
+        tile = update_tile(tile, self._updates(i, k, tile), columns_of_sum(self.formats))
         if i == k:
             # L_kk <- chol(A_kk)
             tile = potrf(tile, self.words.more[k : k + 1])
@@ -293,8 +319,9 @@ class _Run:
         """Return the pairs of tiles to multiply, with the factors of their products."""
         final = self.store.final
         pairs = [(final(i, j), final(k, j)) for j in range(k)]
-        if not any(arithmetic(tile, *pair) in (FP16, FP8) for pair in pairs):
-            # only FP16 and FP8 tiles have exponents
+        scaled = (FP32, FP16, FP8) if columns_of_sum(self.formats) else (FP16, FP8)
+        if not any(arithmetic(tile, *pair) in scaled for pair in pairs):
+            # other products have no exponents
             return pairs
         exponents = self.words.on_gpu.reshape(-1)
         left, right = (exponents[2 * number(r, 0) :][: 2 * k] for r in (i, k))
@@ -305,8 +332,8 @@ class _Run:
         """Return a finished tile in its format, with its casts."""
         import cupy
 
-        def room(order):
-            return cupy.empty(array.shape, self.formats[i, k].dtype, order=order)
+        def room(shape, dtype, order):
+            return cupy.empty(shape, dtype, order)
 
         place = number(i, k)
         tile = in_format(self.words, place, self.formats, i, k, array, room)
@@ -316,8 +343,8 @@ class _Run:
     def _cast(self, i, k, tile):
         """Make the casts of a tile."""
         as_fp16 = self.words.on_gpu[number(i, k), 1:]
-        for form in wanted_casts(self.formats, i, k):
-            tile.casts[form] = cast_of(tile, form, as_fp16)
+        for form, planes in wanted_casts(self.formats, i, k).items():
+            tile.casts[form] = cast_of(tile, form, planes, as_fp16)
 
     def fetch(self):
         """Wait for all streams; return the report on the tiles.

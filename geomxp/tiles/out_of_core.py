@@ -111,19 +111,20 @@ class StreamWorker:
         formats, exponents = self.formats, Exponents(1)
         form = formats[i, k]
 
-        def room(order):
-            return self.memory.array(slot, array.shape, form.dtype, order)
+        def room(shape, dtype, order):
+            return self.memory.array(slot, shape, dtype, order)
 
         tile = on_gpu.in_format(exponents, 0, formats, i, k, array, room)
-        if form is FP32:
-            room("F")[...] = array
+        if tile.values is array and form is FP32:
+            room(array.shape, array.dtype, "F")[...] = array
         exponent = as_fp16 = 0
         if on_gpu.needs_magnitude(formats, i, k):
             (largest,), ((exponent, as_fp16),), _ = exponents.fetch()
             on_gpu.check(largest, form)
         self.store.exponents_as_fp16[i, k] = int(as_fp16)
-        order = "F" if tile.values.flags.f_contiguous else "C"
-        return Tile(form, Absent(form.dtype, array.shape, order), int(exponent))
+        values = tile.values
+        order = "F" if values.flags.f_contiguous else "C"
+        return Tile(form, Absent(values.dtype, values.shape, order), int(exponent))
 
     def _peek(self):
         if not self.steps:

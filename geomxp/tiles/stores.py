@@ -9,8 +9,9 @@ from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
 from threading import Condition, Lock
 
+from ..linalg.backend import backend_of
 from ..linalg.formats import FP32, FP64, Tile, quantize
-from ..linalg.mixed import cast_formats, other_formats, splits
+from ..linalg.mixed import cast_formats, columns_of_sum, other_formats, splits
 from .cholesky import Stopped, left_looking, run, working_format
 from .factor import TileFactor
 
@@ -24,12 +25,17 @@ def original(originals, formats, i, k, **options):
     return originals.tile(i, k, working_format(form), careful=form is FP32, **options)
 
 
+def in_planes(formats, array):
+    """Return whether FP32 tiles are stored as two FP16 planes, on the device of an array."""
+    return columns_of_sum(formats) > 0 if backend_of(array).on_gpu else splits()
+
+
 def in_format(formats, i, k, array):
     """Return a finished tile in its format."""
     form = formats[i, k]
     if form is FP64 or (i == k and form is FP32):
         return Tile(form, array)
-    return quantize(array, form, scale=formats.scale, split=splits())
+    return quantize(array, form, scale=formats.scale, split=in_planes(formats, array))
 
 
 def casts_of(formats, i, k, values):
@@ -40,7 +46,7 @@ def casts_of(formats, i, k, values):
     if form is not FP64:
         return {}
     if i > k:
-        return cast_formats(values, partners)
+        return cast_formats(partners, in_planes(formats, values))
     # for the solves of FP32 arrays in this column
     return {FP32: False} if partners - {FP64} else {}
 

@@ -19,6 +19,7 @@ import weakref
 from bisect import bisect_right, insort
 from collections import Counter, deque
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -459,8 +460,8 @@ def library_call(name, work, operands, output=None, in_place=(), about=None):
     name : str
     work : callable
     operands : sequence of (callable, list of Allocation)
-    output : int, optional
-        Position of the operand that is written, which must not overlap the others.
+    output : int or sequence of int, optional
+        Positions of operands that are written, which must not overlap the others.
     in_place : sequence of int
         Positions of operands that may be the output.
     about : optional
@@ -474,9 +475,10 @@ def library_call(name, work, operands, output=None, in_place=(), about=None):
 
     def run():
         arrays = [array() for array, _ in operands]
-        for other in range(len(arrays)):
-            if output is not None and other != output and other not in in_place:
-                _check_apart(name, arrays[output], arrays[other])
+        written = [output] if isinstance(output, int) else output or ()
+        for one, other in product(written, range(len(arrays))):
+            if other != one and other not in in_place:
+                _check_apart(name, arrays[one], arrays[other])
         with np.errstate(all="ignore"):
             work(*arrays)
 

@@ -715,7 +715,7 @@ FAULTS = (
         "tiles/on_gpu.py",
         "                self._cast(i, k, tile)\n",
         "",
-        ON_GPU + "test_each_run_after_a_failure_is_one_more_wait[by norm]",
+        ON_GPU + "test_each_run_after_a_failure_is_one_more_wait[layered]",
     ),
     Fault(
         "missed pairs are not checked at the end",

@@ -553,6 +553,9 @@ def test_all_kernels_of_a_source_are_found():
     scaled |= {f"{form}_to_{out}" for form in ("fp16", "fp8") for out in ("fp32", "fp64")}
     expected |= {f"{name}_by_pointer" for name in scaled} | {"factors"}
     expected |= {f"{source}_to_fp8_by_rows" for source in ("fp64", "fp32")}
+    planes = {f"{form}_to_planes" for form in ("fp64", "fp32")}
+    planes |= {f"planes_to_{form}" for form in ("fp64", "fp32")}
+    expected |= planes | {f"{name}_by_pointer" for name in planes}
     assert set(kernels) == expected | {"exponent_fp32", "exponent_fp64"}
 
 

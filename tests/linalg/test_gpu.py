@@ -40,13 +40,34 @@ def test_every_kernel_takes_the_leading_dimension_of_every_array():
         if name in ("factors", "fp32_to_fp8_by_rows"):
             # of arrays without gaps
             continue
-        arrays = 1 if name.startswith("exponent") else 2
+        arrays = 1 if name.startswith("exponent") else 3 if "planes" in name else 2
         others = 5 if name.startswith("exponent") else name != "fp8_to_fp16"
         # each array has its address and its leading dimension; all share m and n
         assert len(parameters.split(",")) == 2 * arrays + 2 + others, name
 
 
 # from here on with a GPU ----------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "order"), [(32, 32), (128, 64), (512, 256)])
+def test_gpu_inverts_the_diagonal_blocks_of_a_triangle(n, order, dtype):
+    import cupy
+
+    numbers = np.tril(np.random.default_rng(n).random((n + 3, n))[:n] / n) + np.eye(n)
+    # as a part of a larger array, with numbers above the diagonal that nobody is to read
+    whole = cupy.full((n + 3, n + 1), np.nan, dtype, order="F")
+    lower = whole[:n, :n]
+    lower[...] = cupy.asarray(np.where(np.tri(n, dtype=bool), numbers, np.nan))
+    found = cupy_backend.inverses(lower, order)
+    assert len(found) == n // order
+    for k, inverse in enumerate(found):
+        block = numbers[k * order :, k * order :][:order, :order].astype(dtype)
+        assert inverse.dtype == np.float32
+        expected = np.linalg.inv(block.astype(np.float64))
+        np.testing.assert_allclose(inverse.get(), expected, rtol=1e-6, atol=1e-9)
+        assert not np.triu(inverse.get(), 1).any()
 
 
 class Both:

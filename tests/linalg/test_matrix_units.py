@@ -136,7 +136,7 @@ def test_casts_are_what_the_readers_would_make_themselves(way, forms):
     """With or without its casts an FP64 tile gives the same operands, bit for bit."""
     values = random((40, 30), 6)
     bare, cast = Tile(FP64, values), Tile(FP64, values)
-    wanted = cast_formats(values, forms)
+    wanted = cast_formats(forms, mixed.splits())
     cast.casts.update({form: quantize(values, form, split=s) for form, s in wanted.items()})
     assert FP64 not in cast.casts
     for form in forms - {FP64}:

@@ -76,6 +76,8 @@ def test_there_is_a_kernel_for_each_source_and_format():
     expected = {f"exponent_{source}" for source in wide} | scaled
     expected |= {"factors", "fp8_to_fp16", "fp32_to_fp8_by_rows"}
     expected |= {"fp64_to_fp8_by_rows"}
+    planes = {f"{form}_to_planes" for form in wide} | {f"planes_to_{form}" for form in wide}
+    expected |= planes | {f"{name}_by_pointer" for name in planes}
     expected |= {
         f"{source}_to_{form}" for source in wide for form, about in FORMATS.items() if about.encode
     }
@@ -380,12 +382,69 @@ def test_gpu_widens_parts_of_fp8_arrays_to_fp16():
 
 
 @pytest.mark.gpu
-def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
+@pytest.mark.parametrize("planes", [False, True])
+def test_gpu_casts_once_for_each_arithmetic(planes):
     values = spread((40, 40), np.float64)
-    formats = cast_formats(on_gpu(values), {FP64, FP32, FP16, FP8})
-    assert formats == {FP32: False, FP16: False}
-    for form in formats:
-        assert_equal_tiles(quantize(on_gpu(values), form), quantize(values, form))
+    wanted = cast_formats({FP64, FP32, FP16, FP8}, planes)
+    assert wanted == ({FP32: True} if planes else {FP32: False, FP16: False})
+    for form, split in wanted.items():
+        found = quantize(on_gpu(values), form, split=split)
+        assert_equal_tiles(found, quantize(values, form, split=split))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("known", [True, False])
+def test_gpu_splits_fp32_into_the_planes_of_the_cpu(dtype, known):
+    numbers = spread((37, 29), dtype)
+    tile = quantize(numbers, FP32, split=True)
+    array = on_gpu(numbers)
+    exponent = tile.exponent if known else gpu.Exponents(1).find(0, array, FP16)
+    found = cast(array, FP32, exponent, split=True)
+    assert found.split
+    np.testing.assert_array_equal(found.values.get(), tile.values)
+    assert not tile.values[:, :, 1].all() or tile.values[:, :, 1].any()
+    for kind in (np.float32, np.float64):
+        np.testing.assert_array_equal(found.widen(kind).get(), tile.widen(kind))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [0, 256])
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_gpu_multiplies_planes_to_the_accuracy_of_fp32(columns, beta):
+    rng = np.random.default_rng(3)
+    a, b, c = (np.asfortranarray(rng.random(s)) for s in ((30, 600), (20, 600), (30, 20)))
+    out = on_gpu(c.astype(np.float32) if beta else np.full(c.shape, np.nan, np.float32))
+    left, right = (quantize(on_gpu(x), FP32, split=True) for x in (a, b))
+    subtract_product(out, left, right, FP32, beta=beta, columns=columns)
+    expected = beta * c.astype(np.float32) - a @ b.T
+    # the planes hold 2^-22 of the largest entry, and 600 sums are rounded
+    assert abs(out.get() - expected).max() <= 600 * 2.0**-21
+    # one product of FP16 numbers would be off by this much
+    assert abs(a @ b.T - half(a) @ half(b).T).max() > 600 * 2.0**-21
+
+
+def half(x):
+    return x.astype(np.float16).astype(np.float64)
+
+
+@pytest.mark.gpu
+def test_gpu_multiplies_planes_with_fp32_numbers():
+    rng = np.random.default_rng(4)
+    a, b = (np.asfortranarray(rng.random(s)) for s in ((12, 40), (9, 40)))
+    out = on_gpu(np.zeros((12, 9), np.float32))
+    subtract_product(out, quantize(on_gpu(a), FP32, split=True), quantize(on_gpu(b), FP32), FP32)
+    np.testing.assert_allclose(out.get(), -a @ b.T, rtol=1e-6)
+
+
+def test_fp32_is_planes_where_a_tolerance_chose_the_formats():
+    norms = np.diag(np.ones(8)) + 1e-2
+    columns = [
+        mixed.columns_of_sum(gx.by_tile_norm(eps)(norms)) for eps in (1e-4, 1e-5, 1e-6, 1e-9)
+    ]
+    assert columns == [1024, 1024, 256, 0]
+    # formats that the caller prescribes are used as they are
+    assert not any(mixed.columns_of_sum(gx.uniform(f)(norms)) for f in ("fp32", "fp16", "fp64"))
 
 
 @pytest.mark.gpu

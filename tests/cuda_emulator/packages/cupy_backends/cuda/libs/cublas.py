@@ -135,6 +135,31 @@ def _gemm(name, real, dtype):
 sgemm, dgemm = _gemm("sgemm", c_float, np.float32), _gemm("dgemm", c_double, np.float64)
 
 
+def dgemmStridedBatched(
+    handle, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc,
+    stride_c, count,
+):  # fmt: skip
+    """cublasDgemmStridedBatched: one call for products of matrices at equal distances."""
+    machine.check_handle(handle, "cublas")
+    _integers(m, n, k, lda, ldb, ldc, count)
+    scalars = _scalars(_modes.get(handle), c_double, alpha, beta)[0]
+    product, kind = _product(transa, transb, *scalars, np.float64), np.dtype(np.float64)
+    operands = []
+    for j in range(count):
+        for start, rows, columns, step, apart, name in (
+            (a, *_shape(transa, m, k), lda, stride_a, "A"),
+            (b, *_shape(transb, k, n), ldb, stride_b, "B"),
+            (c, m, n, ldc, stride_c, "C"),
+        ):
+            operands.append(operand(start + 8 * j * apart, rows, columns, step, kind, name))
+
+    def work(*matrices):
+        for j in range(0, len(matrices), 3):
+            product(*matrices[j : j + 3])
+
+    machine.library_call("dgemmStridedBatched", work, operands, output=range(2, 3 * count, 3))
+
+
 def tf32(array):
     """Return FP32 numbers with the 10 bits after the point that tensor cores read."""
     return (array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
