@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from math import frexp, log2
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ class Format:
         cuBLAS's `cublasComputeType_t` of products; 68 is FP32.
     cuda_since : int
         Compute capability, times ten, of the first GPUs with matrix units for the format.
+    columns : int
+        Of FP32 in two FP16 planes on a GPU, see `in_planes`; 0 for other formats.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Format:
     cuda_type: int | None = None
     cuda_compute: int = 68
     cuda_since: int = 0
+    columns: int = 0
 
     def __post_init__(self) -> None:
         for name in ("finer", "products"):
@@ -258,6 +262,27 @@ FP8 = Format(
     cuda_type=28,
     cuda_since=89,
 )
+
+
+@cache
+def in_planes(columns: int) -> Format:
+    """Return FP32 as two FP16 planes, high and low: a format of panels on a GPU.
+
+    It is multiplied in three products of FP16, whose units sum `columns` columns at once.
+    """
+    return Format(
+        "fp32 in planes",
+        FP16.dtype,
+        unit_roundoff=2.0**-22,
+        largest=FP16.largest,
+        smallest=FP16.smallest,
+        letter=FP32.letter,
+        color=FP32.color,
+        top=FP16.top,
+        finer=FP32,
+        columns=columns,
+    )
+
 
 FORMATS = {form.name: form for form in (FP64, FP32, FP16_IN_FP32, TF32, BF16, FP16, FP8)}
 """All formats, by name."""

@@ -426,8 +426,8 @@ class CupyBackend(Backend):
 
         return cupy
 
-    def product(self, c, a, b, form, alpha):
-        """C <- C + α A B', α of `scale_of`.
+    def product(self, c, a, b, form, alpha, beta=1.0):
+        """C <- βC + α A B', α of `scale_of`; β is 1 but for FP32 in planes.
 
         FP8 is multiplied as FP8 where the GPU has units for it, padded with zeros to multiples of
         16; elsewhere as FP16, which holds its numbers.
@@ -436,6 +436,9 @@ class CupyBackend(Backend):
             return
         known = isinstance(alpha, Real)
         with c.device:
+            if form.columns:
+                products_gpu.multiply_planes(c, a, b, alpha, beta, form.columns)
+                return
             if c.dtype != np.float32:
                 total = self.xp.zeros(c.shape, np.float32, order="F")
                 # scaled in FP64: FP32 may not hold what FP64 does
@@ -467,6 +470,9 @@ class CupyBackend(Backend):
 
         FP8 may have the other layout where its exponent is on the GPU.
         """
+        if form.columns:
+            self.split(array, exponent, out)
+            return
         array, out = columns_of(array, out)
         target = form.name if form.encode else TYPES[form.dtype]
         kernel = f"{TYPES[array.dtype]}_to_{target}"

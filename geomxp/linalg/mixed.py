@@ -16,7 +16,7 @@ import numpy as np
 from ..runtime.dask import PROBES
 from . import blas, gpu, low_rank, products_gpu, recursive
 from .backend import backend_of
-from .formats import FP16, FP32, FP64, Tile, cast, coarser, quantize
+from .formats import FP16, FP32, FP64, Tile, cast, coarser, in_planes, quantize
 
 LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
 """The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
@@ -147,17 +147,13 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
     form = form.wider or form
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
-        for p, q in PLANES:
+        for p, q in products_gpu.PLANES:
             _on_units(c, a.plane(p), b.plane(q))
     elif blas.has_unit(form):
         _on_units(c, a, b)
     else:
         blas.gemm(c, a.widen(np.float32), b.widen(np.float32), alpha=-1.0)
     return c
-
-
-PLANES = ((1, 0), (0, 1), (0, 0))
-"""(h + l)(h + l)' = lh' + hl' + hh' to FP32's accuracy, the smallest first."""
 
 
 def _on_units(c, a, b):
@@ -178,22 +174,10 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta, columns):
     form = form.wider or form
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
-        return _subtract_planes(c, a, b, _factor(a, b, as_wider), beta, columns)
+        alpha = _factor(a, b, as_wider)
+        return products_gpu.multiply_planes(c, a.values, b.values, alpha, beta, columns)
     a, b = _whole(a), _whole(b)
     return products_gpu.multiply(c, a.values, b.values, form, _factor(a, b, as_wider), beta)
-
-
-def _subtract_planes(c, a, b, alpha, beta, columns):
-    """C <- βC + αAB' for FP32 tiles stored as two FP16 planes."""
-    width = a.shape[1]
-    for p, q in PLANES:
-        # the small products are as exact in one sum
-        step = columns if p == q and columns else width
-        for first in range(0, width, step):
-            x, y = (t.values[:, first : first + step, s] for t, s in ((a, p), (b, q)))
-            products_gpu.multiply(c, x, y, FP16, alpha, beta)
-            beta = 1.0
-    return c
 
 
 def _whole(tile):
@@ -289,32 +273,36 @@ def stands_by_rows(form, shape, partners, index):
     return possible and products_gpu.has_units(form, index)
 
 
-def trsm(c, diagonal, form=FP32, triangle=None):
+def trsm(c, diagonal, form=FP32, triangle=None, columns=0):
     """C <- C L⁻', in the arithmetic of C, an array in Fortran order, which is returned.
 
     An FP32 array reads the diagonal tile's cast to FP32, if it has one. On a GPU it is solved by
     halves, with `triangle`, if given, from `solver`. Products are in the format of the tile that C
-    becomes, if its numbers are rounded to it in any case: FP32 is slow there. A `low_rank.Sum` is
-    compressed first, and becomes a tile.
+    becomes, if its numbers are rounded to it in any case: FP32 is slow there. `columns` are those
+    of `columns_of_sum`. A `low_rank.Sum` is compressed first, and becomes a tile.
     """
     if isinstance(c, low_rank.Sum):
         return low_rank.solve(c, diagonal.widen())
     backend = backend_of(c)
     if c.dtype == np.float32 and backend.on_gpu:
+        triangle = solver(diagonal, {form}, columns) if triangle is None else triangle
         form = _of_products(form)
-        triangle = solver(diagonal, {form}) if triangle is None else triangle
         rows = recursive.Rows(c, (form,), LARGEST_ENTRY)
         recursive.solve(triangle.read_in(form), rows, slice(0, c.shape[1]), True)
         return c
     return backend.trsm(_in(c.dtype, diagonal), c, True)
 
 
-def solver(diagonal, forms):
-    """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats."""
+def solver(diagonal, forms, columns=0):
+    """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats.
+
+    Inverses are multiplied in planes if there are `columns`, see `columns_of_sum`, unless FP32 is
+    asked for.
+    """
     lower = _in(np.float32, diagonal)
-    triangle = recursive.Triangle(
-        lower, (FP32,), min(LARGEST_LEAF, len(lower)), bound=LARGEST_ENTRY
-    )
+    planes = in_planes(columns) if columns and FP32 not in forms else None
+    leaf = min(LARGEST_LEAF, len(lower))
+    triangle = recursive.Triangle(lower, (FP32,), leaf, bound=LARGEST_ENTRY, planes=planes)
     exact = diagonal.values if diagonal.form is FP64 else None
     recursive.prepare(triangle, {_of_products(form) for form in forms}, exact)
     return triangle

@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import MissingDevice
 from .device import copy_on_gpu, cublas_handle
+from .formats import FP16
 from .views import by_columns, leading, operand
 
 SUMS, IN_FP32 = 0, 68
@@ -83,6 +84,26 @@ def multiply(c, a, b, form, alpha, beta=1.0):
     finally:
         if not on_host:
             cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)
+    return c
+
+
+PLANES = ((1, 0), (0, 1), (0, 0))
+"""(h + l)(h + l)' = lh' + hl' + hh' to FP32's accuracy, the smallest first."""
+
+
+def multiply_planes(c, a, b, alpha, beta=1.0, columns=0):
+    """C <- βC + α A B' for FP32 numbers in two FP16 planes, A (m, k, 2) and B (n, k, 2); return C.
+
+    The units sum `columns` columns at once, all if 0. For C, α and β see `multiply`.
+    """
+    width = a.shape[1]
+    for p, q in PLANES:
+        # the small products are as exact in one sum
+        step = columns if p == q and columns else width
+        for first in range(0, width, step):
+            some = slice(first, first + step)
+            multiply(c, a[:, some, p], b[:, some, q], FP16, alpha, beta)
+            beta = 1.0
     return c
 
 

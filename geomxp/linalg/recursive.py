@@ -22,7 +22,7 @@ from ..runtime.devices import subnormals_as_zero, usable_cores
 from . import blas, gpu
 from .backend import backend_of, device_of
 from .device import empty_matrix, streams
-from .formats import FP64, LARGEST_EXPONENT
+from .formats import FP16, FP64, LARGEST_EXPONENT
 from .views import by_columns, leading, order_of
 
 MULTIPLE = 128
@@ -38,6 +38,9 @@ SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
 blocks that are factored by one call see `at_once`."""
+
+LARGEST_COVARIANCE = 2.0
+"""A bound of the right-hand sides of solves with planes: tiles of a Σ whose diagonal is below 2."""
 
 AT_ONCE_ON_GPU = 4096
 """Diagonal blocks up to this order are factored by one call of cuSOLVER. In FP32 it takes 0.41 ms
@@ -105,7 +108,10 @@ class Panel:
         # whether only the GPU will know the exponents; its units for FP8 read rows
         self._unknown = form.narrow and bound is not None and backend_of(like).on_gpu
         order = "C" if self._unknown or not by_columns(like) else "F"
-        self.values = padded(shape, dtype, like, order)
+        if form.columns:
+            self.values = backend_of(like).empty((*shape, 2), dtype, like)
+        else:
+            self.values = padded(shape, dtype, like, order)
 
     @classmethod
     def of(cls, form, array, bound=None, step=None, dtype=None):
@@ -126,7 +132,7 @@ class Panel:
     @property
     def shape(self):
         """(m, n)."""
-        return self.values.shape
+        return self.values.shape[:2]
 
     @property
     def nbytes(self):
@@ -266,7 +272,8 @@ class Triangle:
     repeats. `unit` says whether the diagonal is taken to be ones, `first` is the number of the
     first row in the whole matrix, `bound` an upper bound of the magnitudes of the factor's entries
     (see `Panel`), and `quarter` whether this is part of a triangle that `quarters` returned.
-    Diagonal blocks up to order `whole` are factored without halving, if they are one view.
+    Diagonal blocks up to order `whole` are factored without halving, if they are one view. `planes`
+    is the format in which a GPU multiplies the transposed inverses of leaves, FP32 if None.
     `panels` has the off-diagonal block, cast, by its formats, once it is final.
     """
 
@@ -278,6 +285,7 @@ class Triangle:
     bound: float | None = None
     quarter: bool = False
     whole: int = 0
+    planes: object = None
 
     def __post_init__(self):
         self.order = n = len(self.a)
@@ -329,7 +337,9 @@ class Triangle:
         known, form = self._prepared, self.forms[-1]
         if "quarters" not in known:
             leaf, same = -(-self.leaf // 4), (self.unit, self.first, self.bound)
-            known["quarters"] = Triangle(self.a, self.forms, leaf, *same, quarter=True)
+            known["quarters"] = Triangle(
+                self.a, self.forms, leaf, *same, quarter=True, planes=self.planes
+            )
         if form not in known:
             known[form] = known["quarters"].read_in(form)
         return known[form]
@@ -343,6 +353,21 @@ class Triangle:
         if "inverse" not in self._prepared:
             self._prepared["inverse"] = _inverse_of(self.a, self.unit)
         return self._prepared["inverse"]
+
+    def inverse_in_planes(self):
+        """Return the inverse of a leaf in planes, (n, n, 2), and the α of B X'.
+
+        α is for a B in planes with the exponent of `LARGEST_COVARIANCE`.
+        """
+        if "planes" not in self._prepared:
+            inverse, backend = self.inverse(), backend_of(self.a)
+            exponent = backend.exponent_of(inverse, FP16)
+            values = backend.empty((*inverse.shape, 2), FP16.dtype, inverse)
+            backend.round_into(values, inverse, self.planes, exponent)
+            none = backend.zeros(2, np.int32, inverse)
+            scale = 2.0 ** -self.planes.exponent_for(LARGEST_COVARIANCE)
+            self._prepared["planes"] = values, backend.scale_of(scale, exponent, none)
+        return self._prepared["planes"]
 
 
 class Rows:
@@ -471,7 +496,7 @@ def invert_leaves(t, exact=None):
         ):
             leaf.invert_as(inverse)
     for leaf in leaves:
-        leaf.inverse()
+        (leaf.inverse_in_planes if leaf.planes else leaf.inverse)()
 
 
 def inverts(array, bound):
@@ -487,12 +512,18 @@ def _solve_leaf(t, b, columns, transposed):
     part = b.array[:, columns]
     if not inverts(part, t.bound):
         b.backend.trsm(t.a, part, transposed, t.unit)
+    elif t.quarter and t.planes:
+        # B <- B X', from B's planes
+        inverse, alpha = t.inverse_in_planes()
+        left = Panel(t.planes, part.shape, part, LARGEST_COVARIANCE)
+        left.put(slice(0, part.shape[1]), part)
+        b.backend.product(part, left.values, inverse, t.planes, alpha, 0.0)
     elif t.quarter:
         # B <- B X' or B X
         inverse = t.inverse().T if transposed else t.inverse()
         b.backend.gemm(part, b.target(columns), inverse, 1.0, 0.0)
     else:
-        with b.copied(columns):
+        with nullcontext() if t.planes else b.copied(columns):
             solve(t.quarters(), b, columns, transposed)
         return
     b.finish(columns)

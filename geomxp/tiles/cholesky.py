@@ -13,7 +13,7 @@ from threading import Event, Lock, Thread
 
 from ..errors import NotPositiveDefinite
 from ..linalg import blas
-from ..linalg.formats import FP32, FP64
+from ..linalg.formats import FP32, FP64, in_planes
 from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, trsm
 from ..runtime.devices import blas_threads, usable_cores
 
@@ -89,18 +89,21 @@ def finish_tile(tile, updates, diagonal=None, form=FP32, columns=0):
         # L_kk <- chol(A_kk)
         return potrf(tile)
     # L_ik <- A_ik L_kk⁻'
-    return trsm(tile, diagonal(), form)
+    return trsm(tile, diagonal(), form, columns=columns)
 
 
 def solved_in(formats, layout, i, k):
     """Return the format in which a GPU multiplies while it solves for tile (i, k).
 
     FP32 where the formats promise an error so small that errors of coarse solves could exceed it:
-    these are 2^-39 in each entry of a matrix whose diagonal is near 1.
+    these are 2^-39 in each entry of a matrix whose diagonal is near 1. Otherwise the tile's own, in
+    planes where `mixed.columns_of_sum` says so.
     """
     form, promised = formats[i, k], formats.error
-    exact = promised is not None and promised < 2.0**-36 * layout.n**0.5
-    return FP32 if exact and form is not FP64 else form
+    if form is not FP64 and promised is not None and promised < 2.0**-36 * layout.n**0.5:
+        return FP32
+    columns = columns_of_sum(formats)
+    return in_planes(columns) if form is FP32 and columns else form
 
 
 def finish(store, i, k):

@@ -17,6 +17,7 @@ from ..errors import NotEnoughMemory, NotPositiveDefinite
 from ..linalg import recursive
 from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import FP64, aligned
+from ..linalg.mixed import columns_of_sum
 from ..runtime.dask import WorkerLost, itself
 from ..runtime.devices import free_memory, human_bytes, pinned
 from ..runtime.progress import tell
@@ -156,10 +157,12 @@ def work_on(originals, formats, piece, row, upper=None, begun=None):
     pairs = zip(lefts, rights, strict=True)
     # a copy: Dask may repeat this task with the same operand
     array = original(originals, formats, i, k) if begun is None else begun.copy(order="F")
+    columns = columns_of_sum(formats)
     if not last:
-        return update_tile(array, pairs)
+        return update_tile(array, pairs, columns)
     try:
-        array = finish_tile(array, pairs, diagonal, solved_in(formats, originals.layout, i, k))
+        form = solved_in(formats, originals.layout, i, k)
+        array = finish_tile(array, pairs, diagonal, form, columns)
     except NotPositiveDefinite as error:
         # if it were raised here, the worker would log it with a traceback
         return error.with_traceback(None)

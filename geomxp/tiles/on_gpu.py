@@ -233,6 +233,7 @@ class _Run:
         import cupy
 
         self.store, self.formats, self.tiles = store, store.formats, tiles
+        self.columns = columns_of_sum(store.formats)
         self.current = cupy.cuda.get_current_stream()
         *self.rows, self.diagonal = streams(store.originals.index, STREAMS + 1)
         self.words, self.missed = store.words(tiles)
@@ -290,7 +291,7 @@ class _Run:
         if k in self.row_done:
             stream.wait_event(self.row_done[k])
         # A_ik <- A_ik - Σ_j L_ij L_kj'
-        tile = update_tile(tile, self._updates(i, k, tile), columns_of_sum(self.formats))
+        tile = update_tile(tile, self._updates(i, k, tile), self.columns)
         if i == k:
             # L_kk <- chol(A_kk)
             tile = potrf(tile, self.words.more[k : k + 1])
@@ -298,7 +299,8 @@ class _Run:
             if k in self.factored:
                 stream.wait_event(self.factored[k])
             # L_ik <- A_ik L_kk⁻'
-            tile = trsm(tile, store.final(k, k), self._solved_in(i, k), self.triangles.get(k))
+            form, triangle = self._solved_in(i, k), self.triangles.get(k)
+            tile = trsm(tile, store.final(k, k), form, triangle, self.columns)
         store.keep(i, k, self._stored(i, k, tile))
         if i == k:
             self._prepare(k)
@@ -313,13 +315,13 @@ class _Run:
         """Make the casts and inverses that the solves of column k read on all streams."""
         below = {self._solved_in(i, j) for i, j in self.tiles if j == k < i} - {FP64}
         if below:
-            self.triangles[k] = solver(self.store.final(k, k), below)
+            self.triangles[k] = solver(self.store.final(k, k), below, self.columns)
 
     def _updates(self, i, k, tile):
         """Return the pairs of tiles to multiply, with the factors of their products."""
         final = self.store.final
         pairs = [(final(i, j), final(k, j)) for j in range(k)]
-        scaled = (FP32, FP16, FP8) if columns_of_sum(self.formats) else (FP16, FP8)
+        scaled = (FP32, FP16, FP8) if self.columns else (FP16, FP8)
         if not any(arithmetic(tile, *pair) in scaled for pair in pairs):
             # other products have no exponents
             return pairs

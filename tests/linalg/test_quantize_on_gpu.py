@@ -24,6 +24,7 @@ from geomxp.linalg.formats import (
     TF32,
     Tile,
     cast,
+    in_planes,
     quantize,
 )
 from geomxp.linalg.mixed import cast_formats, subtract_product
@@ -435,6 +436,24 @@ def test_gpu_multiplies_planes_with_fp32_numbers():
     out = on_gpu(np.zeros((12, 9), np.float32))
     subtract_product(out, quantize(on_gpu(a), FP32, split=True), quantize(on_gpu(b), FP32), FP32)
     np.testing.assert_allclose(out.get(), -a @ b.T, rtol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [128, 96])
+@pytest.mark.parametrize(
+    ("columns", "form"), [(0, FP32), (256, in_planes(256)), (256, FP16)], ids=str
+)
+def test_gpu_solves_with_inverses_in_planes(columns, form, n):
+    """96 is no multiple of 4·32: its leaves are inverted one by one."""
+    rng = np.random.default_rng(5)
+    places = rng.random((n, 2))
+    sigma = gx.Matern(1.0, 0.1, 0.5)(places, places) + 0.01 * np.eye(n)
+    lower = np.asfortranarray(scipy.linalg.cholesky(sigma, lower=True))
+    c = np.asfortranarray(rng.uniform(-1, 1, (40, n)))
+    diagonal = Tile(FP64, on_gpu(lower))
+    found = mixed.trsm(on_gpu(c.astype(np.float32)), diagonal, form, columns=columns).get()
+    error = abs(found @ lower.T - c).max()
+    assert error < (2e-2 if form is FP16 else 2e-5)
 
 
 def test_fp32_is_planes_where_a_tolerance_chose_the_formats():
