@@ -144,7 +144,7 @@ class ExactEvaluator(Evaluator):
             check_memory(n, 1, self.device)
         self._workspace, self._lock = None, RLock()
         self._twins = observations.duplicate()
-        self._frozen = self._order = None
+        self._frozen = self._order = self._curve = None
         self._last = (None, None, None)
         self._centred = (None, None)
         self._field = (None, None)
@@ -247,6 +247,14 @@ class ExactEvaluator(Evaluator):
         )
 
     @gpu_memory()
+    def _along_curve(self, model):
+        """Return the order of the locations along Hilbert's curve, computed once if it can be."""
+        points = model.isotropic(self.observations.inputs)
+        if self._curve is None or not np.array_equal(points, self._curve[0]):
+            # of an anisotropic model the points depend on its parameters
+            self._curve = points, hilbert(points)
+        return self._curve[1]
+
     def factorize(self, model, workspace=None):
         """Return the Cholesky factor of Σ(θ); `NotPositiveDefinite` names the closest locations.
 
@@ -266,7 +274,8 @@ class ExactEvaluator(Evaluator):
                 rule = self._frozen or self.method.precision
                 tile = self.method.tile_for(len(observations))
                 about = (tile, self._watched_placement())
-                factor = tile_factor(model, observations, rule, *about, workspace, self._order)
+                order = self._order if self.method.low_rank else self._along_curve(model)
+                factor = tile_factor(model, observations, rule, *about, workspace, order)
                 if self.method.low_rank:
                     # other tiles would have other errors, and ℓ would jump
                     self._order = factor.order
