@@ -12,6 +12,7 @@ one goes on; on a GPU each has a process of its own. --only runs the cases whose
 
 import argparse
 import json
+import signal
 import re
 import subprocess
 import sys
@@ -94,7 +95,10 @@ def run_apart(letter, options, budget):
     words += [f"--only={pattern}" for pattern in options.only]
     words += ["--seconds", max(1, round(budget.left))] if options.seconds else []
     start = time.perf_counter()
-    status = subprocess.run([str(word) for word in words], check=False).returncode
+    with subprocess.Popen([str(word) for word in words]) as child:
+        # a stage must not outlive this process, or it disturbs what runs next
+        signal.signal(signal.SIGTERM, lambda *_: (child.kill(), sys.exit(1)))
+        status = child.wait()
     # what it was writes into the summary; a crash does not
     path = options.output / f"{letter}.json"
     if status == 0 and path.exists():
