@@ -12,8 +12,8 @@ one goes on; on a GPU each has a process of its own. --only runs the cases whose
 
 import argparse
 import json
-import signal
 import re
+import signal
 import subprocess
 import sys
 import time
