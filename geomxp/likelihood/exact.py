@@ -246,7 +246,6 @@ class ExactEvaluator(Evaluator):
             rounding=rounding,
         )
 
-    @gpu_memory()
     def _along_curve(self, model):
         """Return the order of the locations along Hilbert's curve, computed once if it can be."""
         points = model.isotropic(self.observations.inputs)
@@ -255,6 +254,7 @@ class ExactEvaluator(Evaluator):
             self._curve = points, hilbert(points)
         return self._curve[1]
 
+    @gpu_memory()
     def factorize(self, model, workspace=None):
         """Return the Cholesky factor of Σ(θ); `NotPositiveDefinite` names the closest locations.
 
