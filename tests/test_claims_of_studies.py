@@ -2,7 +2,7 @@
 
 import csv
 from itertools import groupby
-from math import ceil, floor, log10, sqrt
+from math import ceil, floor, log, log10, sqrt
 from statistics import median
 
 import pytest
@@ -781,9 +781,9 @@ def h200_third():
     yield f"{float(slow['seconds']):.3f} s, a profiled one {float(weak[-1]['seconds']):.3f} s"
 
 
-def short(number):
+def short(number, digits=2):
     """Write 1.34e-06 as 1.34e-6."""
-    return f"{float(number):.2e}".replace("e-0", "e-")
+    return f"{float(number):.{digits}e}".replace("e-0", "e-")
 
 
 PACKAGES = ("geomxp", "GPBoost")
@@ -1009,6 +1009,64 @@ def low_rank():
     assert not any(column(rows, "promotions"))
     yield f"All {len(rows)} cases keep the target, without a promotion"
     yield f"between {min(parts):.2f} and {max(parts):.2f} times the target"
+    yield from low_rank_time()
+    yield from low_rank_growth()
+
+
+def low_rank_time():
+    """Rows of the table of times, and their extremes."""
+    rows = {(r["n"], r["correlation"], r["method"]): r for r in results("low_rank", "time")}
+    dense = median(column(results("low_rank", "time", n="16384", method="dpotrf"), "seconds"))
+    yield f"with {16384**3 / 3e9 / dense:.0f} GFLOP/s"
+    ratios = {}
+    for n, correlation, method in rows:
+        if method != "low rank":
+            continue
+        low = rows[n, correlation, method]
+        others = [rows.get((n, correlation, one)) for one in ("mixed", "FP64", "dpotrf")]
+        seconds = [float(r["seconds"]) if r else None for r in others]
+        whole = dense * (int(n) / 16384) ** 3 if seconds[-1] is None else seconds[-1]
+        ratio = whole / float(low["seconds"])
+        smaller = 4 * int(n) * (int(n) + 1) / float(low["bytes"])
+        ratios.setdefault(n, []).append((ratio, smaller, float(low["seconds"])))
+        yield cells(
+            *(f"{int(n):,}", correlation),
+            f"{float(low['seconds']):.3g} s, {float(low['bytes']) / 1e6:.0f} MB",
+            *("" if one is None else f"{one:.3g} s" for one in seconds[:2]),
+            f"{ratio:.1f}" if seconds[-1] else f"{ratio:.0f} (from n³)",
+            f"{smaller:.1f}",
+        )
+    faster, smaller, _ = zip(*ratios["16384"], strict=True)
+    yield (
+        f"it is {min(faster):.1f} to {max(faster):.1f} times as fast as `dpotrf` and takes "
+        f"{min(smaller):.1f} to {max(smaller):.0f} times fewer bytes"
+    )
+    faster, _, seconds = zip(*ratios["65536"], strict=True)
+    yield f"it takes {min(seconds):.1f} to {max(seconds):.1f} s"
+    yield f"16,384 is {min(faster):.0f} to {max(faster):.0f} times as long"
+
+
+def low_rank_growth():
+    """Rows of the table of growth, and exponents."""
+    rows = {(r["n"], r["method"]): r for r in results("low_rank", "growth")}
+    sizes = list(dict.fromkeys(n for n, _ in rows))
+    first, last = (rows[n, "low rank"] for n in (sizes[0], sizes[-1]))
+    time, size = (
+        log(float(last[k]) / float(first[k])) / log(int(sizes[-1]) / int(sizes[0]))
+        for k in ("seconds", "bytes")
+    )
+    yield f"the time grows as n^{time:.1f} and the bytes as n^{size:.1f}"
+    yield f"decreases from {short(first['kl'], 1)} to {short(last['kl'], 1)}"
+    faster = []
+    for n in sizes:
+        parts = []
+        for method in ("low rank", "vecchia 30", "vecchia 60", "vecchia 120"):
+            row = rows[n, method]
+            parts += [f"{float(row['seconds']):.3g} s", f"{float(row['kl']):.2g}"]
+        faster.append(float(rows[n, "low rank"]["seconds"]) / float(row["seconds"]))
+        yield cells(f"{int(n):,}", *parts)
+        assert float(row["kl"]) > 1e-3 > float(rows[n, "low rank"]["kl"])
+    yield f"{min(faster):.0f} to {max(faster):.0f} times as fast"
 
 
 STUDIES = (
