@@ -53,7 +53,7 @@ CAPTIONS = {
     "h200/f_by_norm.csv": "Tile Cholesky factorizations with formats by norm on an H200.",
     "h200/f_by_norm_large.csv": "The same at n = 65,536, second session.",
     "h200/g_out_of_core.csv": "FP64 factorizations in little device memory of an H200, by policy.",
-    "h200/g_out_of_core_third.csv": "The same at n = 65,536, pinned memory prepared.",
+    "h200/g_out_of_core_third.csv": "The same at n = 65,536, host memory already pinned.",
     "h200/g_timeline_32768_v3.json": "Timeline of one out-of-core factorization on an H200, "
     "n = 32,768, policy v3.",
     "h200/h_refinement.csv": "Refined solutions on an H200, beside FP64.",
@@ -66,8 +66,8 @@ CAPTIONS = {
     "h200/j_exact_third.csv": "The same, with FP32 tiles in two FP16 planes.",
     "h200/planes.csv": "Errors and seconds of products of FP32 matrices in two FP16 planes on an "
     "H200.",
-    "h200/by_norm_planes.csv": "Factorizations by norm on an H200, n = 65,536, by the columns that "
-    "units sum at once.",
+    "h200/by_norm_planes.csv": "Factorizations by norm on an H200, n = 65,536, by the number of "
+    "columns that the matrix units sum at once.",
     "h200/fits.csv": "Seconds of exact fits on an H200.",
     "h200/k_vecchia.csv": "Vecchia's likelihood on an H200 and on 16 cores.",
     "h200/k_vecchia_large.csv": "Vecchia's likelihood of 10⁷ locations on an H200.",

@@ -76,7 +76,7 @@ class Format:
     cuda_since : int
         Compute capability, times ten, of the first GPUs with matrix units for the format.
     columns : int
-        Of FP32 in two FP16 planes on a GPU, see `in_planes`; 0 for other formats.
+        Columns that are summed at once, for FP32 `in_planes`; 0 for other formats.
     """
 
     name: str

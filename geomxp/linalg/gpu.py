@@ -346,9 +346,9 @@ def inverses(lower, order):
 
 
 def _block(matrix, row, column, half):
-    """Return the address of a block of order `half`, and the distances of columns and of blocks.
+    """Return the address of a block of order `half`, the leading dimension, and the stride.
 
-    It is the same block, counted by rows and columns, of each diagonal block of order 2·half.
+    The stride leads to the same block of the next diagonal block of order 2·half.
     """
     part, step = matrix[row * half :, column * half :], leading(matrix)
     return part.data.ptr, step, 2 * half * (step + 1)

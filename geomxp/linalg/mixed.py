@@ -23,19 +23,20 @@ LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
 and the CPU waits for the GPU."""
 
 LARGEST_LEAF = 4096
-"""The largest leaf of a diagonal tile on a GPU. It is solved with inverses of its quarters: larger
-ones need fewer launches, which take longer than the products."""
+"""The largest leaf of a diagonal tile on a GPU. It is solved with inverses of its quarters. Larger
+quarters need fewer launches, and launches take longer than the products."""
 
 LEAST_SUM, MOST_SUM = 256, 1024
 """Columns that a GPU's units sum before they add to FP32. They cut partial sums off where FP32
-rounds to nearest: on an H200 the error of 256 columns is FP32's, and that of 1,024 2.6 times as
-large for blocks of Matérn factors, and at most 6.1e-6 of the product."""
+rounds to nearest. On an H200, for blocks of Matérn factors, the error of 256 columns is close to
+FP32's, and that of 1,024 is 2.6 times as large; it was at most 6.1e-6 of a product."""
 
 ERROR_OF_SUM = 2.0**-27
-"""Bound of the relative error of a sum on the units, for each column: 0.8 of it was measured."""
+"""Bound of the relative error of a sum on the units, for each column: 0.8 of it was measured,
+up to 1,024 columns."""
 
 LEAST_ACCURACY = 2.0**-20
-"""ε of formats by norm for which FP32 tiles may be two FP16 planes, which hold 2^-22."""
+"""Smallest ε of formats by norm for which FP32 tiles are two FP16 planes, of unit roundoff 2^-22."""
 
 LARGEST_ENTRY = 2.0**0.5
 """A bound of the entries of L: tiles are scaled so that the diagonal of Σ is below 2."""
@@ -45,7 +46,7 @@ def columns_of_sum(formats):
     """Return how many columns a GPU's units sum at once where FP32 tiles are two FP16 planes.
 
     0 where FP32 tiles are FP32 numbers: where the formats are prescribed, or the accuracy of a map
-    is below `LEAST_ACCURACY`. A lower accuracy allows longer sums.
+    is below `LEAST_ACCURACY`. A larger ε allows longer sums.
     """
     if formats.divergence is not None:
         return LEAST_SUM

@@ -80,8 +80,8 @@ def finish_tile(tile, updates, diagonal=None, form=FP32, columns=0):
     """Compute L_ik from A_ik, which is overwritten, and from final tiles.
 
     `diagonal` returns L_kk and is called after all updates; a diagonal tile has none. A GPU
-    multiplies in `form` during the solve, see `mixed.trsm`, and sums `columns`, see
-    `mixed.columns_of_sum`. Raises `NotPositiveDefinite` if a
+    multiplies in `form` during the solve, see `mixed.trsm`, and sums `columns` columns at
+    once, see `mixed.columns_of_sum`. Raises `NotPositiveDefinite` if a
     diagonal tile has no Cholesky factor.
     """
     tile = update_tile(tile, updates, columns)
