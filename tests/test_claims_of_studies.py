@@ -778,7 +778,7 @@ def h200_third():
     (slow,) = (r for r in again if (r["columns"], r["leaf"]) == ("1024", "4096"))
     best = 65536**3 / 3e12 / float(weak[-1]["seconds"])
     yield f"{float(slow['tflops']):.0f} to {best:.0f} TFLOP/s"
-    yield f"{float(slow['seconds']):.3f} s in one run, {float(weak[-1]['seconds']):.3f} s in a profiled"
+    yield f"{float(slow['seconds']):.3f} s in one run, {float(weak[-1]['seconds']):.3f} s in"
 
 
 def short(number, digits=2):

@@ -36,7 +36,7 @@ ERROR_OF_SUM = 2.0**-27
 up to 1,024 columns."""
 
 LEAST_ACCURACY = 2.0**-20
-"""Smallest ε of formats by norm for which FP32 tiles are two FP16 planes, of unit roundoff 2^-22."""
+"""The smallest ε of formats by norm for which FP32 tiles are planes, of unit roundoff 2^-22."""
 
 LARGEST_ENTRY = 2.0**0.5
 """A bound of the entries of L: tiles are scaled so that the diagonal of Σ is below 2."""
