@@ -116,14 +116,14 @@ LARGEST(largest_of_lower_fp64, double)
 
 /* The inverses of the diagonal blocks of order 32 of a lower triangle, zeros above the diagonal: one
    block of threads each, thread j for column j. The matrices are by columns. */
-template <class In>
-__device__ void invert_blocks(const In *a, long long ld, double *out, long long ld_out)
+extern "C" __global__ void __launch_bounds__(SIDE)
+    invert_blocks(const double *a, long long ld, double *out, long long ld_out)
 {
     __shared__ double lower[SIDE][SIDE + 1];
     const long long first = blockIdx.x * (long long)SIDE;
     const int j = threadIdx.x;
     for (int k = 0; k < SIDE; k++) {
-        lower[j][k] = widened(a[first + j + (first + k) * ld]);
+        lower[j][k] = a[first + j + (first + k) * ld];
     }
     __syncthreads();
     double x[SIDE];
@@ -138,15 +138,6 @@ __device__ void invert_blocks(const In *a, long long ld, double *out, long long 
         out[first + i + (first + j) * ld_out] = x[i];
     }
 }
-
-#define INVERT(name, In)                                                                       \
-    extern "C" __global__ void __launch_bounds__(SIDE)                                         \
-        name(const In *a, long long ld, double *out, long long ld_out)                         \
-    {                                                                                          \
-        invert_blocks(a, ld, out, ld_out);                                                     \
-    }
-INVERT(invert_blocks_fp32, float)
-INVERT(invert_blocks_fp64, double)
 
 /* Set *info, cuSOLVER's info word of potrf, to n if it is 0 but the last pivot is not finite. */
 #define CHECK_PIVOT(name, Real)                                                                \

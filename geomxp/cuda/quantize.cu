@@ -140,7 +140,14 @@ BOTH(fp16_to_fp64, unsigned short, double, -, double, TO_FP64(fp16))
 BOTH(fp8_to_fp32, unsigned char, float, -, float, TO_FP32(fp8))
 BOTH(fp8_to_fp64, unsigned char, double, -, double, TO_FP64(fp8))
 
-/* FP32's accuracy in two FP16 numbers: high + low = x 2^exponent, and back. */
+/* FP32's accuracy in two FP16 numbers: high + low = x 2^exponent, and back. Infinities become
+   infinities with a NaN, so that products show them. */
+__device__ unsigned short plane_bits(float x)
+{
+    const bool infinite = (bits_fp32(x) & 0x7fffffffu) == INFINITY_FP32;
+    return infinite ? fp16_bits(x) : fp16_bits_saturated(x);
+}
+
 #define INTO_PLANES(name, Source, given, scale_)                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                      \
         name(const Source *__restrict__ source, long long m, long long n, long long ld,        \
@@ -151,9 +158,9 @@ BOTH(fp8_to_fp64, unsigned char, double, -, double, TO_FP64(fp8))
         FOR_EACH(i, m, j, n)                                                                   \
         {                                                                                      \
             const float x = scaled(source[i + j * ld], scale);                                 \
-            const unsigned short top = fp16_bits_saturated(x);                                 \
+            const unsigned short top = plane_bits(x);                                          \
             high[i + j * ld_high] = top;                                                       \
-            low[i + j * ld_low] = fp16_bits_saturated(difference_fp32(x, fp16_number(top)));   \
+            low[i + j * ld_low] = plane_bits(difference_fp32(x, fp16_number(top)));            \
         }                                                                                      \
     }
 #define FROM_PLANES(name, Out, Scale, given, scale_, value)                                    \

@@ -314,7 +314,7 @@ def can_invert(order):
 
 
 def inverses(lower, order):
-    """Return the inverses of the diagonal blocks of a lower triangle, FP32 or FP64 by columns.
+    """Return the inverses of the diagonal blocks of a lower triangle, FP32 or FP64 in any layout.
 
     Their order is 32·2^p and divides that of the triangle. They are computed in FP64 and returned
     in FP32 and Fortran order, zeros above their diagonals. From order 32 on, all blocks at once:
@@ -326,10 +326,11 @@ def inverses(lower, order):
 
     n, found = len(lower), []
     with lower.device:
-        whole = cupy.zeros((n, n), order="F")
-        launch = _kernel("invert_blocks", lower)
-        launch((n // SIDE,), (SIDE,), (lower, leading(lower), whole, n))
-        numbers = lower if lower.dtype == np.float64 else lower.astype(np.float64, order="F")
+        numbers, whole = lower, cupy.zeros((n, n), order="F")
+        if lower.dtype != np.float64 or not by_columns(lower):
+            numbers = lower.astype(np.float64, order="F")
+        launch = module("combine.cu").get_function("invert_blocks")
+        launch((n // SIDE,), (SIDE,), (numbers, leading(numbers), whole, n))
         between, half = cupy.empty(n * order // 4), SIDE
         while half < order:
             product = between.data.ptr, half, half * half

@@ -46,7 +46,8 @@ def columns_of_sum(formats):
     """Return how many columns a GPU's units sum at once where FP32 tiles are two FP16 planes.
 
     0 where FP32 tiles are FP32 numbers: where the formats are prescribed, or the accuracy of a map
-    is below `LEAST_ACCURACY`. A larger ε allows longer sums.
+    is below `LEAST_ACCURACY`. A larger ε allows longer sums. The shortest ones, whose error is
+    near that of FP32's own, are used for any ε. Errors were measured on an H200 only.
     """
     if formats.divergence is not None:
         return LEAST_SUM

@@ -22,7 +22,7 @@ from ..linalg.mixed import (
     trsm,
 )
 from .cholesky import solved_in, update_tile, working_format
-from .stores import InCore, original, with_casts
+from .stores import InCore, meets_fp64_in_fp32, original, with_casts
 
 
 def wanted_casts(formats, i, k):
@@ -35,7 +35,7 @@ def wanted_casts(formats, i, k):
         # widened to FP16 for each product: a cast would triple its memory
         return {}
     forms = other_formats(form, partners)
-    if _meets_fp64_in_fp32(formats, i, k):
+    if meets_fp64_in_fp32(formats, i, k):
         forms |= {FP32}
     planes = columns_of_sum(formats) > 0
     if planes and FP32 in {form} | forms:
@@ -44,17 +44,9 @@ def wanted_casts(formats, i, k):
     return {cast: planes and cast is FP32 for cast in forms}
 
 
-def in_planes(formats, i, k):
+def stored_in_planes(formats, i, k):
     """Return whether final tile (i, k) is stored as two FP16 planes."""
     return i > k and formats[i, k] is FP32 and columns_of_sum(formats) > 0
-
-
-def _meets_fp64_in_fp32(formats, i, k):
-    """Return whether an FP64 tile is multiplied with another FP64 tile for an FP32 array."""
-    if formats[i, k] is not FP64:
-        return False
-    others = (j for j in range(k + 1, len(formats)) if formats[j, k] is FP64)
-    return any(formats[max(i, j), min(i, j)] is not FP64 for j in others)
 
 
 def needs_magnitude(formats, i, k):
@@ -78,7 +70,7 @@ def in_format(exponents, number, formats, i, k, array, room):
     FP64 and plain FP32 tiles keep the array; `room(shape, dtype, order)` allocates the others.
     """
     form, exponent, values = formats[i, k], 0, array
-    if in_planes(formats, i, k):
+    if stored_in_planes(formats, i, k):
         exponent = exponents.find(number, array, FP16)
         planes = room((*array.shape, 2), FP16.dtype, "F")
         return Tile(form, CUPY.split(array, exponent, planes), exponent)
@@ -90,8 +82,9 @@ def in_format(exponents, number, formats, i, k, array, room):
         CUPY.round_into(values, array, form, exponent)
     tile = Tile(form, values, exponent)
     if form.top is None and needs_magnitude(formats, i, k):
-        wanted = wanted_casts(formats, i, k)
-        as_fp16 = FP16 if FP16 in wanted or any(wanted.values()) else None
+        # after a promotion another cast may need the exponent
+        needed = FP16 in wanted_casts(formats, i, k) or columns_of_sum(formats)
+        as_fp16 = FP16 if needed else None
         exponents.find(number, _wide(tile), as_fp16, own=False)
     return tile
 

@@ -25,7 +25,7 @@ def original(originals, formats, i, k, **options):
     return originals.tile(i, k, working_format(form), careful=form is FP32, **options)
 
 
-def in_planes(formats, array):
+def fp32_in_planes(formats, array):
     """Return whether FP32 tiles are stored as two FP16 planes, on the device of an array."""
     return columns_of_sum(formats) > 0 if backend_of(array).on_gpu else splits()
 
@@ -35,7 +35,7 @@ def in_format(formats, i, k, array):
     form = formats[i, k]
     if form is FP64 or (i == k and form is FP32):
         return Tile(form, array)
-    return quantize(array, form, scale=formats.scale, split=in_planes(formats, array))
+    return quantize(array, form, scale=formats.scale, split=fp32_in_planes(formats, array))
 
 
 def casts_of(formats, i, k, values):
@@ -46,9 +46,20 @@ def casts_of(formats, i, k, values):
     if form is not FP64:
         return {}
     if i > k:
-        return cast_formats(partners, in_planes(formats, values))
+        planes = fp32_in_planes(formats, values)
+        if planes and backend_of(values).on_gpu and meets_fp64_in_fp32(formats, i, k):
+            partners = partners | {FP32}
+        return cast_formats(partners, planes)
     # for the solves of FP32 arrays in this column
     return {FP32: False} if partners - {FP64} else {}
+
+
+def meets_fp64_in_fp32(formats, i, k):
+    """Return whether an FP64 tile is multiplied with another FP64 tile for an FP32 array."""
+    if formats[i, k] is not FP64:
+        return False
+    others = (j for j in range(k + 1, len(formats)) if formats[j, k] is FP64)
+    return any(formats[max(i, j), min(i, j)] is not FP64 for j in others)
 
 
 class Casts(dict):

@@ -316,10 +316,12 @@ def test_workers_of_two_kinds_are_refused():
 def test_workers_with_a_gpu_keep_their_tiles_there(seen):
     local, client = start(n_workers=1, resources={"GPU": 1})
     try:
-        there = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), TILE, Placement.of(client))
-        assert there.store.backend.gpu
-        known = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), TILE, Placement.of("gpu"))
-        np.testing.assert_array_equal(there.dense(), known.dense())
+        # the first rule multiplies FP64 tiles for FP32 arrays
+        for rule in (gx.by_tile_norm(1e-4, formats=["fp64", "fp16"]), gx.by_tile_norm(1e-5)):
+            there = tile_factor(MODEL, seen, rule, TILE, Placement.of(client))
+            assert there.store.backend.gpu
+            known = tile_factor(MODEL, seen, rule, TILE, Placement.of("gpu"))
+            np.testing.assert_array_equal(there.dense(), known.dense())
         close = 100 * len(seen) * np.finfo(float).eps * abs(known.log_determinant())
         assert abs(there.log_determinant() - known.log_determinant()) <= close
         solved, expected = there.solve(seen.values), known.solve(seen.values)
