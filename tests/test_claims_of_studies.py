@@ -1011,6 +1011,17 @@ def low_rank():
     yield f"between {min(parts):.2f} and {max(parts):.2f} times the target"
     yield from low_rank_time()
     yield from low_rank_growth()
+    (fit,) = results("low_rank", "satellite")
+    yield (
+        f"takes {float(fit['seconds_fit']):.0f} s and {float(fit['resident_gb']):.1f} GB, "
+        f"with {fit['evaluations']} evaluations"
+    )
+    yield f"log-likelihood of {float(fit['log_likelihood']):.3f}"
+    (top,) = results("h200", "l_satellite", phase="FP64, the top")
+    yield f"is {float(top['log_likelihood']):.3f}"
+    scores = (f"{float(fit[k]):.3f}" for k in ("mae", "rmse", "crps", "coverage"))
+    yield cells("low-rank tiles, CPU", *scores)
+    yield f"took {float(fit['seconds_predict']):,.0f} s"
 
 
 def low_rank_time():
@@ -1118,6 +1129,13 @@ def documented():
     peaks = [float(row["peak_bytes"]) / (8 * int(row["n"]) ** 2) for row in fits]
     assert {round(peak) for peak in peaks} == {4}
     yield "../../README.md", "Standard errors need four such matrices"
+    (fit,) = results("low_rank", "satellite")
+    seconds, size = float(fit["seconds_fit"]), float(fit["resident_gb"])
+    yield "../../README.md", f"fit in {seconds:.0f} s and {size:.1f} GB"
+    took = f"a fit of 105,569 locations took {seconds / 60:.0f} minutes and {size:.1f} GB"
+    yield "how-to/large-data.md", took
+    (faster,) = (line for line in low_rank_time() if "times as fast as" in line)
+    yield "../../README.md", faster.removeprefix("it is ").split(" as `")[0]
 
 
 def test_numbers_of_the_documentation_are_those_of_the_results():

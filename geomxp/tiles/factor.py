@@ -368,11 +368,14 @@ class TileFactor(_Ordered):
 def _add_product(y, tile, x, alpha, transposed=False):
     """Y <- Y + αAX or Y + αA'X, for α of 1 or -1 and a tile A."""
     if isinstance(tile, LowRankTile):
-        # U (V'X), or V (U'X)
+        # U (V'X), or V (U'X), in place: sums of temporary arrays would take most of the time
         left, right = (tile.v, tile.values) if transposed else (tile.values, tile.v)
-        a, x = left, right.T @ x
-    else:
-        a = tile.widen().T if transposed else tile.widen()
+        left, right, backend = left.astype(y.dtype), right.astype(y.dtype), backend_of(y)
+        inner = backend.empty((right.shape[1], x.shape[1]), y.dtype, y)
+        backend.gemm(inner, right.T, x, 1.0, 0.0)
+        backend.gemm(y, left, inner, alpha)
+        return
+    a = tile.widen().T if transposed else tile.widen()
     if backend_of(y).on_gpu:
         # one call; CuPy's operators would allocate the product
         backend_of(y).gemm(y, a, x, alpha)
