@@ -280,6 +280,7 @@ def in_planes(columns: int) -> Format:
         color=FP32.color,
         top=FP16.top,
         finer=FP32,
+        cuda_type=FP16.cuda_type,
         columns=columns,
     )
 

@@ -438,7 +438,7 @@ class CupyBackend(Backend):
         known = isinstance(alpha, Real)
         with c.device:
             if form.columns:
-                products_gpu.multiply_planes(c, a, b, alpha, beta, form.columns)
+                products_gpu.multiply_planes(c, a, b, form, alpha, beta, form.columns)
                 return
             if c.dtype != np.float32:
                 total = self.xp.zeros(c.shape, np.float32, order="F")

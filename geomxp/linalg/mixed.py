@@ -177,7 +177,7 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta, columns):
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
         alpha = _factor(a, b, as_wider)
-        return products_gpu.multiply_planes(c, a.values, b.values, alpha, beta, columns)
+        return products_gpu.multiply_planes(c, a.values, b.values, FP16, alpha, beta, columns)
     a, b = _whole(a), _whole(b)
     return products_gpu.multiply(c, a.values, b.values, form, _factor(a, b, as_wider), beta)
 

@@ -25,7 +25,6 @@ import numpy as np
 
 from ..errors import MissingDevice
 from .device import copy_on_gpu, cublas_handle
-from .formats import FP16
 from .views import by_columns, leading, operand
 
 SUMS, IN_FP32 = 0, 68
@@ -91,10 +90,11 @@ PLANES = ((1, 0), (0, 1), (0, 0))
 """(h + l)(h + l)' = lh' + hl' + hh' to FP32's accuracy, the smallest first."""
 
 
-def multiply_planes(c, a, b, alpha, beta=1.0, columns=0):
-    """C <- βC + α A B' for FP32 numbers in two FP16 planes, A (m, k, 2) and B (n, k, 2); return C.
+def multiply_planes(c, a, b, form, alpha, beta=1.0, columns=0):
+    """C <- βC + α A B' for FP32 numbers in two planes, A (m, k, 2) and B (n, k, 2); return C.
 
-    The units sum `columns` columns at once, all if 0. For C, α and β see `multiply`.
+    The planes are in a format, FP16. The units sum `columns` columns at once, all if 0. For C, α
+    and β see `multiply`.
     """
     width = a.shape[1]
     for p, q in PLANES:
@@ -102,7 +102,7 @@ def multiply_planes(c, a, b, alpha, beta=1.0, columns=0):
         step = columns if p == q and columns else width
         for first in range(0, width, step):
             some = slice(first, first + step)
-            multiply(c, a[:, some, p], b[:, some, q], FP16, alpha, beta)
+            multiply(c, a[:, some, p], b[:, some, q], form, alpha, beta)
             beta = 1.0
     return c
 

@@ -550,8 +550,8 @@ FAULTS = (
     Fault(
         "an evaluation overwrites tiles that are kept",
         "likelihood/exact.py",
-        "factor = tile_factor(model, observations, rule, *about, workspace, self._order)",
-        "factor = tile_factor(model, observations, rule, *about, self._space(), self._order)",
+        "factor = tile_factor(model, observations, rule, *about, workspace, order)",
+        "factor = tile_factor(model, observations, rule, *about, self._space(), order)",
         MEMORIES
         + "test_a_factor_on_a_gpu_is_kept_while_others_are_computed"
         + "[{'tile': 64, 'device_memory': '2MB'}]",
