@@ -345,7 +345,7 @@ class Triangle:
         return known[form]
 
     def invert_as(self, inverse):
-        """Take note of the inverse of a leaf."""
+        """Store the inverse of a leaf."""
         self._prepared["inverse"] = inverse
 
     def inverse(self):

@@ -370,7 +370,8 @@ def _add_product(y, tile, x, alpha, transposed=False):
     if isinstance(tile, LowRankTile):
         # U (V'X), or V (U'X), in place: sums of temporary arrays would take most of the time
         left, right = (tile.v, tile.values) if transposed else (tile.values, tile.v)
-        left, right, backend = left.astype(y.dtype), right.astype(y.dtype), backend_of(y)
+        left, right = (part.astype(y.dtype, copy=False) for part in (left, right))
+        backend = backend_of(y)
         inner = backend.empty((right.shape[1], x.shape[1]), y.dtype, y)
         backend.gemm(inner, right.T, x, 1.0, 0.0)
         backend.gemm(y, left, inner, alpha)

@@ -457,7 +457,7 @@ def test_gpu_multiplies_planes_with_fp32_numbers():
     ("columns", "form"), [(0, FP32), (256, in_planes(256)), (256, FP16)], ids=str
 )
 def test_gpu_solves_with_inverses_in_planes(columns, form, n):
-    """96 is no multiple of 4·32: its leaves are inverted one by one."""
+    """With 128 rows, quarters of the leaf are inverted all at once; with 96, one by one."""
     rng = np.random.default_rng(5)
     places = rng.random((n, 2))
     sigma = gx.Matern(1.0, 0.1, 0.5)(places, places) + 0.01 * np.eye(n)
