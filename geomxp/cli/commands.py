@@ -326,7 +326,7 @@ def validate(given):
 @command(
     ESTIMATE,
     *opt.TABLE,
-    *("family", "smoothness", "nugget", "anisotropy", "transforms"),
+    *("family", "smoothness", "nugget", "anisotropy", "nugget_covariance", "transforms"),
     *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
     family={"value": "A,B,…", "about": "Covariance families: matern,spherical."},
     smoothness={
@@ -342,6 +342,12 @@ def validate(given):
     anisotropy={
         "value": "NO,YES",
         "about": "no, yes or no,yes.",
+        "default": "no",
+        "known": ("no", "yes", "no,yes"),
+    },
+    nugget_covariance={
+        "value": "NO,YES",
+        "about": "Estimate nugget covariances of several variables: no, yes or no,yes.",
         "default": "no",
         "known": ("no", "yes", "no,yes"),
     },
@@ -383,6 +389,7 @@ def compare_models(given):
         smoothness=opt.held_or_free("--smoothness", given.smoothness),
         nuggets=opt.held_or_free("--nugget", given.nugget),
         anisotropy=opt.yes_or_no("--anisotropy", given.anisotropy),
+        nugget_covariance=opt.yes_or_no("--nugget-covariance", given.nugget_covariance),
         transforms=transforms,
         # a column may have the name of a kind of trend
         trends=(*kinds, *(f"~ {formula}" for formula in formulas)),

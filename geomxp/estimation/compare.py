@@ -30,7 +30,15 @@ from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.progress import Line
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
-from .parameters import ANISOTROPY, LENGTH, MICROSCALE, NUGGET, practical_factor
+from .parameters import (
+    ANISOTROPY,
+    LENGTH,
+    MICROSCALE,
+    NUGGET,
+    NUGGETS,
+    is_nugget_covariance,
+    practical_factor,
+)
 from .profile import held_values
 from .result import Fit
 
@@ -64,6 +72,7 @@ class Choice:
     family: type[Covariance] = Matern
     transform: str | None = None
     variables: int = 1
+    nugget_covariance: bool = False
 
     @property
     def fixed(self):
@@ -86,6 +95,7 @@ class Choice:
             **({} if self.transform is None else {"transform": self.transform}),
             **{k: v if v == "free" else f"{v:g}" for k, v in held.items() if v is not None},
             "anisotropic": "yes" if self.anisotropic else "no",
+            **({"nugget_covariance": "yes"} if self.nugget_covariance else {}),
         }
 
     def contains(self, other):
@@ -94,6 +104,7 @@ class Choice:
             (self.family, self.trend, self.transform)
             == (other.family, other.trend, other.transform)
             and self.anisotropic >= other.anisotropic
+            and self.nugget_covariance >= other.nugget_covariance
             and self.nugget in ("free", other.nugget)
             and self.smoothness in ("free", other.smoothness)
         )
@@ -194,6 +205,7 @@ class ModelComparison:
         for candidate, row, delta in zip(self.candidates, rows, deltas, strict=True):
             row["family"], row["delta"] = candidate.choice.family.family, delta
             row["transform"] = candidate.choice.transform or "none"
+            row["nugget_covariance"] = "yes" if candidate.choice.nugget_covariance else "no"
             row["weight"] = exp(-delta / 2) / total if isfinite(delta) else nan
         return [{name: row.get(name, nan) for name in columns} for row in rows]
 
@@ -203,13 +215,18 @@ class ModelComparison:
         transforms = dict.fromkeys(c.choice.transform for c in self.candidates)
         count = len(self.best.observations.variable_labels)
         names = [p.name for family in families for p in family.declared_for(count)]
+        correlated = any(c.choice.nugget_covariance for c in self.candidates)
+        if correlated:
+            names += [p.name for family in families for p in family.optional_for(count)]
         names += [p.name for t in transforms if t for p in observation_model(t).declared]
         if any(c.fit is not None and c.fit.model.microscale is not None for c in self.candidates):
             names.append(MICROSCALE)
         return [
             *(() if set(families) == {Matern} else ("family",)),
             *(("transform",) if any(c.choice.transform for c in self.candidates) else ()),
-            *("trend", "smoothness", "nugget", "anisotropic", "parameters", *RESULTS),
+            *("trend", "smoothness", "nugget", "anisotropic"),
+            *(("nugget_covariance",) if correlated else ()),
+            *("parameters", *RESULTS),
             *("delta", "weight", "outcome", "seconds"),
             *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY))),
         ]
@@ -224,6 +241,7 @@ class ModelComparison:
             **{name: name for name in frame.columns if name in ("family", "transform")},
             **{name: name for name in ("trend", "smoothness", "nugget")},
             "anisotropic": "anis.",
+            **({"nugget_covariance": "nugget cov."} if "nugget_covariance" in frame else {}),
             "parameters": "k",
             "log_likelihood": "log-lik.",
             self.criterion: self.criterion.upper().replace("AICC", "AICc"),
@@ -259,6 +277,7 @@ def compare_models(
     smoothness: Sequence[HeldOrFree] = (0.5, 1.5, "free"),
     nuggets: Sequence[HeldOrFree] = ("free",),
     anisotropy: Sequence[bool] = (False,),
+    nugget_covariance: Sequence[bool] = (False,),
     transforms: Sequence[str] = ("none",),
     trends: Sequence[str] = ("constant",),
     reml: bool = False,
@@ -284,6 +303,10 @@ def compare_models(
     nuggets : sequence of (float or "free")
         0, say, and "free"; of several variables the nugget of each.
     anisotropy : sequence of bool
+        Whether geometric anisotropy is estimated.
+    nugget_covariance : sequence of bool
+        Whether the covariances of the nuggets of several variables are estimated; never where the
+        nuggets are held at 0.
     transforms : sequence of str
         Transformations of the values, as `fit` takes them, or "none". The criteria are those of the
         measured values and can be compared.
@@ -316,7 +339,7 @@ def compare_models(
     >>> result.best.trend.text, len(result.candidates), bool(result.to_frame()["delta"][0] == 0)
     ('sqrt_dist', 4, True)
     """
-    about = families, smoothness, nuggets, anisotropy, transforms, trends, reml
+    about = families, smoothness, nuggets, anisotropy, nugget_covariance, transforms, trends, reml
     choices = _choices(observations, *about)
     check_one_of("criterion", criterion, CRITERIA)
     method = Exact() if method is None else method
@@ -336,10 +359,20 @@ def compare_models(
     return ModelComparison(tuple(done), criterion, reml, len(observations))
 
 
-def _choices(observations, families, smoothness, nuggets, anisotropy, transforms, trends, reml):
+def _choices(
+    observations,
+    families,
+    smoothness,
+    nuggets,
+    anisotropy,
+    nugget_covariance,
+    transforms,
+    trends,
+    reml,
+):
     """Return the choices, each after those nested in it."""
     options = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
-    options["transforms"] = transforms
+    options |= {"nugget_covariance": nugget_covariance, "transforms": transforms}
     for name, given in (options | {"trends": trends, "families": families}).items():
         values = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else []
         if not values:
@@ -356,21 +389,35 @@ def _choices(observations, families, smoothness, nuggets, anisotropy, transforms
             "restricted likelihoods of different trends are densities of different data and cannot "
             "be compared: compare trends by maximum likelihood (no --reml), or give one trend."
         )
-    if not all(isinstance(value, bool) for value in anisotropy):
-        raise InvalidInput(f"`anisotropy` must hold True and False. Got {anisotropy!r}.")
+    yes_or_no = {"anisotropy": anisotropy, "nugget_covariance": nugget_covariance}
+    for name, values in yes_or_no.items():
+        if not all(isinstance(value, bool) for value in values):
+            raise InvalidInput(f"`{name}` must hold True and False. Got {values!r}.")
     for transform in transforms:
         if transform != "none":
             observation_model(transform).check(observations.values)
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
-    texts, anisotropy = [kind.text for kind in kinds], sorted(anisotropy)
-    choices, variables = [], max(len(observations.variable_labels), 1)
+    texts, variables = [kind.text for kind in kinds], max(len(observations.variable_labels), 1)
+    # covariances of the nuggets, the nuggets
+    noise = [pair for pair in product(sorted(nugget_covariance), nuggets) if pair != (True, 0)]
+    if not noise:
+        raise InvalidInput(
+            "nuggets of 0 have no covariances: let `nuggets` hold other values (--nugget), or "
+            "`nugget_covariance` hold False (--nugget-covariance no)."
+        )
+    choices = []
     for family in map(family_of, families):
         shapes = smoothness if issubclass(family, (Matern, Multivariate)) else (None,)
-        combinations = product(texts, anisotropy, nuggets, shapes, transforms)
+        combinations = product(texts, sorted(anisotropy), noise, shapes, transforms)
         choices += [
-            Choice(*values, family, None if transform == "none" else transform, variables)
-            for *values, transform in combinations
+            Choice(
+                *(text, anisotropic, nugget, shape, family),
+                transform=None if transform == "none" else transform,
+                variables=variables,
+                nugget_covariance=correlated,
+            )
+            for text, anisotropic, (correlated, nugget), shape, transform in combinations
         ]
     return choices
 
@@ -406,6 +453,7 @@ def _fitted(observations, method, choice, reml, done):
                 trend=choice.trend,
                 reml=reml,
                 anisotropy=choice.anisotropic,
+                nugget_covariance=choice.nugget_covariance,
                 transform=choice.transform,
                 progress=False,
                 raise_on_failure=False,
@@ -427,13 +475,17 @@ def _start(model, choice):
     """Return start values for a choice, from the estimates of another one."""
     values, held = model.parameters(), choice.fixed
     start = {name: value for name, value in values.items() if name not in held}
-    shapes = {name: value for name, value in held.items() if name != NUGGET}
+    shapes = {n: value for n, value in held.items() if n not in (NUGGET, *NUGGETS)}
     if LENGTH in start:
         # the data determine the practical range, almost independently of the shape
         start[LENGTH] *= practical_factor(model)
         start[LENGTH] /= practical_factor(model.replace(**shapes))
     if NUGGET in start:
         start[NUGGET] = start[NUGGET] or START_NUGGET * model.largest_variance
+    for name in set(NUGGETS) & set(start):
+        start[name] = start[name] or START_NUGGET * model.variance_of(name)
+    if not choice.nugget_covariance:
+        start = {name: value for name, value in start.items() if not is_nugget_covariance(name)}
     if not choice.anisotropic:
         start = {name: value for name, value in start.items() if name not in ANISOTROPY}
     # as large as it is needed, from 0

@@ -71,6 +71,17 @@ def test_families_are_compared(run):
     assert re.search(r"matern +constant", out)
 
 
+def test_nugget_covariances_are_compared(run):
+    about = ["--value", "Cd,Ni", "--locations", "x,y", "--family", "independent"]
+    words = ["compare-models", "jura_validation", *about, "--smoothness", "0.5"]
+    status, out, _ = run(*words, "--nugget-covariance", "no,yes", "--json")
+    assert status == 0
+    rows = json.loads(out)["rows"]
+    assert {row["nugget_covariance"] for row in rows} == {"no", "yes"}
+    assert sorted(row["parameters"] for row in rows) == [8, 9]
+    assert run(*words, "--nugget-covariance", "maybe")[0] != 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

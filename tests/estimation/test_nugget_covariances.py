@@ -287,6 +287,34 @@ def test_several_values_of_a_variable_at_a_location_are_refused():
                     variable=0, of="observation")  # fmt: skip
 
 
+def test_models_with_and_without_are_compared():
+    choices = {"smoothness": (0.5,), "nuggets": (0, "free"), "nugget_covariance": (True, False)}
+    found = gx.compare_models(field(), families=("parsimonious-matern",), **choices)
+    frame = found.to_frame().set_index(["nugget", "nugget_covariance"])
+    # nuggets of 0 have no covariances
+    assert set(frame.index) == {("0", "no"), ("free", "no"), ("free", "yes")}
+    best = frame.loc[("free", "yes")]
+    assert frame.index[0] == ("free", "yes")
+    assert best.parameters == frame.loc[("free", "no")].parameters + 1
+    held = {"smoothness_1": 0.5, "smoothness_2": 0.5}
+    alone = fitted(fixed=held)
+    assert best.log_likelihood == pytest.approx(alone.log_likelihood, abs=1e-4)
+    assert best[f"estimate_{ETA}"] == pytest.approx(alone.model.parameters()[ETA], rel=1e-2)
+    assert "nugget cov." in str(found)
+    assert (
+        "nugget_covariance"
+        not in gx.compare_models(field(), families=("independent",), smoothness=(0.5,)).to_frame()
+    )
+    for wrong, message in {
+        (True,): "nuggets of 0 have no covariances",
+        ("yes",): "True and False",
+    }.items():
+        with pytest.raises(gx.InvalidInput, match=message):
+            gx.compare_models(
+                field(), families=("independent",), nuggets=(0,), nugget_covariance=wrong
+            )
+
+
 def test_other_families_have_no_nugget_covariances():
     with pytest.raises(gx.InvalidInput, match="need a family of several variables"):
         gx.fit(gx.datasets.load("meuse"), nugget_covariance=True)
