@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -167,8 +167,8 @@ def _estimated(factor, probes):
     E ‖Mζ‖² = ‖M‖_F² for random signs ζ (Hutchinson 1990), here of M = L⁻¹ΣL⁻ᵀ - I. Σ is generated
     once more.
     """
-    # on the CPU, wherever the tiles are
-    originals, order = factor.store.originals.on(None), factor.order
+    # in this process, wherever the tiles are
+    originals, order = assemble.Originals(*factor.store.originals.source), factor.order
     signs = np.random.default_rng(0).integers(0, 2, (len(order), probes)) * 2.0 - 1.0
     # L⁻ᵀζ = Σₐ⁻¹Lζ
     x = factor.solve(factor.multiply(np.asfortranarray(signs)))
@@ -308,7 +308,7 @@ def estimate_divergence(
     model : Covariance
     locations : (n, d) array_like, Inputs or Observations
     method : Exact
-        With tiles in one memory, without refinement.
+        With tiles, without refinement.
     metric : str
         Of an array of locations.
     probes : int
@@ -335,10 +335,10 @@ def estimate_divergence(
     check_is_method(method)
     if isinstance(probes, bool) or not isinstance(probes, Integral) or probes < 2:
         raise InvalidInput(f"`probes` must be a whole number, 2 or more. Got {probes!r}.")
-    if method.approximate or not (method.tiled and method.placement.in_core) or method.refine:
+    if method.approximate or not method.tiled or method.refine:
         raise InvalidInput(
-            "`method` must keep its tiles in one memory, such as Exact(for_divergence(1e-3)), and "
-            f"not refine. Got {method!r:.200}."
+            "`method` must have tiles, such as Exact(for_divergence(1e-3)), and not refine. Got "
+            f"{method!r:.200}."
         )
     if isinstance(locations, Observations):
         locations = locations.inputs
@@ -465,7 +465,7 @@ def missed_target(
     observations, *_ = sufficient(observations, design)
     if len(observations) > MEASURED and method.precision.low_rank:
         try:
-            about = model, observations.inputs, method
+            about = model, observations.inputs, replace(method, refine=None)
             found = estimate_divergence(*about, probes=PROBES)
         except (NotPositiveDefinite, NotEnoughMemory):
             return None

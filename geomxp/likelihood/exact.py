@@ -471,7 +471,8 @@ class Exact(Likelihood):
         Limit on each device's memory; the other tiles are stored in RAM, pinned for GPUs.
     scratch : path, optional
         Directory for tiles on disk. A killed run leaves its tiles there, and the same run resumes
-        from them. By default a temporary directory, which is always removed.
+        from them, but not with low-rank tiles. By default a temporary directory, which is always
+        removed.
     refine : {"ir", "cg", "gmres"}, optional
         Iterative refinement of solutions with a mixed factor to FP64's accuracy: of quadratic
         forms, coefficients and predictions, not of the log-determinant. On a CPU only.
@@ -542,16 +543,16 @@ class Exact(Likelihood):
             self._check_low_rank()
 
     def _check_low_rank(self):
-        """Raise `InvalidInput` unless low-rank tiles are in the memory of one computer."""
-        for name in ("memory", "device_memory", "scratch", "refine", "store"):
+        """Raise `InvalidInput` for options that low-rank tiles do not have."""
+        for name in ("device_memory", "store"):
             if getattr(self, name) is not None:
                 raise InvalidInput(
                     f"low-rank tiles cannot be combined with `{name}`: leave it or "
                     "low_rank=True out."
                 )
-        if self.on != "cpu":
+        if self.on != "cpu" and not is_cluster(self.on):
             raise InvalidInput(
-                f"low-rank tiles work on the CPU only. Got on={self.on!r:.80}: leave low_rank=True "
+                f"low-rank tiles work on CPUs only. Got on={self.on!r:.80}: leave low_rank=True "
                 "out."
             )
 

@@ -9,6 +9,7 @@ of rank r cost O(T r²) instead of O(T³).
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import scipy
 
 from . import blas
-from .formats import Tile
+from .formats import Tile, aligned
 
 MORE, FIRST = 8, 16
 """Columns of a first sample beyond the rank that is expected, and for a tile without updates."""
@@ -72,7 +73,7 @@ class LowRankTile(Tile):
 
 
 def _arrived(form, values, v):
-    return LowRankTile(form, values, v=v)
+    return LowRankTile(form, aligned(values), v=aligned(v))
 
 
 class Sum:
@@ -107,6 +108,14 @@ class Sum:
 
     def __len__(self):
         return self.shape[0]
+
+    def copy(self, order="F"):
+        """Return a copy, as of an array: products that it subtracts are not part of this sum."""
+        new = copy(self)
+        new.left, new.right = [*self.left], [*self.right]
+        if self.original is not None:
+            new.original = self.original.copy(order=order)
+        return new
 
     def _add(self, left, right):
         self.left.append(left.astype(self.dtype, copy=False))

@@ -95,16 +95,20 @@ class PrecisionMap:
     def bytes(self, layout: Any) -> int:
         """Return the bytes of all tiles of a `tiles.layout.Layout` in their formats."""
         return sum(
-            form.bytes * self._numbers(i, k, layout.height(i), layout.height(k))
+            self.tile_bytes(layout, i, k)
             for i, row in enumerate(self.rows)
-            for k, form in enumerate(row)
+            for k in range(len(row))
         )
 
-    def _numbers(self, i, k, m, n):
-        """Return how many numbers tile (i, k) stores, estimated while its rank is not known."""
-        if not self.is_low(i, k):
-            return m * n
-        return min(m * n, (self.ranks or {}).get((i, k), RANK) * (m + n))
+    def tile_bytes(self, layout: Any, i: int, k: int) -> int:
+        """Return the bytes of tile (i, k), estimated while its rank is not known."""
+        m, n = layout.shape(i, k)
+        numbers = m * n
+        if self.is_low(i, k) and self.ranks is None:
+            numbers = min(numbers, RANK * (m + n))
+        elif self.is_low(i, k):
+            numbers = self.ranks[i, k] * (m + n)
+        return self[i, k].bytes * numbers
 
     @property
     def all_fp64(self) -> bool:

@@ -8,7 +8,6 @@ any one, not the owner's. An unfinished tile is one array, which never travels.
 """
 
 from functools import partial
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +16,14 @@ from ..errors import NotEnoughMemory, NotPositiveDefinite
 from ..linalg import recursive
 from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import FP64, aligned
+from ..linalg.low_rank import LowRankTile
 from ..linalg.mixed import columns_of_sum
 from ..runtime.dask import WorkerLost, itself
 from ..runtime.devices import free_memory, human_bytes, pinned
 from ..runtime.progress import tell
 from .assemble import Originals
 from .cholesky import finish_tile, solved_in, update_tile
-from .factor import TileFactor, on_host
+from .factor import TileFactor, add_product, on_host
 from .stores import Store, in_format, original, readable
 
 # Schedule: which products of a tile are one task, and in which order.
@@ -175,20 +175,15 @@ def _failures(diagonal):
 
 
 class DaskOriginals:
-    """`geomxp.tiles.assemble.Originals` on every worker of a cluster.
-
-    Raises `NotEnoughMemory` if the tiles do not fit on the workers in any format.
-    """
+    """`geomxp.tiles.assemble.Originals` on every worker of a cluster."""
 
     def __init__(self, backend, model, locations, metric, layout):
         local = Originals(model, locations, metric, layout)
         self.model, self.exponent, self.layout = local.model, local.exponent, layout
-        self.backend = backend
+        self.source, self.noise, self.backend = local.source, local.noise, backend
         # a worker uses the first of its GPUs
         self._arguments = *local.source, 0 if backend.gpu else None
         self._futures = {}
-        # an entry takes at least one byte
-        backend.check_memory([layout.n**2 // (2 * len(backend))] * len(backend))
 
     def on(self, slot):
         """Return the future of the `Originals` on the worker of a slot."""
@@ -198,8 +193,13 @@ class DaskOriginals:
         return self._futures[at]
 
     def norms(self):
-        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
-        tiles = self.layout.tiles
+        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal.
+
+        Raises `NotEnoughMemory` if the tiles do not fit on the workers in any format.
+        """
+        tiles, p = self.layout.tiles, len(self.backend)
+        # an entry takes at least one byte
+        self.backend.check_memory([self.layout.n**2 // (2 * p)] * p)
 
         def submit():
             return [self.backend.submit(i, _row_squares, self.on(i), i) for i in range(tiles)]
@@ -235,9 +235,9 @@ class DaskStore(Store):
 
     def _row_bytes(self):
         """Return the bytes of each block row."""
-        tiles, shape = range(self.layout.tiles), self.layout.shape
+        tiles = range(self.layout.tiles)
         return [
-            sum(self.formats[i, k].bytes * prod(shape(i, k)) for k in range(i + 1)) for i in tiles
+            sum(self.formats.tile_bytes(self.layout, i, k) for k in range(i + 1)) for i in tiles
         ]
 
     def traffic(self):
@@ -267,7 +267,20 @@ class DaskStore(Store):
 
     def factor(self, order, promotions):
         """Return the factor of the complete store; see `Store`."""
+        self.keep_ranks()
         return DaskFactor(self, order, promotions)
+
+    def ranks(self):
+        """Return {(i, k): rank} of the tiles of low rank."""
+
+        def submit():
+            return [
+                self.backend.submit(i, _ranks, [self.future(i, k) for k in range(i)])
+                for i in range(self.layout.tiles)
+            ]
+
+        rows = self.collect(submit)
+        return {(i, k): rank for i, row in enumerate(rows) for k, rank in enumerate(row) if rank}
 
     def promote(self, k):
         """Give block row k finer formats; return the number of tiles that changed."""
@@ -388,9 +401,27 @@ def _solved(diagonal, y, transposed=False):
     return on_host(recursive.trsm(lower, _operand(lower, y), transposed=transposed))
 
 
-def _product(matrix, y):
-    with device_of(matrix):
-        return on_host(matrix @ _operand(matrix, y))
+def _transposed_product(tile, x):
+    """Return A'X for a tile A."""
+    with device_of(tile.values):
+        x = _operand(tile.values, x)
+        if isinstance(tile, LowRankTile):
+            return tile.v @ (tile.values.T @ x)
+        return on_host(tile.widen().T @ x)
+
+
+def _with_product(block, tile, x, alpha):
+    """Return B + αAX for a tile A and α of 1 or -1, with the bits of `TileFactor`."""
+    with device_of(tile.values):
+        block = _operand(tile.values, np.array(block, order="F"))
+        add_product(block, tile, _operand(tile.values, x), alpha)
+        return on_host(block)
+
+
+@pinned()
+def _ranks(row):
+    """Return the ranks of tiles, 0 of dense ones."""
+    return [tile.rank if isinstance(tile, LowRankTile) else 0 for tile in row]
 
 
 @pinned()
@@ -408,7 +439,7 @@ def _forward(diagonal, rest, j):
 @pinned()
 def _subtract(rest, y, below):
     """Return {i: b_i - … - L_ij y_j} of one worker; `below` has the tiles {i: L_ij}."""
-    return {i: rest[i] - _product(tile.widen(), y) for i, tile in below.items()}
+    return {i: _with_product(rest[i], tile, y, -1.0) for i, tile in below.items()}
 
 
 @pinned()
@@ -423,7 +454,7 @@ def _backward(diagonal, y, unit, i, sums):
 @pinned()
 def _terms(x, row):
     """Return {j: L_ij' x_i} for some tiles of block row i."""
-    return {j: _product(tile.widen().T, x) for j, tile in row.items()}
+    return {j: _transposed_product(tile, x) for j, tile in row.items()}
 
 
 @pinned()
@@ -431,7 +462,7 @@ def _times(row, x):
     """Return Σ_j L_ij x_j."""
     y = np.zeros((row[0].shape[0], x[0].shape[1]), order="F")
     for j, tile in enumerate(row):
-        y += _product(tile.widen(), x[j])
+        y = _with_product(y, tile, x[j], 1.0)
     return y
 
 

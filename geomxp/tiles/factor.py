@@ -301,7 +301,7 @@ class TileFactor(_Ordered):
             for i in blocks[start:]:
                 rows = layout.rows(i)
                 for j in range(start, i):
-                    _add_product(y[rows], final(i, j), y[layout.rows(j)], -1.0)
+                    add_product(y[rows], final(i, j), y[layout.rows(j)], -1.0)
                 y[rows] = recursive.trsm(final(i, i).widen(), y[rows])
             return on_host(y).reshape(b.shape, order="A")
 
@@ -317,7 +317,7 @@ class TileFactor(_Ordered):
                 rows = layout.rows(i)
                 y[rows] = recursive.trsm(final(i, i).widen(), y[rows], transposed=True)
                 for j in range(i):
-                    _add_product(y[layout.rows(j)], final(i, j), y[rows], -1.0, transposed=True)
+                    add_product(y[layout.rows(j)], final(i, j), y[rows], -1.0, transposed=True)
         return self._unsorted(y).reshape(b.shape, order="A")
 
     @gpu_memory()
@@ -330,7 +330,7 @@ class TileFactor(_Ordered):
             for i in range(layout.tiles):
                 rows = layout.rows(i)
                 for j in range(i + 1):
-                    _add_product(y[rows], final(i, j), x[layout.rows(j)], 1.0)
+                    add_product(y[rows], final(i, j), x[layout.rows(j)], 1.0)
             y *= self._unit
         return self._unsorted(y)
 
@@ -365,7 +365,7 @@ class TileFactor(_Ordered):
         return backend_of(first).put(b, first)
 
 
-def _add_product(y, tile, x, alpha, transposed=False):
+def add_product(y, tile, x, alpha, transposed=False):
     """Y <- Y + αAX or Y + αA'X, for α of 1 or -1 and a tile A."""
     if isinstance(tile, LowRankTile):
         # U (V'X), or V (U'X), in place: sums of temporary arrays would take most of the time
@@ -376,7 +376,7 @@ def _add_product(y, tile, x, alpha, transposed=False):
         backend.gemm(inner, right.T, x, 1.0, 0.0)
         backend.gemm(y, left, inner, alpha)
         return
-    a = tile.widen().T if transposed else tile.widen()
+    a = tile.widen(y.dtype).T if transposed else tile.widen(y.dtype)
     if backend_of(y).on_gpu:
         # one call; CuPy's operators would allocate the product
         backend_of(y).gemm(y, a, x, alpha)

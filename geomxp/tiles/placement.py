@@ -40,8 +40,8 @@ from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
 from .layout import Layout
-from .low_rank_store import LowRankStore
 from .memories import ALIGNMENT, Disk, Gpu, Host, Ram, check_disk
+from .on_disk import OnDisk
 from .on_gpu import GpuStore
 from .out_of_core import OutOfCoreDevice, OutOfCoreStore
 from .plan import POLICIES, Sizes, policy_named, useful
@@ -182,10 +182,7 @@ class InMemory(Placement):
         if self.own is None:
             _check(formats.bytes(layout) + 2**24, self.devices[0].free_memory(), self.on_gpu)
         gpu = self.on_gpu and layout.tile <= LARGEST_ON_GPU
-        kind = self.own or (GpuStore if gpu else InCore)
-        if formats.tolerances is not None:
-            kind = LowRankStore
-        return kind(originals, formats)
+        return (self.own or (GpuStore if gpu else InCore))(originals, formats)
 
     def check_room(self, needed):
         """See `Placement.check_room`."""
@@ -228,6 +225,11 @@ class OutOfCore(Placement):
 
     def store(self, originals, formats, host=None):
         """Return the store; see `Placement.store`."""
+        if formats.tolerances is not None:
+            needed = formats.bytes(originals.layout)
+            _check(min(self.memory, useful(needed)), free_memory())
+            disk = Disk(originals.layout, needed, self.scratch)
+            return OnDisk(originals, formats, disk, self.memory)
         slow, streams = self._slow(originals, formats, host), policy_named(self.policy).streams
         generators = [originals, *(originals.on(device.index) for device in self.devices[1:])]
         parts = [

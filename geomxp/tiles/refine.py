@@ -26,7 +26,7 @@ from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .assemble import norms_of
 from .cholesky import factorize
-from .factor import Factor
+from .factor import Factor, add_product
 from .layout import Layout
 from .stores import InCore
 
@@ -408,11 +408,11 @@ class Preconditioner:
         layout = self.layout
         for j in range(layout.tiles):
             block = layout.rows(j)
-            blas.trsm(self._wide(j, j), y[block], side="L", trans="N")
+            blas.trsm(self._wide(j), y[block], side="L", trans="N")
 
             def update(rows, j=j, block=block):
                 for i in rows:
-                    y[layout.rows(i)] -= self._wide(i, j) @ y[block]
+                    add_product(y[layout.rows(i)], self.store.final(i, j), y[block], -1.0)
 
             self._share(update, range(j + 1, layout.tiles))
 
@@ -422,19 +422,23 @@ class Preconditioner:
         for j in reversed(range(layout.tiles)):
             block = layout.rows(j)
 
-            def gather(rows, j=j):
-                return sum((self._wide(i, j).T @ y[layout.rows(i)] for i in rows), 0.0)
+            def gather(rows, j=j, block=block):
+                part = np.zeros(y[block].shape, y.dtype, order="F")
+                for i in rows:
+                    tile = self.store.final(i, j)
+                    add_product(part, tile, y[layout.rows(i)], 1.0, transposed=True)
+                return part
 
             y[block] -= sum(self._share(gather, range(j + 1, layout.tiles)), 0.0)
-            blas.trsm(self._wide(j, j), y[block], side="L", trans="T")
+            blas.trsm(self._wide(j), y[block], side="L", trans="T")
 
     def _share(self, work, rows):
         cores = usable_cores()
         parts = [rows[core::cores] for core in range(cores)]
         return in_threads(work, parts, len(rows) * self.layout.tile**2)
 
-    def _wide(self, i, k):
-        return self.store.final(i, k).widen(self.dtype)
+    def _wide(self, k):
+        return self.store.final(k, k).widen(self.dtype)
 
 
 # Solvers.

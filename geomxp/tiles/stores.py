@@ -1,28 +1,60 @@
 """Stores: where the tiles of a factorization are kept.
 
 A `Store` returns original and final tiles, takes finished ones, and runs the operations that finish
-them. `InCore` keeps all tiles in one memory; `on_gpu`, `out_of_core` and `dask_store` have the
-other stores.
+them. `InCore` keeps all tiles in one memory; `on_gpu`, `out_of_core`, `on_disk` and `dask_store`
+have the other stores.
 """
 
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Condition, Lock
 
 from ..linalg.backend import backend_of
 from ..linalg.formats import FP32, FP64, Tile, quantize
+from ..linalg.low_rank import INTERPOLATED, LowRankTile, Sum, interpolated
 from ..linalg.mixed import cast_formats, columns_of_sum, other_formats, splits
 from .cholesky import Stopped, left_looking, run, working_format
 from .factor import TileFactor
+
+STEADY = 0.1
+"""Factor of the tolerance of interpolation where ranks are those of an earlier factorization."""
 
 
 def original(originals, formats, i, k, **options):
     """Return A_ik, to be overwritten, in `working_format`; options are those of `Originals.tile`.
 
-    The error of generation in FP32 exceeds the rounding of FP32, but not that of coarser formats.
+    The error of generation in FP32 exceeds the rounding of FP32, but not that of coarser formats. A
+    tile with a tolerance is a `low_rank.Sum`, which is compressed when it is finished.
     """
     form = formats[i, k]
+    if formats.tolerance(i, k):
+        return _to_be_compressed(originals, formats, i, k)
     return originals.tile(i, k, working_format(form), careful=form is FP32, **options)
+
+
+def _to_be_compressed(originals, formats, i, k):
+    """Return A_ik as a `Sum`: interpolated from some of its entries where that is possible.
+
+    The first locations of a block row must be spread over all of it, see `ordering.spread`.
+    """
+    layout, tolerance = originals.layout, formats.tolerance(i, k)
+    above, left = layout.rows(i).start, layout.rows(k).start
+
+    def entries(rows, columns):
+        return originals.entries(
+            slice(above + rows.start, above + rows.stop),
+            slice(left + columns.start, left + columns.stop),
+        )
+
+    seed, ranks, closer = (i, k), formats.ranks, 1.0
+    if ranks is not None:
+        # interpolation, too, must not change with the parameters by steps
+        closer = STEADY
+    pair = interpolated(entries, layout.shape(i, k), closer * INTERPOLATED * tolerance, seed)
+    form = formats[i, k]
+    whole = originals.tile(i, k, form) if pair is None else pair
+    return Sum(whole, tolerance, form, seed, None if ranks is None else ranks.get(seed, 0))
 
 
 def fp32_in_planes(formats, array):
@@ -31,7 +63,9 @@ def fp32_in_planes(formats, array):
 
 
 def in_format(formats, i, k, array):
-    """Return a finished tile in its format."""
+    """Return a finished tile in its format; one of low rank has it already."""
+    if isinstance(array, LowRankTile):
+        return array
     form = formats[i, k]
     if form is FP64 or (i == k and form is FP32):
         return Tile(form, array)
@@ -40,6 +74,9 @@ def in_format(formats, i, k, array):
 
 def casts_of(formats, i, k, values):
     """Return {format: whether it is kept as two FP16 planes} of the casts of a tile."""
+    if formats.tolerances is not None:
+        # products with tiles of low rank are in FP64, or in the format of U and V
+        return {}
     form, partners = formats[i, k], formats.partners(i, k)
     if form.products is not form:
         return dict.fromkeys(other_formats(form, partners), False)
@@ -194,7 +231,18 @@ class Store:
 
     def factor(self, order, promotions):
         """Return the factor once all tiles are final; row r of L belongs to location order[r]."""
+        self.keep_ranks()
         return TileFactor(self, order, promotions)
+
+    def keep_ranks(self):
+        """Let the formats have the ranks of the tiles, for the next factorization."""
+        if self.formats.tolerances is not None:
+            self.formats = replace(self.formats, ranks=self.ranks())
+
+    def ranks(self):
+        """Return {(i, k): rank} of the tiles of low rank."""
+        tiles = ((tile, self.final(*tile)) for tile in self.layout.lower)
+        return {tile: part.rank for tile, part in tiles if isinstance(part, LowRankTile)}
 
     def close(self):
         """Discard all tiles."""

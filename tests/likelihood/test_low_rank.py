@@ -1,14 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import geomxp as gx
 from geomxp.estimation.result import Fit
 from geomxp.likelihood.exact import tile_factor
+from geomxp.linalg import precision
 from geomxp.linalg.low_rank import LowRankTile
 from geomxp.linalg.precision import describe, described
 from geomxp.plots.comparisons import precision_map
 from geomxp.prediction.simulate import lay_out
+from geomxp.tiles import cholesky, on_disk
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.stores import InCore
 
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
 METHOD = gx.Exact(gx.for_divergence(1e-3, low_rank=True), tile=128)
@@ -138,8 +143,6 @@ def test_solutions_and_determinant_are_those_of_fp64(seen):
 
 
 def test_any_number_of_threads_gives_the_same_bits(seen, monkeypatch):
-    from geomxp.tiles import cholesky
-
     results = []
     for threads in (1, 3):
         monkeypatch.setattr(cholesky, "usable_cores", lambda count=threads: count)
@@ -163,6 +166,68 @@ def test_a_fit_predictions_and_scores_are_those_of_fp64(seen):
     assert np.allclose(a.variance, b.variance, rtol=0.02)
     a, b = (gx.leave_one_out(each) for each in (low, exact))
     assert np.abs(a.mean - b.mean).max() < 0.05
+
+
+# other stores, and refinement
+
+
+@pytest.fixture(scope="module")
+def large():
+    places = lay_out(4000, "uniform", 0)
+    return gx.Observations(places, np.random.default_rng(0).standard_normal(4000))
+
+
+@pytest.mark.parametrize(("threads", "bound"), [(1, 2_500_000), (2, 4_000_000)])
+def test_a_disk_gives_the_bits_of_one_memory_within_its_bound(
+    large, tmp_path, monkeypatch, threads, bound
+):
+    for module in (cholesky, on_disk):
+        monkeypatch.setattr(module, "usable_cores", lambda: threads)
+    # tiles of so few rows have small ranks
+    monkeypatch.setattr(precision, "RANK", 4)
+    method = gx.Exact(METHOD.precision, tile=96, memory=bound, scratch=tmp_path)
+    there = method.prepare(large).factorize(MODEL)
+    here = gx.Exact(METHOD.precision, tile=96).prepare(large).factorize(MODEL)
+    store, everything = there.store, there.nbytes
+    # it does not fit: tiles are read again, and panels keep these reads few
+    assert store.most_held < bound < everything
+    assert everything < store.moved.bytes_out < 2 * everything
+    assert 0 < store.moved.bytes_in < 6 * everything
+    assert there.precision_map == here.precision_map
+    assert there.log_determinant() == here.log_determinant()
+    b = np.random.default_rng(2).standard_normal((4000, 2))
+    for ask in ("half_solve", "solve", "multiply"):
+        np.testing.assert_array_equal(getattr(there, ask)(b), getattr(here, ask)(b))
+    # the file has no name: nothing is left of an interrupted run
+    assert not [*tmp_path.iterdir()]
+
+
+def test_promoted_tiles_on_a_disk_are_written_anew():
+    model = gx.Matern(1.0, 0.3, 1.5, 0.0)
+    seen = gx.Observations(lay_out(800, "uniform", 0), np.zeros(800))
+    rule = gx.for_divergence(1e6, low_rank=True)
+    ways = [gx.Exact(rule, tile=100, memory=memory) for memory in (None, "10MB")]
+    here, there = (method.prepare(seen).factorize(model) for method in ways)
+    assert there.promotions == here.promotions > 0
+    assert there.log_determinant() == here.log_determinant()
+    assert there.nbytes == here.nbytes
+
+
+def test_too_little_memory_for_the_work_is_said(large):
+    with pytest.raises(gx.NotEnoughMemory, match=r"threads with low-rank tiles.*--memory"):
+        gx.log_likelihood(large, MODEL, gx.Exact(METHOD.precision, tile=256, memory="1MB"))
+
+
+@pytest.mark.parametrize("refine", ["ir", "cg", "gmres"])
+def test_refined_solutions_are_those_of_fp64(seen, refine):
+    rough = gx.Exact(gx.for_divergence(1.0, low_rank=True), tile=128)
+    refined = replace(rough, refine=refine).prepare(seen).factorize(MODEL)
+    exact = gx.Exact().prepare(seen).factorize(MODEL)
+    b = np.random.default_rng(2).standard_normal((1500, 2))
+    right = exact.solve(b)
+    errors = [np.abs(way.solve(b) - right).max() for way in (refined, refined.factor)]
+    assert errors[0] < 1e-10 * np.abs(right).max() < errors[1]
+    assert refined.last.outcome.good
 
 
 def test_a_nearly_singular_matrix_is_factored_with_smaller_tolerances():
@@ -254,13 +319,10 @@ def test_tiles_of_low_rank_are_counted_and_drawn(seen):
 @pytest.mark.parametrize(
     "options",
     [
-        {"memory": "1GB"},
         {"device_memory": "1GB"},
-        {"scratch": "tiles"},
-        {"refine": "cg"},
+        {"store": InCore},
         {"on": "gpu"},
         {"on": ("cpu", "cpu")},
-        {"on": "tcp://localhost:8786"},
         {"tile": "whole"},
     ],
     ids=str,
@@ -281,9 +343,11 @@ def test_probes_are_a_number(probes):
         gx.estimate_divergence(MODEL, PLACES["clusters"], METHOD, probes=probes)
 
 
-@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(10), gx.Exact(tile=128, memory="1MB")])
-def test_probes_are_for_tiles_in_one_memory(method):
-    with pytest.raises(gx.InvalidInput, match="in one memory"):
+@pytest.mark.parametrize(
+    "method", [gx.Exact(), gx.Vecchia(10), gx.Exact(METHOD.precision, refine="cg")]
+)
+def test_probes_are_for_tiles(method):
+    with pytest.raises(gx.InvalidInput, match="must have tiles"):
         gx.estimate_divergence(MODEL, PLACES["clusters"], method, probes=8)
 
 

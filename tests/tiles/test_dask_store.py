@@ -34,6 +34,7 @@ CASES = [
     pytest.param(MODEL, gx.by_tile_norm(1e-5), id="by norm"),
     pytest.param(MODEL, gx.by_band(("fp64", 2), ("fp32", 2), "fp8"), id="by band"),
     pytest.param(MODEL, gx.layered("fp8", "bf16", "fp16", "fp32"), id="layered"),
+    pytest.param(MODEL, gx.for_divergence(1e-3), id="for divergence"),
     pytest.param(SMOOTH, gx.layered("fp16", "fp32", "fp64"), id="promoted"),
     pytest.param(SMOOTH, gx.uniform("fp16"), id="promoted and begun anew"),
 ]
@@ -78,6 +79,36 @@ def test_a_cluster_gives_the_bits_of_one_memory(client, workers, seen, model, ru
         np.testing.assert_array_equal(getattr(there, ask)(b), getattr(here, ask)(b))
     for ask in ("half_solve", "solve"):
         np.testing.assert_array_equal(getattr(there, ask)(b[:, 0]), getattr(here, ask)(b[:, 0]))
+
+
+LOW_RANK = gx.for_divergence(1e-3, low_rank=True)
+
+
+@pytest.mark.parametrize("plan", PLANS, indirect=True)
+def test_low_rank_tiles_have_the_bits_of_one_memory(client, workers, seen, plan):
+    here, there = both(client, seen, MODEL, LOW_RANK)
+    assert there.precision_map == here.precision_map
+    assert len(there.precision_map.ranks) > 20
+    assert there.nbytes == here.nbytes
+    assert there.log_determinant() == here.log_determinant()
+    b = np.random.default_rng(2).standard_normal((N, 3))
+    for ask in ("half_solve", "multiply"):
+        np.testing.assert_array_equal(getattr(there, ask)(b), getattr(here, ask)(b))
+    np.testing.assert_allclose(there.solve(b), here.solve(b), rtol=0, atol=1e-12)
+
+
+def test_a_cluster_fits_with_low_rank_tiles(client, workers):
+    seen = observations(200)
+    values = gx.simulate(MODEL, seen.locations, seed=3, progress=False)[0]
+    seen = gx.Observations(seen.locations, values)
+    ways = [gx.Exact(LOW_RANK, tile=50, on=on) for on in ("cpu", client)]
+    about = {"fixed": ("smoothness", "nugget"), "progress": False}
+    here, there = (gx.fit(seen, MODEL, method, **about) for method in ways)
+    assert there.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-8)
+    answers = [gx.predict(fit, seen.locations[:5] + 0.01) for fit in (here, there)]
+    np.testing.assert_allclose(answers[1].mean, answers[0].mean, rtol=1e-6)
+    found = [gx.estimate_divergence(MODEL, seen, method, probes=8).kl for method in ways]
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("plan", PLANS, indirect=True)
@@ -338,7 +369,7 @@ def test_workers_with_too_little_memory_are_refused_before_the_run(client, worke
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d+ \({workers[0]}\) needs 250\.0 GB"):
         DaskOriginals(
             DaskBackend(client.scheduler.address), MODEL, places, "euclidean", Layout(10**6, 1000)
-        )
+        ).norms()
 
 
 def test_nobody_at_an_address_is_one_line(monkeypatch):
