@@ -405,7 +405,10 @@ OPTIONS = {
         "Limit of each device's memory, such as 8GB; tiles beyond it are kept in pinned RAM.",
     ),
     "scratch": Option(
-        MACHINE, "FOLDER", "Folder for the tiles of --memory; an interrupted run resumes from it."
+        MACHINE,
+        "FOLDER",
+        "Folder for the tiles of --memory; an interrupted run resumes from it, but not with "
+        "--low-rank.",
     ),
     "grid": Option(GRID, "N", "Number of cells along the longer side.", least=2),
     "resolution": Option(GRID, "NUMBER", "Side of a cell."),

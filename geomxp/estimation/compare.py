@@ -187,9 +187,10 @@ class ModelComparison:
     def to_frame(self) -> Frame:
         """Return a pandas frame with one row for each model.
 
-        Columns: trend, smoothness, nugget and anisotropic as requested; parameters (the number of
-        estimated ones), log_likelihood, aic, aicc, bic; delta, the criterion less that of the best
-        model, and weight, exp(-delta/2) as a part of the sum; outcome, seconds; the estimates.
+        Columns: trend, smoothness, nugget, anisotropic and nugget_covariance as requested;
+        parameters (the number of estimated ones), log_likelihood, aic, aicc, bic; delta, the
+        criterion less that of the best model, and weight, exp(-delta/2) as a part of the sum;
+        outcome, seconds; the estimates.
         """
         import pandas as pd
 
@@ -305,8 +306,8 @@ def compare_models(
     anisotropy : sequence of bool
         Whether geometric anisotropy is estimated.
     nugget_covariance : sequence of bool
-        Whether the covariances of the nuggets of several variables are estimated; never where the
-        nuggets are held at 0.
+        Whether the covariances of the nuggets of several variables are estimated. Combinations with
+        nuggets held at 0 are skipped.
     transforms : sequence of str
         Transformations of the values, as `fit` takes them, or "none". The criteria are those of the
         measured values and can be compared.
@@ -399,6 +400,11 @@ def _choices(
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
     texts, variables = [kind.text for kind in kinds], max(len(observations.variable_labels), 1)
+    if variables == 1 and any(nugget_covariance):
+        raise InvalidInput(
+            "nugget covariances are for several variables: leave `nugget_covariance` "
+            "(--nugget-covariance) out."
+        )
     # covariances of the nuggets, the nuggets
     noise = [pair for pair in product(sorted(nugget_covariance), nuggets) if pair != (True, 0)]
     if not noise:

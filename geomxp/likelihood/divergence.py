@@ -463,14 +463,15 @@ def missed_target(
     all in one memory, and on clusters. Of low-rank tiles the divergence is then estimated.
     """
     observations, *_ = sufficient(observations, design)
-    if len(observations) > MEASURED and method.precision.low_rank:
+    beyond = len(observations) > MEASURED or not method.placement.in_core
+    if beyond and method.precision.low_rank:
         try:
             about = model, observations.inputs, replace(method, refine=None)
             found = estimate_divergence(*about, probes=PROBES)
         except (NotPositiveDefinite, NotEnoughMemory):
             return None
         return _missed(found.kl, method.precision, 2 * found.standard_error)
-    if len(observations) > MEASURED or not method.placement.in_core:
+    if beyond:
         return None
     rows = hilbert(model.isotropic(observations.inputs))
     try:

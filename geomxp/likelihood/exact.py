@@ -281,9 +281,10 @@ class ExactEvaluator(Evaluator):
                     self._order = factor.order
                 if not self.method.refine:
                     return factor
-                attempts = finer_rules(rule) if self.method.fallback else ()
+                attempts = (*finer_rules(rule), Uniform(FP64)) if self.method.fallback else ()
                 finer = (
-                    partial(tile_factor, model, observations, other, *about) for other in attempts
+                    partial(tile_factor, model, observations, other, *about)
+                    for other in dict.fromkeys(attempts)
                 )
                 return RefinedFactor(factor, self.method.refine, finer=finer)
             # other families may compare equal although they differ
@@ -470,8 +471,8 @@ class Exact(Likelihood):
     device_memory : str or int, optional
         Limit on each device's memory; the other tiles are stored in RAM, pinned for GPUs.
     scratch : path, optional
-        Directory for tiles on disk. A killed run leaves its tiles there, and the same run resumes
-        from them, but not with low-rank tiles. By default a temporary directory, which is always
+        Directory for tiles on disk. A killed run leaves its tiles there, unless they are of low
+        rank, and the same run resumes from them. By default a temporary directory, which is always
         removed.
     refine : {"ir", "cg", "gmres"}, optional
         Iterative refinement of solutions with a mixed factor to FP64's accuracy: of quadratic
@@ -544,16 +545,16 @@ class Exact(Likelihood):
 
     def _check_low_rank(self):
         """Raise `InvalidInput` for options that low-rank tiles do not have."""
-        for name in ("device_memory", "store"):
-            if getattr(self, name) is not None:
+        for name in ("device_memory", "store", "trace"):
+            if getattr(self, name):
                 raise InvalidInput(
                     f"low-rank tiles cannot be combined with `{name}`: leave it or "
                     "low_rank=True out."
                 )
         if self.on != "cpu" and not is_cluster(self.on):
             raise InvalidInput(
-                f"low-rank tiles work on CPUs only. Got on={self.on!r:.80}: leave low_rank=True "
-                "out."
+                "low-rank tiles are for one CPU, or for a Dask cluster. Got "
+                f'on={self.on!r:.80}: use on="cpu", or leave low_rank=True (--low-rank) out.'
             )
 
     @property
@@ -853,6 +854,8 @@ def _check_thinned(rule, originals, placement):
     A subset of each tile's rows and columns has nearly its share of the norm, and rules compare
     norms with each other. `store` checks the formats that are used.
     """
+    if not rule.low_rank:
+        originals.check_memory()
     layout = originals.layout
     blind = _is_blind(rule) or rule.needs_precisions or not placement.checks_room
     if layout.n < LARGE or layout.tile % THIN or blind:

@@ -9,7 +9,6 @@ of rank r cost O(T r²) instead of O(T³).
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,14 +107,6 @@ class Sum:
 
     def __len__(self):
         return self.shape[0]
-
-    def copy(self, order="F"):
-        """Return a copy, as of an array: products that it subtracts are not part of this sum."""
-        new = copy(self)
-        new.left, new.right = [*self.left], [*self.right]
-        if self.original is not None:
-            new.original = self.original.copy(order=order)
-        return new
 
     def _add(self, left, right):
         self.left.append(left.astype(self.dtype, copy=False))
@@ -271,9 +262,9 @@ def solve(c, lower):
     """Return C L⁻' of a compressed `Sum`: a `LowRankTile` with L⁻¹V, or an array."""
     tile = c.compressed()
     if isinstance(tile, LowRankTile):
-        v = scipy.linalg.blas.dtrsm(1.0, lower, np.asfortranarray(tile.v, np.float64), lower=1)
+        v = blas.trsm(lower, np.asfortranarray(tile.v, np.float64), side="L", trans="N")
         return replace(tile, v=np.asfortranarray(v, tile.v.dtype))
-    return scipy.linalg.blas.dtrsm(1.0, lower, tile, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return blas.trsm(lower, np.asfortranarray(tile, np.float64))
 
 
 def _truncated(basis, other, tolerance, rank=None):
@@ -282,7 +273,8 @@ def _truncated(basis, other, tolerance, rank=None):
     With `rank` that one, if its error is below three times the tolerance.
     """
     q, r = scipy.linalg.qr(other, mode="economic", check_finite=False)
-    u, values, vt = scipy.linalg.svd(r.T, full_matrices=False, check_finite=False)
+    # NumPy's: scipy.linalg.svd holds the interpreter's lock while it computes
+    u, values, vt = np.linalg.svd(r.T, full_matrices=False)
     tail = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
     if rank is None or (rank < len(tail) and tail[rank] > 3 * tolerance):
         rank = max(1, int((tail > tolerance).sum()))

@@ -221,6 +221,9 @@ class Originals:
         with cupy.cuda.Device(self.index):
             return cupy.zeros((tiles, panels_of(width, width)), np.int32)
 
+    def check_memory(self):
+        """Raise `NotEnoughMemory` if tiles fit in no format: here a `Placement` checks that."""
+
     def extend(self):
         """Extend the table of correlations to closer pairs; return whether that is possible."""
         return self.pairs.extend()

@@ -248,7 +248,7 @@ def factorize(store, order=None, run=None):
         except NotPositiveDefinite as error:
             order_in_tile = error.order or 1
         # outside `except`: there the error's traceback keeps the memory of the failed run alive;
-        # a diagonal tile fails only when all tiles before it are final
+        # a diagonal tile fails only when all tiles before it in its row are final
         k = next(k for k in range(len(store.formats)) if not store.has(k, k))
         changed = 0 if k in tried else promote(store, k, run)
         if not changed:

@@ -4,7 +4,7 @@ Block row i belongs to the worker of slot i mod p, which generates, finishes and
 task computes a piece of a tile. The worker has the tiles of its own row already; those of block row
 k travel in their own formats when they are final, once to each worker that has a row below. They
 travel under names of their own, released with column k: of copies under one name Dask would keep
-any one, not the owner's. An unfinished tile is one array, which never travels.
+any one, not the owner's. An unfinished tile, an array or a `low_rank.Sum`, never travels.
 """
 
 from functools import partial
@@ -185,6 +185,12 @@ class DaskOriginals:
         self._arguments = *local.source, 0 if backend.gpu else None
         self._futures = {}
 
+    def check_memory(self):
+        """Raise `NotEnoughMemory` if the tiles do not fit on the workers in any format."""
+        n, p = self.layout.n, len(self.backend)
+        # an entry takes at least one byte
+        self.backend.check_memory([n**2 // (2 * p)] * p)
+
     def on(self, slot):
         """Return the future of the `Originals` on the worker of a slot."""
         at = self.backend.slots[slot % len(self.backend)]
@@ -193,13 +199,8 @@ class DaskOriginals:
         return self._futures[at]
 
     def norms(self):
-        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal.
-
-        Raises `NotEnoughMemory` if the tiles do not fit on the workers in any format.
-        """
-        tiles, p = self.layout.tiles, len(self.backend)
-        # an entry takes at least one byte
-        self.backend.check_memory([self.layout.n**2 // (2 * p)] * p)
+        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
+        tiles = self.layout.tiles
 
         def submit():
             return [self.backend.submit(i, _row_squares, self.on(i), i) for i in range(tiles)]
@@ -228,6 +229,9 @@ class DaskStore(Store):
         """Return the depths for these workers, or the largest that their memory allows."""
         rows, p, block = self._row_bytes(), len(self.backend), FP64.bytes * self.layout.tile**2
         self.backend.check_memory(share(rows, p, (), block), BLOCKS * block)
+        if self.formats.tolerances is not None:
+            # a piece would only take note of products, and hold them
+            return ()
         for depths in useful_depths(self.backend.threads, self.layout.tiles):
             if self.backend.has_room(share(rows, p, depths, block), BLOCKS * block):
                 return depths
@@ -267,7 +271,7 @@ class DaskStore(Store):
 
     def factor(self, order, promotions):
         """Return the factor of the complete store; see `Store`."""
-        self.keep_ranks()
+        self.found = self.final_formats()
         return DaskFactor(self, order, promotions)
 
     def ranks(self):
@@ -469,7 +473,8 @@ def _times(row, x):
 class DaskFactor(TileFactor):
     """Σ = 4^e L L' with the tiles of L on the workers of a cluster; see `TileFactor`.
 
-    Each number sees the operations of `TileFactor` in the same order.
+    Each number sees the operations of `TileFactor` in the same order; in `solve` products with
+    tiles of low rank are rounded before they are subtracted.
     """
 
     def _logs(self):

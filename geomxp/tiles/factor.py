@@ -244,8 +244,8 @@ class TileFactor(_Ordered):
 
     @property
     def precision_map(self):
-        """The final formats."""
-        return self.store.formats
+        """The final formats, with the ranks of the tiles."""
+        return self.store.found
 
     @property
     def nbytes(self):

@@ -1,4 +1,4 @@
-"""Tiles on a disk of which RAM holds those that were used last.
+"""Tiles on a disk, with a cache of those that were used last in RAM.
 
 For tiles of low rank: their sizes are not known before the run, so that `out_of_core` cannot plan
 its copies. Tiles are computed panel by panel, see `left_looking`: the operands of a panel stay in
@@ -21,20 +21,23 @@ from .out_of_core import Absent
 from .stores import Store
 
 WORKING = 4
-"""Block rows that a thread holds beside the tiles of this store: the factors of all products of one
-tile, and both side by side."""
+"""Block rows that each thread needs memory for beside the cache: the operands of one tile, the
+factors of its products, and these side by side."""
+
+CACHED = 2
+"""Block rows that the cache holds at least: the operands of one tile, which a thread holds too."""
 
 
 class OnDisk(Store):
     """Tiles on a `memories.Disk`; at most `memory` bytes of RAM are for tiles and work on them.
 
-    Raises `NotEnoughMemory` if that is less than the threads need.
+    There are as many threads as have room. Raises `NotEnoughMemory` if one has none.
     """
 
     def __init__(self, originals, formats, disk, memory):
         super().__init__(originals, formats)
-        self.disk, self.memory, self.threads = disk, memory, usable_cores()
-        self._lock, self._meter = Lock(), Meter()
+        self.disk, self.memory = disk, memory
+        self._lock, self._meter, self._traffic = Lock(), Meter(), None
         # of each tile the place on the disk and the tile without its numbers
         self._places, self._end = {}, 0
         self._recent, self._held, self.most_held = OrderedDict(), 0, 0
@@ -44,12 +47,14 @@ class OnDisk(Store):
         # row is twice the average
         self._saved = self._expected = 0
         self._last = 2 * formats.bytes(self.layout) / self.layout.tiles
-        if memory < self._room():
+        least = self._room(1) + CACHED * self._row()
+        self.threads = min(usable_cores(), int((memory - CACHED * self._row()) / self._room(1)))
+        if memory < least:
             disk.close()
             raise NotEnoughMemory(
-                f"{self.threads} threads with low-rank tiles of {self.layout.tile} rows need "
-                f"{human_bytes(self._room())} of memory. Got {human_bytes(memory)}: allow more "
-                "with --memory (memory=), or use smaller tiles (--tile, tile=)."
+                f"a thread with low-rank tiles of {self.layout.tile} rows needs about "
+                f"{human_bytes(int(least))} of memory. Got {human_bytes(memory)}: allow more with "
+                "--memory (memory=), or use smaller tiles (--tile, tile=)."
             )
 
     def _row(self):
@@ -57,19 +62,32 @@ class OnDisk(Store):
         known = len(self._places) >= self.layout.tiles
         return max(self._last * (self._saved / self._expected if known else 1.0), self._largest)
 
-    def _room(self):
-        """Return the bytes that the threads need for their work."""
+    def _room(self, threads):
+        """Return the bytes that threads need for their work."""
         dense = 2 * 8 * self.layout.tile**2
-        return int(self.threads * (WORKING * self._row() + dense))
+        return int(threads * (WORKING * self._row() + dense))
+
+    def _cache(self):
+        """Return the bytes of the cache."""
+        return max(self.memory - self._room(self.threads), CACHED * self._row())
 
     @property
     def moved(self):
-        """The `Traffic` between RAM and disk so far."""
-        return self._meter.read()
+        """The `Traffic` between RAM and disk, of the factorization once it is complete."""
+        return self._traffic or self._meter.read()
+
+    def factor(self, order, promotions):
+        """Return the factor; see `Store`."""
+        self._traffic = self._meter.read()
+        return super().factor(order, promotions)
+
+    def workers(self, tiles, threads):
+        """Return pairs (worker, tiles); see `Store.workers`."""
+        return super().workers(tiles, min(threads, self.threads))
 
     def order(self):
         """Return the tiles in the order in which they are finished."""
-        rows = int((self.memory - self._room()) / self._row())
+        rows = int(self._cache() / self._row())
         width = min(max(1, rows - self.threads), self.layout.tiles)
         return left_looking(self.layout.tiles, width, self.threads)
 
@@ -121,7 +139,7 @@ class OnDisk(Store):
         if key not in self._recent:
             self._recent[key] = tile
             self._held += tile.nbytes
-        most = max(0, self.memory - self._room())
+        most = self._cache()
         while self._held > most:
             self._held -= self._recent.popitem(last=False)[1].nbytes
         self.most_held = max(self.most_held, self._held)

@@ -6,6 +6,7 @@
 | a CPU and a store class | `InMemory` | that class | threads |
 | a GPU | `InMemory` | `GpuStore`, or `InCore` for very large tiles | streams, or threads |
 | several devices, or a bounded memory | `OutOfCore` | `OutOfCoreStore` | threads |
+| a bounded memory, tiles of low rank | `OutOfCore` | `OnDisk` | threads |
 | a Dask cluster | `OnDask` | `DaskStore` | tasks |
 
 `MemoryPlan` tells before the run where the tiles will be kept, and how much will move.

@@ -725,7 +725,7 @@ def _described(x, progress, method, store, shift=0.0):
     residual = progress.history[-1][1]
     message = f"{progress.iterations} iterations, residual {residual:.1e}"
     outcome = Outcome(ending, message + (f": {advice}" if advice else ""))
-    counts, history = store.formats.counts(), tuple(progress.history)
+    counts, history = store.final_formats().counts(), tuple(progress.history)
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 

@@ -146,6 +146,8 @@ class Store:
     layout : Layout
     promoted : set of int
         Block rows that were promoted in an earlier run of the same problem.
+    found : PrecisionMap or None
+        The formats of the factor, with the ranks of its tiles, once there is one.
     moved : Traffic or None
         Bytes copied between memories so far; None if there is only one.
     trace : Trace or None
@@ -181,7 +183,7 @@ class Store:
     True
     """
 
-    moved = trace = None
+    found = moved = trace = None
 
     def __init__(self, originals, formats):
         self.originals, self.formats, self.layout = originals, formats, originals.layout
@@ -190,14 +192,14 @@ class Store:
     @property
     def bytes(self):
         """Bytes of the tiles in their formats."""
-        return self.formats.bytes(self.layout)
+        return (self.found or self.formats).bytes(self.layout)
 
     def order(self):
         """Return the tiles in the order in which they are finished."""
         return left_looking(self.layout.tiles)
 
     def original(self, i, k):
-        """Return A_ik as an array that may be overwritten: FP64 for an FP64 tile, else FP32."""
+        """Return A_ik, which may be overwritten; see `original`."""
         return original(self.originals, self.formats, i, k)
 
     def write(self, i, k, array):
@@ -231,13 +233,17 @@ class Store:
 
     def factor(self, order, promotions):
         """Return the factor once all tiles are final; row r of L belongs to location order[r]."""
-        self.keep_ranks()
+        self.found = self.final_formats()
         return TileFactor(self, order, promotions)
 
-    def keep_ranks(self):
-        """Let the formats have the ranks of the tiles, for the next factorization."""
-        if self.formats.tolerances is not None:
-            self.formats = replace(self.formats, ranks=self.ranks())
+    def final_formats(self):
+        """Return the formats of final tiles, with their ranks.
+
+        `formats` stays as it is: a tile that is lost and computed again must have the same bits.
+        """
+        if self.formats.tolerances is None:
+            return self.formats
+        return replace(self.formats, ranks=self.ranks())
 
     def ranks(self):
         """Return {(i, k): rank} of the tiles of low rank."""

@@ -316,6 +316,8 @@ def test_models_with_and_without_are_compared():
 
 
 def test_other_families_have_no_nugget_covariances():
+    with pytest.raises(gx.InvalidInput, match="are for several variables"):
+        gx.compare_models(gx.datasets.load("meuse"), nugget_covariance=(False, True))
     with pytest.raises(gx.InvalidInput, match="need a family of several variables"):
         gx.fit(gx.datasets.load("meuse"), nugget_covariance=True)
     with pytest.raises(gx.InvalidInput, match="nugget_covariance"):

@@ -1,10 +1,12 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import geomxp as gx
 from geomxp.estimation.result import Fit
+from geomxp.likelihood import divergence
 from geomxp.likelihood.exact import tile_factor
 from geomxp.linalg import precision
 from geomxp.linalg.low_rank import LowRankTile
@@ -84,8 +86,6 @@ def test_replicates_have_the_divergence_of_their_means(seen):
 
 
 def test_a_missed_target_is_said_also_where_fp64_is_too_large(seen, monkeypatch):
-    from geomxp.likelihood import divergence
-
     class TooCoarse(type(METHOD.precision)):
         def __call__(self, *about, **more):
             return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
@@ -214,8 +214,39 @@ def test_promoted_tiles_on_a_disk_are_written_anew():
 
 
 def test_too_little_memory_for_the_work_is_said(large):
-    with pytest.raises(gx.NotEnoughMemory, match=r"threads with low-rank tiles.*--memory"):
+    with pytest.raises(gx.NotEnoughMemory, match=r"a thread with low-rank tiles.*--memory"):
         gx.log_likelihood(large, MODEL, gx.Exact(METHOD.precision, tile=256, memory="1MB"))
+
+
+def test_as_many_threads_work_as_have_room(large, monkeypatch):
+    monkeypatch.setattr(on_disk, "usable_cores", lambda: 64)
+    method = gx.Exact(METHOD.precision, tile=96, memory=20_000_000)
+    store = method.prepare(large).factorize(MODEL).store
+    assert 1 < store.threads < 10
+    assert store._room(store.threads) < store.memory
+
+
+def test_a_missed_target_is_said_of_tiles_on_a_disk(seen):
+    class TooCoarse(type(METHOD.precision)):
+        def __call__(self, *about, **more):
+            return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
+
+    coarse = gx.Exact(TooCoarse(1e-3, low_rank=True), tile=128, memory="20MB")
+    assert "gx.for_divergence(1e-05, low_rank=True)" in divergence.missed_target(
+        coarse, seen, None, MODEL
+    )
+
+
+def test_fallback_ends_in_fp64(monkeypatch):
+    # no factor of low rank is good enough for one step
+    monkeypatch.setattr("geomxp.tiles.refine.ITERATIONS", 1)
+    seen = gx.Observations(lay_out(300, "uniform", 0), np.ones(300))
+    rule = gx.for_divergence(1e3, low_rank=True)
+    method = gx.Exact(rule, tile=50, refine="ir", fallback=True)
+    found = method.prepare(seen).factorize(MODEL)
+    found._refine = partial(found._refine, limit=1)
+    found.solve(np.ones((300, 1)))
+    assert found.precision_map.all_fp64
 
 
 @pytest.mark.parametrize("refine", ["ir", "cg", "gmres"])
@@ -321,6 +352,7 @@ def test_tiles_of_low_rank_are_counted_and_drawn(seen):
     [
         {"device_memory": "1GB"},
         {"store": InCore},
+        {"trace": True},
         {"on": "gpu"},
         {"on": ("cpu", "cpu")},
         {"tile": "whole"},

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.cluster
 N, TILE = 450, 64
 MODEL = gx.Matern(1.0, 0.1, 0.5, 1e-2)
 SMOOTH = gx.Matern(1.0, 0.2, 2.5, 1e-4)
+LOW_RANK = gx.for_divergence(1e-3, low_rank=True)
 CASES = [
     pytest.param(MODEL, gx.uniform("fp64"), id="fp64"),
     pytest.param(MODEL, gx.by_tile_norm(1e-5), id="by norm"),
@@ -81,11 +82,7 @@ def test_a_cluster_gives_the_bits_of_one_memory(client, workers, seen, model, ru
         np.testing.assert_array_equal(getattr(there, ask)(b[:, 0]), getattr(here, ask)(b[:, 0]))
 
 
-LOW_RANK = gx.for_divergence(1e-3, low_rank=True)
-
-
-@pytest.mark.parametrize("plan", PLANS, indirect=True)
-def test_low_rank_tiles_have_the_bits_of_one_memory(client, workers, seen, plan):
+def test_low_rank_tiles_have_the_bits_of_one_memory(client, workers, seen):
     here, there = both(client, seen, MODEL, LOW_RANK)
     assert there.precision_map == here.precision_map
     assert len(there.precision_map.ranks) > 20
@@ -227,8 +224,9 @@ def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers, pl
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, seen, victim):
-    here, there = both(client, seen, MODEL, gx.by_tile_norm(1e-5))
+@pytest.mark.parametrize("rule", [gx.by_tile_norm(1e-5), LOW_RANK], ids=["by norm", "low rank"])
+def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, seen, victim, rule):
+    here, there = both(client, seen, MODEL, rule)
     kill(client, workers[victim])
     np.testing.assert_array_equal(there.half_solve(seen.values), here.half_solve(seen.values))
     np.testing.assert_array_equal(there.dense(), here.dense())
@@ -369,7 +367,7 @@ def test_workers_with_too_little_memory_are_refused_before_the_run(client, worke
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d+ \({workers[0]}\) needs 250\.0 GB"):
         DaskOriginals(
             DaskBackend(client.scheduler.address), MODEL, places, "euclidean", Layout(10**6, 1000)
-        ).norms()
+        ).check_memory()
 
 
 def test_nobody_at_an_address_is_one_line(monkeypatch):
