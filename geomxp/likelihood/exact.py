@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
 
-LOW_RANK_TILES = ((4_000, 256), (70_000, 512), (10**12, 1024))
+LOW_RANK_TILES = ((4_000, 256), (20_000, 448), (70_000, 512), (10**12, 1024))
 """Rows of low-rank tiles, by the largest number of locations."""
 
 MOST_TILES = 5_000
@@ -549,7 +549,7 @@ class Exact(Likelihood):
             if getattr(self, name):
                 raise InvalidInput(
                     f"low-rank tiles cannot be combined with `{name}`: leave it or "
-                    "low_rank=True out."
+                    "low_rank=True (--low-rank) out."
                 )
         if self.on != "cpu" and not is_cluster(self.on):
             raise InvalidInput(
