@@ -4,7 +4,7 @@
 
 Each of 400 fields has 200 values of either variable, at 100 common places and 100 of its own.
 parsimonious.csv and flexible.csv have estimates, Wald intervals, profile intervals of the
-correlation, and by how much the maximum exceeds the log-likelihood of the truth. Interrupted runs
+correlation and of the first nugget, which is near its limit, and by how much the maximum exceeds the log-likelihood of the truth. Interrupted runs
 resume; processes share the work by --every 0 2 and --every 1 2, and a run without it joins their
 files.
 """
@@ -25,6 +25,7 @@ TRUTHS = {
     "parsimonious": gx.ParsimoniousMatern((1.0, 2.0), 0.15, (0.5, 1.0), 0.5, (0.05, 0.1)),
     "flexible": gx.FlexibleMatern((1.0, 2.0), (0.2, 0.1), (0.5, 1.0), 0.5, (0.05, 0.1)),
 }
+PROFILED = ("correlation_12", "nugget_1")
 
 
 def field(truth, n, seed):
@@ -53,9 +54,9 @@ def rows(name, replicate, n):
     }
     wald = fit.confidence_intervals() if fit.outcome.good and fit.free else {}
     known_top = fit.outcome.good or str(fit.outcome.ending) == "UNIDENTIFIED"
-    profile = {"correlation_12": None}
+    profile = dict.fromkeys(PROFILED)
     if known_top:
-        profile = fit.confidence_intervals(method="profile", names=["correlation_12"])
+        profile = fit.confidence_intervals(method="profile", names=PROFILED)
     for parameter, value in fit.model.parameters().items():
         row[parameter] = value
         kinds = {"wald": wald, "profile": profile}

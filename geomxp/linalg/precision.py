@@ -240,7 +240,7 @@ def cheapest(norms, precisions, sizes, target, clumped=None):
 
 
 WEIGHT = 0.4
-"""Part of ½ Σ v_ik p_i p_k that the errors of low-rank tiles cause: 0.03 to 0.22 in
+"""Part of ½ Σ v_ik p_i p_k that the errors of low-rank tiles cause: 0.03 to 0.21 in
 `experiments/low_rank`, and 0.37 in the worst case that was tried.
 They are not independent, and lie in directions in which Σ⁻¹ is smaller than its diagonal."""
 
