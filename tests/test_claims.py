@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,28 @@ def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
     assert f"They take {', '.join(some)} and {last} % of FP64's" in text
     *some, last = (f"{float(row['backward_error']):.1e}".replace("e-0", "e-") for row in rows)
     assert f"backward errors of {', '.join(some)} and {last}." in text
+
+
+def test_estimates_in_mixed_formats_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+    rows = results("static_schedule_mxp", "estimates_3600")
+    assert f"has {len(rows)} of its 750 fits so far, ten fields or more" in text
+    assert {row["outcome"] for row in rows} == {"CONVERGED"}
+    largest = {}
+    for correlation in ("weak", "medium", "strong"):
+        some = [row for row in rows if row["correlation"] == correlation]
+        exact = {row["replicate"]: row for row in some if row["accuracy"] == "fp64"}
+        assert len(exact) >= 10
+        for name in ("variance", "range", "smoothness", "log_likelihood"):
+            values = {replicate: float(row[name]) for replicate, row in exact.items()}
+            # a run that was cut short has perhaps not all formats of the last field
+            pairs = ((float(r[name]), values.get(r["replicate"])) for r in some)
+            change = max(abs(one - other) for one, other in pairs if other is not None)
+            unit = 1.0 if name == "log_likelihood" else statistics.stdev(values.values())
+            largest[name] = max(largest.get(name, 0.0), change / unit)
+    text = " ".join(text.split())
+    assert f"nor a log-likelihood by more than {largest.pop('log_likelihood'):.3f}." in text
+    assert f"by more than {100 * max(largest.values()):.2f} % of the standard deviation of" in text
 
 
 def test_speeds_without_units_are_those_of_the_results():

@@ -4,9 +4,9 @@
 
 Each of 400 fields has 200 values of either variable, at 100 common places and 100 of its own.
 parsimonious.csv and flexible.csv have estimates, Wald intervals, profile intervals of the
-correlation and of the first nugget, which is near its limit, and by how much the maximum exceeds the log-likelihood of the truth. Interrupted runs
-resume; processes share the work by --every 0 2 and --every 1 2, and a run without it joins their
-files.
+correlation and of the first nugget, which is near its limit, and by how much the maximum exceeds
+the log-likelihood of the truth. Interrupted runs resume; processes share the work by --every 0 2
+and --every 1 2, and a run without it joins their files.
 """
 
 import argparse
