@@ -245,7 +245,7 @@ class TileFactor(_Ordered):
     @property
     def precision_map(self):
         """The final formats, with the ranks of the tiles."""
-        return self.store.found
+        return self.store.found or self.store.formats
 
     @property
     def nbytes(self):

@@ -104,7 +104,10 @@ def test_compare_and_log_likelihood_take_tiles_of_low_rank(capsys):
     [
         (("compare", "--n", "50", *MODEL, "--low-rank"), "--low-rank needs targets"),
         (("log-likelihood", *MEUSE, "--low-rank"), "--low-rank needs a target"),
-        (("log-likelihood", *MEUSE, "--kl", "1e-3", "--low-rank", "--memory", "1GB"), "`memory`"),
+        (
+            ("log-likelihood", *MEUSE, "--kl", "1e-3", "--low-rank", "--device-memory", "1GB"),
+            "device_memory",
+        ),
         (("compare", *MODEL), "either a TABLE or --n"),
         (("compare", "--n", "50", *MODEL, "--accuracies", "x"), "'x' is not a number"),
         (("compare", "--n", "50", *MODEL, "--accuracies", "0"), "positive"),
