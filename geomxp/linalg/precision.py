@@ -638,7 +638,8 @@ def for_divergence(kl: float, *, low_rank: bool = False) -> Rule:
     estimate holds where errors are independent: for locations that are spread out. Tiles that hold
     locations much closer together than the rest are FP64 (not with `low_rank`). For up to 5,000
     locations in one memory, `fit` measures the divergence at the estimate and warns if it exceeds
-    the target; that of more locations with `low_rank` it estimates. See also `kl_divergence`.
+    the target. With `low_rank` it estimates that of more locations, and of tiles on a disk or a
+    cluster. See also `kl_divergence` and `estimate_divergence`.
 
     Parameters
     ----------

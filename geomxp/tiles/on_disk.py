@@ -48,7 +48,9 @@ class OnDisk(Store):
         self._saved = self._expected = 0
         self._last = 2 * formats.bytes(self.layout) / self.layout.tiles
         least = self._room(1) + CACHED * self._row()
-        self.threads = min(usable_cores(), int((memory - CACHED * self._row()) / self._room(1)))
+        fitting = int((memory - CACHED * self._row()) / self._room(1))
+        # one also where the quotient was rounded down
+        self.threads = max(1, min(usable_cores(), fitting))
         if memory < least:
             disk.close()
             raise NotEnoughMemory(

@@ -237,13 +237,12 @@ def test_a_missed_target_is_said_of_tiles_on_a_disk(seen):
     )
 
 
-def test_fallback_ends_in_fp64(monkeypatch):
-    # no factor of low rank is good enough for one step
-    monkeypatch.setattr("geomxp.tiles.refine.ITERATIONS", 1)
+def test_fallback_ends_in_fp64():
     seen = gx.Observations(lay_out(300, "uniform", 0), np.ones(300))
     rule = gx.for_divergence(1e3, low_rank=True)
     method = gx.Exact(rule, tile=50, refine="ir", fallback=True)
     found = method.prepare(seen).factorize(MODEL)
+    # no factor of low rank is good enough for one step
     found._refine = partial(found._refine, limit=1)
     found.solve(np.ones((300, 1)))
     assert found.precision_map.all_fp64
