@@ -1,4 +1,4 @@
-"""Stages d, e and h: generation, recursions and refinement, on one array at a time."""
+"""Stages d, e, h and m: generation, recursions, refinement, and products in planes."""
 
 import time
 from copy import copy
@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import vendor
 from ceilings import FLOPS, LEGACY, Operands
-from harness import FAILED, RANGES, Prediction, load, reason, tried
+from harness import FAILED, RANGES, LeftOut, Prediction, load, reason, tried
 
 import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
@@ -16,7 +16,8 @@ from geomxp.covariance import bessel
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import formats, nested, recursive
 from geomxp.linalg.backend import backend_of
-from geomxp.linalg.formats import FP8, FP16, FP32, FP64
+from geomxp.linalg.formats import FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg.mixed import operand, subtract_product
 from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.factor import on_host
 from geomxp.tiles.refine import refined
@@ -363,3 +364,68 @@ class System:
         """‖b - Ax‖∞ / (n ‖A‖∞), paper 002's, with max|b| = 1."""
         r = self.b - self.multiply(x.reshape(-1))
         return float(abs(r).max() / abs(self.b).max() / (len(x) * self.norm))
+
+
+def products(machine, budget):
+    """Stage m: products of FP32 matrices in two FP16 planes, FP32, FP16 and TF32: errors, rates."""
+    prediction = Prediction()
+    for n in machine.sizes(2048, 4096, tiny=(64,)):
+        if reason := budget.refuses(prediction.of(n)):
+            yield {"order": n, "note": reason}
+            continue
+        start = time.perf_counter()
+        columns = [c for c in (16, 256, 512, 1024, 2048) if (c < n) and (c > 16) != machine.tiny]
+        ways = [("fp32", ""), *(("fp32 in planes", c) for c in (*columns, n))]
+        for matrices, operands in _pairs_of_matrices(n).items():
+            for way, count in (*ways, ("fp16", ""), ("tf32", "")):
+                row = {"matrices": matrices, "order": n, "products": way, "columns": count}
+                yield tried(row, partial(_multiplied, machine, operands, way, count or 0))
+                machine.give_back()
+        prediction.learn(n, time.perf_counter() - start)
+
+
+def _pairs_of_matrices(n):
+    """Return pairs of FP32 matrices of order n by name."""
+    random = np.random.default_rng(0)
+    model, places = gx.Matern(1.0, RANGES["medium"], 0.5, 1e-2), _along_curve(3 * n)
+    sigma = np.asfortranarray(model(places, places))
+    sigma[np.diag_indices(len(sigma))] += model.nugget
+    lower = recursive.potrf(sigma)
+    pairs = {
+        "normal": random.standard_normal((2, n, n)),
+        "positive": random.random((2, n, n)),
+        "blocks of a Matérn factor": (lower[n : 2 * n, :n], lower[2 * n :, :n]),
+    }
+    return {
+        name: [np.asfortranarray(one, np.float32) for one in pair] for name, pair in pairs.items()
+    }
+
+
+def _multiplied(machine, pair, way, columns):
+    """Return the error of AB', its part along AB', and the rate."""
+    split = way == "fp32 in planes"
+    if split and not machine.gpu:
+        raise LeftOut("a CPU has other units")
+    form = {"fp16": FP16, "tf32": TF32}.get(way, FP32)
+    xp, n = machine.xp, len(pair[0])
+    exact = xp.asarray(pair[0], np.float64) @ xp.asarray(pair[1], np.float64).T
+    tiles = [formats.quantize(xp.asfortranarray(xp.asarray(x)), FP32, split=split) for x in pair]
+    a, b = (tile if form is FP32 else operand(tile, form) for tile in tiles)
+    c = vendor.empty(machine, (n, n), np.float32)
+    zero = vendor.empty(machine, (n, n), np.float32)
+    zero[...] = 0.0
+
+    def work():
+        c[...] = zero
+        subtract_product(c, a, b, form, columns=columns)
+
+    cleared = machine.seconds(lambda: c.__setitem__(..., zero), 10)
+    seconds = machine.seconds(work, 10) - cleared
+    missed = exact + c
+    square = float(xp.vdot(exact, exact))
+    return {
+        "error": float((xp.vdot(missed, missed) / square) ** 0.5),
+        "bias": float(xp.vdot(missed, exact) / square),
+        "seconds": seconds,
+        "tflops": 2e-12 * n**3 / seconds,
+    }

@@ -1,4 +1,4 @@
-"""Every claim about a GPU, measured on one: stages a to l, the smallest sizes first.
+"""Every claim about a GPU, measured on one: stages a to m, the smallest sizes first.
 
     python experiments/h200/run.py [a b c ...] [--on gpu|cpu] [--tiny] [--output DIR]
                                    [--seconds N] [--least N] [--only REGEX] [--data DIR]
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from batches import batches
 from ceilings import ceilings, libraries
 from checks import tests
-from dense import generation, recursions, refinement
+from dense import generation, products, recursions, refinement
 from harness import (
     ASKED,
     FAILED,
@@ -56,6 +56,7 @@ STAGES = {
     "j": exact,
     "k": vecchia,
     "l": satellite,
+    "m": products,
 }
 
 

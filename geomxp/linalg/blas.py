@@ -59,6 +59,14 @@ def routine(name):
     return ctypes.CFUNCTYPE(None)(address)
 
 
+@cache
+def addresses(names, dtype):
+    """Return the addresses of routines for FP64 or FP32, as an array for compiled code."""
+    letter = LETTERS[np.dtype(dtype)][0]
+    found = [ctypes.cast(routine(letter + name), c_void_p).value for name in names]
+    return np.array(found, np.uint64)
+
+
 def one_core():
     """Let MKL use one core in the calling thread; see `cores`."""
     return cores(1)

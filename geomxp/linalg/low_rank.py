@@ -3,26 +3,27 @@
 Covariances between distant groups of locations vary smoothly: their tile has a low numerical rank.
 It is interpolated from a few of its rows and columns. A tile is compressed once, after all updates,
 from products with random vectors (Halko, Martinsson and Tropp 2011, SIAM Review 53:217). Errors are
-measured on rows, columns and vectors that the compression has not seen. Operations on T × T tiles
-of rank r cost O(T r²) instead of O(T³).
+measured on rows, columns and products that the compression has not seen. Operations on T × T tiles
+of rank r cost O(T r²) instead of O(T³). `low_rank_numba` has the loops.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-import scipy
 
 from . import blas
 from .formats import Tile, aligned
 
-MORE, FIRST = 8, 16
-"""Columns of a first sample beyond the rank that is expected, and for a tile without updates."""
+MORE, FIRST, STEP = 8, 16, 24
+"""Columns of a first sample beyond the rank that is expected, or beyond 16 for a tile without
+updates, and columns that are added to a sample at a time."""
 
 CHECKS = 6
-"""Random vectors that check a compression."""
+"""Columns of a sample, the last ones, that check the others."""
 
 INTERPOLATED, SAMPLED, TRUNCATED = 0.3, 0.5, 0.7
 """Parts of the tolerance for the errors of interpolation, sample and truncation, whose squares add
@@ -53,6 +54,13 @@ class LowRankTile(Tile):
     def rank(self) -> int:
         """Number of columns of U and V."""
         return self.values.shape[1]
+
+    @cached_property
+    def described(self) -> tuple[int, int, int, int]:
+        """Addresses of U and V, r and n, for compiled code, which expects Fortran order."""
+        if not (self.values.flags.f_contiguous and self.v.flags.f_contiguous):
+            raise ValueError("U and V must be contiguous, in Fortran order.")
+        return self.values.ctypes.data, self.v.ctypes.data, self.rank, len(self.v)
 
     @property
     def nbytes(self) -> int:
@@ -87,94 +95,112 @@ class Sum:
     form : Format
         FP64, or FP32 where its rounding is far below the tolerance: of U and V, and of the
         compression.
-    seed : tuple of int
-        Of the random vectors: the same tile is always compressed with the same ones.
     rank : int, optional
         That of the tile, 0 for an array, unless its error would be far above the tolerance; by
         default the least one for the tolerance.
     """
 
-    def __init__(self, original, tolerance, form, seed, rank=None):
-        self.tolerance, self.seed, self.rank = tolerance, seed, rank
+    def __init__(self, original, tolerance, form, rank=None):
+        self.tolerance, self.rank = tolerance, rank
         self.form, self.dtype = form, form.dtype
-        self.left, self.right, self.expected = [], [], 0
+        # what is subtracted: pairs of tiles, or of arrays (m, r) and (n, r)
+        self.products, self.expected = [], 0
         if isinstance(original, tuple):
             left, right = original
             self.original, self.shape = None, (len(left), len(right))
-            self._add(-left, right)
+            self._note(-left, right, left.shape[1])
         else:
             self.original, self.shape = original, original.shape
 
     def __len__(self):
         return self.shape[0]
 
-    def _add(self, left, right):
-        self.left.append(left.astype(self.dtype, copy=False))
-        self.right.append(right.astype(self.dtype, copy=False))
-        self.expected = max(self.expected, left.shape[1])
+    def _note(self, left, right, rank):
+        self.products.append((left, right))
+        self.expected = max(self.expected, rank)
 
     def subtract(self, pairs):
         """Take note of products L_ij L_kj'; those of two dense tiles are subtracted at once."""
         for left, right, *_ in pairs:
-            if takes_part(left, right):
-                self._add(*product(left, right))
-                continue
-            if self.original is None:
-                self.original = np.zeros(self.shape, self.dtype, order="F")
-            blas.gemm(self.original, left.widen(self.dtype), right.widen(self.dtype), -1.0)
+            if isinstance(left, LowRankTile) and isinstance(right, LowRankTile):
+                self._note(left, right, min(left.rank, right.rank))
+            elif takes_part(left, right):
+                left, right = product(left, right)
+                self._note(left, right, left.shape[1])
+            else:
+                if self.original is None:
+                    self.original = np.zeros(self.shape, self.dtype, order="F")
+                blas.gemm(self.original, left.widen(self.dtype), right.widen(self.dtype), -1.0)
 
     def compressed(self):
         """Return the sum as a `LowRankTile`, or as an array if its rank is high."""
-        (m, n), tolerance = self.shape, self.tolerance
-        left, right = (np.hstack(some) if some else None for some in (self.left, self.right))
+        from .low_rank_numba import compressed
 
-        def times(x):
-            y = 0.0 if self.original is None else self.original @ x
-            return y if left is None else y - left @ (right.T @ x)
-
-        def from_left(q):
-            y = 0.0 if self.original is None else self.original.T @ q
-            return y if left is None else y - right @ (left.T @ q)
-
-        if self.rank == 0:
-            return self._whole(left, right)
-        random = np.random.default_rng(self.seed)
-        most = int(DENSE * min(m, n))
-        count = (self.rank or self.expected or FIRST) + MORE
-        basis = np.empty((m, 0), self.dtype)
-
-        def drawn(columns):
-            return random.standard_normal((n, columns), self.dtype)
-
-        while True:
-            fresh = times(drawn(min(count, most + MORE) - basis.shape[1]))
-            # of all columns: new ones that nearly cancel would not be orthogonal to the others
-            basis = scipy.linalg.qr(
-                np.hstack((basis, fresh)), mode="economic", check_finite=False, overwrite_a=True
-            )[0]
-            other = from_left(basis)
-            test = drawn(CHECKS)
-            missed = times(test) - basis @ (other.T @ test)
-            if np.linalg.norm(missed) <= SAMPLED * tolerance * np.sqrt(CHECKS):
-                found = _truncated(basis, other, TRUNCATED * tolerance, self.rank)
-                return LowRankTile(self.form, found[0], v=found[1])
-            if basis.shape[1] >= most:
-                break
-            count = 2 * basis.shape[1]
-        return self._whole(left, right)
-
-    def _whole(self, left, right):
-        whole = 0.0 if self.original is None else self.original
-        if left is not None:
-            whole = whole - left @ right.T
-        return np.asfortranarray(whole)
+        original = np.empty((0, 0)) if self.original is None else self.original
+        most = int(DENSE * min(self.shape)) + MORE
+        random = _random(self.shape[1], self.dtype)[:most]
+        steps = (self.rank or self.expected or FIRST) + MORE, STEP, CHECKS
+        bounds = SAMPLED * self.tolerance, TRUNCATED * self.tolerance
+        known = -1 if self.rank is None else self.rank
+        described, _ = _described(self.products, self.dtype)
+        u, v = compressed(
+            *(_routines(self.dtype), np.ascontiguousarray(original.T, self.dtype), *described),
+            *(self.shape, random, steps, bounds, known),
+        )
+        return LowRankTile(self.form, u.T, v=v.T) if len(v) else u.T
 
 
-def interpolated(entries, shape, tolerance, seed):
+@lru_cache(maxsize=8)
+def _random(n, dtype):
+    """Return the random vectors, (count, n), for samples of all tiles with n columns.
+
+    They depend on nothing else: any worker compresses a tile to the same bits.
+    """
+    return np.random.default_rng(n).standard_normal((int(DENSE * n) + MORE, n), dtype)
+
+
+def _routines(dtype):
+    from .low_rank_numba import ROUTINES
+
+    return blas.addresses(ROUTINES, dtype)
+
+
+def _described(terms, dtype):
+    """Return addresses and shapes of pairs of low-rank tiles, or of arrays, for compiled code.
+
+    Return also what lies at the addresses, to be kept as long: other types of numbers are
+    converted.
+    """
+    held, addresses, shapes = [], [], []
+    for left, right in terms:
+        if isinstance(left, LowRankTile):
+            left, right = _in(dtype, left), _in(dtype, right)
+            (u, v, r, c), (w, x, s, _) = left.described, right.described
+            addresses.append((u, v, w, x))
+            shapes.append((r, s, c))
+        else:
+            left, right = (np.asfortranarray(part, dtype) for part in (left, right))
+            addresses.append((left.ctypes.data, 0, right.ctypes.data, 0))
+            shapes.append((left.shape[1], left.shape[1], 0))
+        held.append((left, right))
+    addresses = np.array(addresses, np.uint64).reshape(-1, 4)
+    return (addresses, np.array(shapes, np.int64).reshape(-1, 3)), held
+
+
+def _in(dtype, tile):
+    """Return a low-rank tile with its numbers in another type, or the same one."""
+    if tile.form.dtype == dtype:
+        return tile
+    values, v = (np.asfortranarray(part, dtype) for part in (tile.values, tile.v))
+    return replace(tile, values=values, v=v)
+
+
+def interpolated(entries, shape, tolerance):
     """Return U, (m, r), and V, (n, r), of a smooth tile A ≈ U V' from some of its rows and columns.
 
     A ≈ A[:, J] A[I, J]⁻¹ A[I, :], with I and J among the first rows and columns, which must be
-    spread over all of them. None if the error, measured on others, exceeds the tolerance.
+    spread over all of them, as the next ones. None if the error, measured on these, exceeds the
+    tolerance.
 
     Parameters
     ----------
@@ -184,49 +210,24 @@ def interpolated(entries, shape, tolerance, seed):
         (m, n).
     tolerance : float
         Bound of the Frobenius norm of the error.
-    seed : tuple of int
-        Of the rows and columns on which the error is measured.
     """
+    from .low_rank_numba import through
+
     (m, n), count = shape, SKELETON
-    rows, columns = slice(0, m), slice(0, n)
-    random = np.random.default_rng(seed)
+    routines = _routines(np.dtype(np.float64))
     while count <= LARGEST * min(m, n):
-        across, down = entries(rows, slice(0, count)), entries(slice(0, count), columns)
-        found = _through(across, down, tolerance * count / np.sqrt(m * n))
-        if found is not None:
-            u, v = found
-            some, others = (_fresh(random, count, size) for size in (m, n))
-            missed = entries(some, columns) - u[some] @ v.T
-            besides = entries(rows, others) - u @ v[others].T
-            error = np.sqrt(max(m * np.sum(missed**2), n * np.sum(besides**2)) / FRESH)
+        first = slice(0, count + FRESH)
+        across, down = entries(slice(0, m), first), entries(first, slice(0, n))
+        known = (np.ascontiguousarray(part.T) for part in (across[:, :count], down[:count]))
+        u, v = (x.T for x in through(routines, *known, tolerance * count / np.sqrt(m * n)))
+        if u.shape[1]:
+            missed = down[count:] - u[count : first.stop] @ v.T
+            besides = across[:, count:] - u @ v[count : first.stop].T
+            error = np.sqrt(max(m * np.vdot(missed, missed), n * np.vdot(besides, besides)) / FRESH)
             if error <= tolerance:
-                return found
+                return u, v
         count *= 2
     return None
-
-
-def _through(across, down, tolerance):
-    """Return U and V of A[:, J] A[I, J]⁻¹ A[I, :] from the first columns and rows of A.
-
-    None if their intersection has no lower rank at the tolerance: more of them are needed.
-    """
-    count = len(down)
-    _, r, first = scipy.linalg.qr(across[:count], pivoting=True, check_finite=False)
-    rank = int((np.abs(np.diag(r)) > 0.1 * tolerance / np.sqrt(count)).sum())
-    if rank > 0.8 * count:
-        return None
-    chosen = first[: max(rank, 1)]
-    some = across[:, chosen]
-    # of the rows the best conditioned ones
-    pivots = scipy.linalg.qr(some[:count].T, pivoting=True, mode="r", check_finite=False)[1]
-    rows = pivots[: len(chosen)]
-    u = np.linalg.solve(some[rows].T, some.T).T
-    return u, down[rows].T
-
-
-def _fresh(random, count, size):
-    first = int(random.integers(count, size - FRESH + 1))
-    return slice(first, first + FRESH)
 
 
 def product(left, right):
@@ -242,15 +243,21 @@ def product(left, right):
     return left.widen() @ right.v, right.values
 
 
-def subtract(c, left, right):
-    """C <- C - A B' for an array C and tiles of which one is of low rank."""
-    if left is right:
-        # U V'V U' = (U R')(U R')' with V = QR
-        r = scipy.linalg.qr(left.v, mode="r", check_finite=False)[0][: left.rank]
-        blas.syrk(c, np.asfortranarray(left.values @ r.T, c.dtype), -1.0)
-    else:
-        a, b = (np.asfortranarray(factor, c.dtype) for factor in product(left, right))
-        blas.gemm(c, a, b, -1.0)
+def subtract(c, pairs):
+    """C <- C - Σ A B' for an array C and pairs of tiles of which one or both are of low rank.
+
+    Of squares A A' only the lower triangle is subtracted.
+    """
+    squares = [(left, left) for left, right in pairs if left is right]
+    if squares:
+        from .low_rank_numba import subtract_squares
+
+        described, _ = _described(squares, c.dtype)
+        subtract_squares(_routines(c.dtype), *described, c.T)
+    for left, right in pairs:
+        if left is not right:
+            a, b = (np.asfortranarray(factor, c.dtype) for factor in product(left, right))
+            blas.gemm(c, a, b, -1.0)
 
 
 def takes_part(left, right):
@@ -265,18 +272,3 @@ def solve(c, lower):
         v = blas.trsm(lower, np.asfortranarray(tile.v, np.float64), side="L", trans="N")
         return replace(tile, v=np.asfortranarray(v, tile.v.dtype))
     return blas.trsm(lower, np.asfortranarray(tile, np.float64))
-
-
-def _truncated(basis, other, tolerance, rank=None):
-    """Return U and V of Q B' with the least rank whose truncation error is below the tolerance.
-
-    With `rank` that one, if its error is below three times the tolerance.
-    """
-    q, r = scipy.linalg.qr(other, mode="economic", check_finite=False)
-    # NumPy's: scipy.linalg.svd holds the interpreter's lock while it computes
-    u, values, vt = np.linalg.svd(r.T, full_matrices=False)
-    tail = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
-    if rank is None or (rank < len(tail) and tail[rank] > 3 * tolerance):
-        rank = max(1, int((tail > tolerance).sum()))
-    left = basis @ (u[:, :rank] * values[:rank])
-    return np.asfortranarray(left), np.asfortranarray(q @ vt[:rank].T)

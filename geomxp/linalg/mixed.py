@@ -93,9 +93,10 @@ def gemm(c, pairs, form, columns=0):
         return c
     backend = backend_of(c)
     if form is FP64:
+        compressed = []
         for left, right, *_ in pairs:
             if low_rank.takes_part(left, right):
-                low_rank.subtract(c, left, right)
+                compressed.append((left, right))
                 continue
             a = left.widen()
             b = a if left is right else right.widen()
@@ -107,6 +108,8 @@ def gemm(c, pairs, form, columns=0):
                 blas.syrk(c, a, -1.0)
             else:
                 blas.gemm(c, a, b, -1.0)
+        if compressed:
+            low_rank.subtract(c, compressed)
     elif c.dtype == np.float32:
         for left, right, *alpha in pairs:
             alpha = alpha[0] if alpha else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -270,13 +271,24 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
 
 def _forms_of(layers):
     """Return the formats of layers whose last is FP32 or FP64, or raise `InvalidInput`."""
-    single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
-    listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
-    forms = tuple(named(name) for name in listed)
+    if type(layers) is not tuple:
+        single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
+        layers = (layers,) if single and layers is not None else layers
+    try:
+        return _checked(layers)
+    except TypeError:
+        # lists, and what cannot be hashed and is no format either
+        return _checked.__wrapped__(layers)
+
+
+@lru_cache(maxsize=64)
+def _checked(layers):
+    # small matrices wait for this
+    forms = tuple(named(name) for name in layers or ())
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
             "`layers` must end with 'fp32' or 'fp64', the arithmetic of the leaves. "
-            f"Got {listed or layers!r}."
+            f"Got {layers!r}."
         )
     for form in forms:
         if form.products is not form:

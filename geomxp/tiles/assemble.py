@@ -305,10 +305,10 @@ def conditional_precisions(originals, locations, metric):
     some = np.union1d(np.arange(0, layout.n, every), np.arange(0, layout.n, layout.tile))
     apart, near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))
     apart, near = (array.reshape(len(some), -1) for array in (apart, near))
-    # the location itself first, even if others coincide with it
+    # the location itself last, even if others coincide with it
     itself = near == some[:, None]
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
-    near = np.column_stack((some, near[:, :-1]))
+    near = np.column_stack((near[:, :-1], some))
     if isinstance(model, Isotropic):
         sets = _correlated(model, points[near], unit)
     else:
@@ -332,7 +332,14 @@ def _correlated(model, points, unit):
 
 
 def _precisions(sigma):
-    """Return (Σ⁻¹)_00 of many small Σ, (b, m, m), bounded by FP64's rounding."""
-    values, vectors = np.linalg.eigh(sigma)
-    least = sigma.shape[1] * 2.0**-53 * values[:, -1:]
-    return np.sum(vectors[:, 0] ** 2 / np.maximum(values, least), axis=1)
+    """Return 1 / var(z_m given z_1, ..., z_(m-1)) = (Σ⁻¹)_mm for many small Σ, (b, m, m).
+
+    The variance is bounded by FP64's rounding.
+    """
+    least = sigma.shape[1] * 2.0**-53 * np.trace(sigma, axis1=1, axis2=2)
+    try:
+        return 1.0 / np.maximum(np.linalg.cholesky(sigma)[:, -1, -1] ** 2, least)
+    except np.linalg.LinAlgError:
+        # some are singular to working precision
+        values, vectors = np.linalg.eigh(sigma)
+        return np.sum(vectors[:, -1] ** 2 / np.maximum(values, least[:, None]), axis=1)

@@ -21,8 +21,8 @@ from .out_of_core import Absent
 from .stores import Store
 
 WORKING = 4
-"""Block rows that each thread needs memory for beside the cache: the operands of one tile, the
-factors of its products, and these side by side."""
+"""Block rows that each thread needs memory for beside the cache: the operands of one tile, in two,
+the factors of its products side by side, and work."""
 
 CACHED = 2
 """Block rows that the cache holds at least: the operands of one tile, which a thread holds too."""

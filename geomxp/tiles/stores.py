@@ -47,14 +47,14 @@ def _to_be_compressed(originals, formats, i, k):
             slice(left + columns.start, left + columns.stop),
         )
 
-    seed, ranks, closer = (i, k), formats.ranks, 1.0
+    ranks, closer = formats.ranks, 1.0
     if ranks is not None:
         # interpolation, too, must not change with the parameters by steps
         closer = STEADY
-    pair = interpolated(entries, layout.shape(i, k), closer * INTERPOLATED * tolerance, seed)
+    pair = interpolated(entries, layout.shape(i, k), closer * INTERPOLATED * tolerance)
     form = formats[i, k]
     whole = originals.tile(i, k, form) if pair is None else pair
-    return Sum(whole, tolerance, form, seed, None if ranks is None else ranks.get(seed, 0))
+    return Sum(whole, tolerance, form, None if ranks is None else ranks.get((i, k), 0))
 
 
 def fp32_in_planes(formats, array):

@@ -37,7 +37,7 @@ def dense(m, n, seed=0):
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-8])
 def test_the_error_of_a_compression_is_below_its_tolerance_at_nearly_the_least_rank(gap, tolerance):
     a = smooth(200, 150, gap)
-    tile = Sum(a.copy(order="F"), tolerance, FP64, (3, 1)).compressed()
+    tile = Sum(a.copy(order="F"), tolerance, FP64).compressed()
     values = scipy.linalg.svdvals(a)
     tail = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
     # the truncation has a part of the tolerance
@@ -55,7 +55,7 @@ def test_the_error_of_a_compression_is_below_its_tolerance_at_nearly_the_least_r
 def test_in_fp32_the_error_is_below_a_tolerance_far_above_its_rounding():
     a = smooth(200, 150, 0.5)
     tolerance = 50 * FP32.unit_roundoff * np.sqrt(a.size)
-    tile = Sum(a.astype(np.float32, order="F"), tolerance, FP32, (3, 1)).compressed()
+    tile = Sum(a.astype(np.float32, order="F"), tolerance, FP32).compressed()
     assert tile.values.dtype == tile.v.dtype == np.float32
     assert tile.form is FP32
     assert tile.nbytes == 4 * tile.rank * 350
@@ -67,20 +67,20 @@ def test_a_given_rank_is_kept(rank):
     a = smooth(200, 150, 0.5)
     values = scipy.linalg.svdvals(a)
     tail = np.sqrt(np.cumsum(values[::-1] ** 2))[::-1]
-    tile = Sum(a.copy(order="F"), tail[rank], FP64, (3, 1), rank).compressed()
+    tile = Sum(a.copy(order="F"), tail[rank], FP64, rank).compressed()
     assert np.array_equal(tile, a) if rank == 0 else tile.rank == rank
 
 
 def test_a_given_rank_that_is_far_too_small_is_not_kept():
     a = smooth(200, 150, 0.5)
-    tile = Sum(a.copy(order="F"), 1e-6, FP64, (3, 1), 2).compressed()
+    tile = Sum(a.copy(order="F"), 1e-6, FP64, 2).compressed()
     assert tile.rank > 10
     assert np.linalg.norm(tile.widen() - a) <= 1e-6
 
 
 def test_the_same_tile_is_compressed_to_the_same_bits():
     a = smooth(80, 90, 0.5)
-    first, second = (Sum(a.copy(order="F"), 1e-6, FP64, (2, 0)).compressed() for _ in range(2))
+    first, second = (Sum(a.copy(order="F"), 1e-6, FP64).compressed() for _ in range(2))
     assert np.array_equal(first.values, second.values)
     assert np.array_equal(first.v, second.v)
 
@@ -88,19 +88,30 @@ def test_the_same_tile_is_compressed_to_the_same_bits():
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 40), (40, 1), (5, 7)])
 def test_few_rows_or_columns_stay_exact(rows, columns):
     a = smooth(rows, columns, 0.5)
-    tile = Sum(a.copy(order="F"), 1e-13, FP64, (1, 0)).compressed()
+    tile = Sum(a.copy(order="F"), 1e-13, FP64).compressed()
     found = tile.widen() if isinstance(tile, LowRankTile) else tile
     assert np.abs(found - a).max() < 1e-13
 
 
 def test_noise_has_no_low_rank_and_stays_as_it_is():
     a = np.asfortranarray(np.random.default_rng(0).standard_normal((60, 60)))
-    tile = Sum(a.copy(order="F"), 1e-6, FP64, (1, 0)).compressed()
+    tile = Sum(a.copy(order="F"), 1e-6, FP64).compressed()
     assert np.array_equal(tile, a)
 
 
+@pytest.mark.parametrize("rank", [20, 30, 60])
+def test_a_sample_grows_until_its_last_columns_add_nothing(rank):
+    # the first sample has 24 columns, the next one 24 more
+    random = np.random.default_rng(rank)
+    u, v = (np.linalg.qr(random.standard_normal((size, rank)))[0] for size in (300, 200))
+    a = np.asfortranarray(u @ v.T)
+    tile = Sum(a.copy(order="F"), 1e-6, FP64).compressed()
+    assert tile.rank == rank
+    assert np.linalg.norm(tile.widen() - a) <= 1e-6
+
+
 def test_zero_has_rank_one_at_most():
-    tile = Sum(np.zeros((50, 40), order="F"), 1e-9, FP64, (1, 0)).compressed()
+    tile = Sum(np.zeros((50, 40), order="F"), 1e-9, FP64).compressed()
     assert tile.rank <= 1
     assert not tile.widen().any()
 
@@ -117,8 +128,8 @@ def entries_of(a, asked=None):
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
 def test_a_smooth_tile_is_interpolated_from_few_of_its_entries(tolerance):
-    a, asked = smooth(600, 500, 1.0), []
-    u, v = interpolated(entries_of(a, asked), a.shape, tolerance, (2, 1))
+    a, asked = smooth(600, 500, 2.0), []
+    u, v = interpolated(entries_of(a, asked), a.shape, tolerance)
     assert np.linalg.norm(u @ v.T - a) <= tolerance
     assert sum(asked) < 0.5 * a.size
 
@@ -127,14 +138,14 @@ def test_an_interpolation_that_misses_is_not_used():
     a = smooth(600, 500, 0.5)
     # variation that the first rows do not show
     a[-100:] += np.random.default_rng(0).standard_normal((100, 500))
-    assert interpolated(entries_of(a), a.shape, 1e-3, (2, 1)) is None
+    assert interpolated(entries_of(a), a.shape, 1e-3) is None
 
 
 def test_rough_and_small_tiles_are_not_interpolated():
     rough = np.random.default_rng(0).standard_normal((600, 500))
-    assert interpolated(entries_of(rough), rough.shape, 1e-3, (2, 1)) is None
+    assert interpolated(entries_of(rough), rough.shape, 1e-3) is None
     small = smooth(100, 90, 0.5)
-    assert interpolated(entries_of(small), small.shape, 1e-3, (2, 1)) is None
+    assert interpolated(entries_of(small), small.shape, 1e-3) is None
 
 
 # operations, against dense ones
@@ -153,13 +164,13 @@ def test_products_are_those_of_dense_tiles(left, right):
     a, b = product(left, right)
     assert np.allclose(a @ b.T, expected, rtol=0, atol=1e-12)
     c = np.zeros((30, 40), order="F")
-    subtract(c, left, right)
+    subtract(c, [(left, right)])
     assert np.allclose(c, -expected, rtol=0, atol=1e-12)
 
 
 def test_the_square_of_a_tile_changes_the_lower_triangle_only():
     tile, c = low(30, 20, 4), np.zeros((30, 30), order="F")
-    subtract(c, tile, tile)
+    subtract(c, [(tile, tile)])
     expected = tile.widen() @ tile.widen().T
     assert np.allclose(np.tril(c), -np.tril(expected), rtol=0, atol=1e-12)
     assert not np.triu(c, 1).any()
@@ -175,11 +186,32 @@ def test_a_sum_with_products_of_every_kind_is_solved_as_the_dense_one():
         wanted = scipy.linalg.solve_triangular(lower, expected.T, lower=True).T
         bound = tolerance * np.linalg.norm(np.linalg.inv(lower), 2)
         for original in (a.copy(order="F"), (a, np.eye(40))):
-            c = gemm(Sum(original, tolerance, FP64, (2, 1)), pairs, FP64)
+            c = gemm(Sum(original, tolerance, FP64), pairs, FP64)
             tile = trsm(c, quantize(lower, FP64))
             found = tile.widen() if isinstance(tile, LowRankTile) else tile
             assert np.linalg.norm(found - wanted) < max(bound, 1e-10)
     assert tile.rank < 30
+
+
+@pytest.mark.parametrize("form", [FP64, FP32])
+def test_a_sum_takes_products_of_fp32_and_fp64_tiles(form):
+    a = smooth(200, 150, 1.0)
+    left, right = low(200, 180, 4, 1), low(150, 180, 6, 2)
+    narrow = LowRankTile(FP32, left.values.astype(np.float32), v=left.v.astype(np.float32))
+    expected = a - narrow.widen() @ right.widen().T - left.widen() @ right.widen().T
+    c = Sum(a.astype(form.dtype, order="F"), 2e-4 * np.linalg.norm(expected), form)
+    c.subtract([(narrow, right), (left, right)])
+    tile = c.compressed()
+    assert tile.form is form
+    assert np.linalg.norm(tile.widen() - expected) <= 2e-4 * np.linalg.norm(expected)
+
+
+def test_arrays_of_a_tile_must_be_in_fortran_order():
+    tile = LowRankTile(FP64, np.ones((30, 2)), v=np.ones((20, 2), order="F"))
+    c = Sum(np.ones((30, 30), order="F"), 1e-3, FP64)
+    c.subtract([(tile, tile)])
+    with pytest.raises(ValueError, match="Fortran order"):
+        c.compressed()
 
 
 def test_a_tile_survives_a_pickle():
@@ -193,7 +225,7 @@ def test_a_tile_survives_a_pickle():
 def test_a_solved_sum_keeps_its_u():
     a = smooth(60, 50, 1.0)
     lower = np.asfortranarray(np.eye(50) * 2.0)
-    before = Sum(a.copy(order="F"), 1e-8, FP64, (1, 0)).compressed()
-    after = solve(Sum(a.copy(order="F"), 1e-8, FP64, (1, 0)), lower)
+    before = Sum(a.copy(order="F"), 1e-8, FP64).compressed()
+    after = solve(Sum(a.copy(order="F"), 1e-8, FP64), lower)
     assert np.array_equal(after.values, before.values)
     assert np.allclose(after.v, before.v / 2, rtol=1e-14, atol=0)

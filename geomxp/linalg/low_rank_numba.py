@@ -1,0 +1,293 @@
+"""Compiled operations on low-rank tiles: products, samples, truncation, interpolation.
+
+Import this module inside the function that calls one of them: numba takes long to load.
+
+BLAS and LAPACK are called by address. The interpreter's lock is released once for all products of
+a tile: released for each of them, small as they are, it would keep threads waiting for one another.
+All arrays have one type of numbers; `routines` are `blas.addresses` for it. An (m, n) matrix is an
+array (n, m) in C order that holds its columns: numba then sees one type of array for all sizes.
+Shapes in this module are those of the matrices.
+"""
+
+import numpy as np
+
+from ..runtime.devices import cgutils, intrinsic, ir, njit, types
+
+GEMM, SYRK, TRMM, LACPY, GEQRF, ORGQR, ORMQR, GEQP3, GESDD, GESV = range(10)
+"""Places of the routines in `ROUTINES`."""
+
+ROUTINES = (
+    *("gemm", "syrk", "trmm", "lacpy"),
+    *("geqrf", "orgqr", "ormqr", "geqp3", "gesdd", "gesv"),
+)
+
+_A, _L, _N, _R, _S, _T, _U = (np.uint8(ord(letter)) for letter in "ALNRSTU")
+
+_WORK = 64
+"""Numbers of workspace for each column, for LAPACK's blocked algorithms."""
+
+
+@intrinsic
+def _call(context, address, operands):
+    """Call a routine of BLAS or LAPACK at an address with a tuple of operands.
+
+    Arrays are passed by the address of their first entry, unsigned integers of 64 bits are such
+    addresses, and all other numbers are passed by reference; signed integers have 32 bits there.
+    """
+
+    def code(context, builder, signature, values):
+        pointers, byte = [], ir.IntType(8).as_pointer()
+        for kind, value in zip(operands, cgutils.unpack_tuple(builder, values[1]), strict=True):
+            if isinstance(kind, types.Array):
+                value = context.make_array(kind)(context, builder, value).data
+            elif kind == types.uint64:
+                value = builder.inttoptr(value, byte)
+            else:
+                if isinstance(kind, types.Integer) and kind.signed:
+                    value = builder.trunc(value, ir.IntType(32))
+                value = cgutils.alloca_once_value(builder, value)
+            pointers.append(builder.bitcast(value, byte))
+        function = ir.FunctionType(ir.VoidType(), [byte] * len(pointers))
+        builder.call(builder.inttoptr(values[0], function.as_pointer()), pointers)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, operands), code
+
+
+@njit(nogil=True, cache=True)
+def _product(routines, c, alpha, a, trans_a, b, trans_b, beta):
+    """C <- α op(A) op(B) + βC; return C."""
+    number, (n, m) = c.dtype.type, c.shape
+    k = a.shape[0] if trans_a == _N else a.shape[1]
+    operands = (trans_a, trans_b, m, n, k, number(alpha), a, max(1, a.shape[1]))
+    _call(routines[GEMM], (*operands, b, max(1, b.shape[1]), number(beta), c, max(1, m)))
+    return c
+
+
+@njit(nogil=True, cache=True)
+def compressed(routines, original, addresses, shapes, mn, random, steps, bounds, rank):
+    """Return U and V of S = A - Σ U V'X W' ≈ U V', or S and an empty array if its rank is high.
+
+    A is `original`, or 0 if that is empty. `addresses`, an array (terms, 4), are those of
+    U, (m, r), V, (c, r), W, (n, s), and X, (c, s); `shapes`, (terms, 3), has r, s and c. A term
+    with c = 0 is U W'.
+
+    S is sampled with some of the random vectors: at first with steps[0] of them, then with
+    steps[1] more at a time. The last steps[2] check the others: bounds[0] is that of what each
+    adds to them. bounds[1] is that of the error of truncation. For `rank` see `_truncated`; if it
+    is 0 S is returned.
+    """
+    (m, n), total = mn, 0
+    for j in range(len(shapes)):
+        total += min(shapes[j, 0], shapes[j, 1])
+    left, right = np.empty((total, m), random.dtype), np.empty((total, n), random.dtype)
+    _side_by_side(routines, addresses, shapes, left, right)
+    most, known, step = min(len(random), m) if rank else 0, 0, steps[0]
+    # columns of S times random vectors, then the reflectors and R of their QR factorization
+    y, tau = np.empty((most, m), random.dtype), np.empty(most, random.dtype)
+    while known < most:
+        step = min(step, most - known)
+        end = known + step
+        y[known:end] = _times(routines, original, left, right, random[known:end], False)
+        missed = _continue_qr(routines, y, tau, known, step, steps[2])
+        known, step = end, steps[1]
+        if missed <= bounds[0] or known == m:
+            work, info = _work(known, y), np.zeros(1, np.int32)
+            _call(routines[ORGQR], (m, known, known, y, m, tau, work, len(work), info))
+            basis = y[:known]
+            other = _times(routines, original, left, right, basis, True)
+            u, v, failed = _truncated(routines, basis, other, bounds[1], rank)
+            if failed:
+                break
+            return u, v
+    whole = np.zeros((n, m), random.dtype)
+    if original.size:
+        whole[:, :] = original
+    if total:
+        _product(routines, whole, -1.0, left, _N, right, _T, 1.0)
+    return whole, right[:0]
+
+
+@njit(nogil=True, cache=True)
+def _continue_qr(routines, y, tau, known, step, checks):
+    """Continue the QR factorization of the first columns of Y, (m, ...), with the next ones.
+
+    Return the root mean square of the norms of the last columns, `checks` or fewer, without what
+    the columns before these span.
+    """
+    m, end, info = y.shape[1], known + step, np.zeros(1, np.int32)
+    work = np.empty(_WORK * (step + _WORK + 1), y.dtype)
+    if known:
+        operands = (_L, _T, m, step, known, y, m, tau, y[known], m, work, len(work), info)
+        _call(routines[ORMQR], operands)
+    operands = (m - known, step, y[known, known:], m, tau[known:], work, len(work), info)
+    _call(routines[GEQRF], operands)
+    first, total = max(known, end - checks), 0.0
+    for j in range(first, end):
+        for i in range(first, j + 1):
+            total += y[j, i] * y[j, i]
+    return np.sqrt(total / (end - first))
+
+
+@njit(nogil=True, cache=True)
+def _side_by_side(routines, addresses, shapes, left, right):
+    """Write the factors of all terms of `compressed` into left, (m, Σ p), and right, (n, Σ p).
+
+    The factors of a term have the smaller rank p of the two.
+    """
+    m, n, number, at = left.shape[1], right.shape[1], left.dtype.type, 0
+    one, zero, gemm, copy = number(1), number(0), routines[GEMM], routines[LACPY]
+    for j in range(len(shapes)):
+        (r, s, c), (u, v, w, x) = shapes[j], addresses[j]
+        ours, theirs = left[at], right[at]
+        inner = np.empty(r * s if c else 0, left.dtype)
+        if c:
+            _call(gemm, (_T, _N, r, s, c, one, v, c, x, c, zero, inner, r))
+        if r <= s:
+            _call(copy, (_A, m, r, u, m, ours, m))
+        else:
+            _call(gemm, (_N, _N, m, s, r, one, u, m, inner, r, zero, ours, m))
+        if r > s or not c:
+            _call(copy, (_A, n, s, w, n, theirs, n))
+        else:
+            _call(gemm, (_N, _T, n, r, s, one, w, n, inner, r, zero, theirs, n))
+        at += min(r, s)
+
+
+@njit(nogil=True, cache=True)
+def subtract_squares(routines, addresses, shapes, c):
+    """Lower triangle of C <- C - Σ (U V')(U V')' = C - Σ (U R')(U R')' with V = Q R.
+
+    `addresses` begin with those of U, (m, r), and V, (n, r); `shapes` are (r, r, n).
+    """
+    m, number, at = c.shape[1], c.dtype.type, 0
+    factors, info = np.empty((np.sum(shapes[:, 0]), m), c.dtype), np.zeros(1, np.int32)
+    for j in range(len(shapes)):
+        (r, _, n), (u, v, _, _) = shapes[j], addresses[j]
+        rows = max(n, r)
+        q, tau, work = np.zeros((r, rows), c.dtype), np.empty(r, c.dtype), _work(r, c)
+        _call(routines[LACPY], (_A, n, r, v, n, q, rows))
+        _call(routines[GEQRF], (rows, r, q, rows, tau, work, len(work), info))
+        _call(routines[LACPY], (_A, m, r, u, m, factors[at], m))
+        _call(routines[TRMM], (_R, _U, _T, _N, m, r, number(1), q, rows, factors[at], m))
+        at += r
+    _call(routines[SYRK], (_L, _N, m, at, number(-1), factors, m, number(1), c, m))
+
+
+@njit(nogil=True, cache=True)
+def _work(columns, like):
+    return np.empty(_WORK * (columns + 1), like.dtype)
+
+
+@njit(nogil=True, cache=True)
+def _orthonormal(routines, a):
+    """Return Q, (m, p), and R, (p, n), of A, (m, n), which is overwritten, with p = min(m, n)."""
+    n, m = a.shape
+    p = min(m, n)
+    tau, work, info = np.empty(p, a.dtype), _work(n, a), np.zeros(1, np.int32)
+    _call(routines[GEQRF], (m, n, a, m, tau, work, len(work), info))
+    r = np.zeros((n, p), a.dtype)
+    for j in range(n):
+        r[j, : j + 1] = a[j, : min(j + 1, p)]
+    _call(routines[ORGQR], (m, p, p, a, m, tau, work, len(work), info))
+    return a[:p], r
+
+
+@njit(nogil=True, cache=True)
+def _times(routines, original, left, right, x, transposed):
+    """Return (A - U V')X or its transpose times X; A of size 0 is zero, and U V' may be empty."""
+    ours, theirs = (right, left) if transposed else (left, right)
+    count, width = len(x), len(ours)
+    y = np.zeros((count, ours.shape[1]), x.dtype)
+    if original.size:
+        _product(routines, y, 1.0, original, _T if transposed else _N, x, _N, 0.0)
+    if width:
+        inner = np.empty((count, width), x.dtype)
+        _product(routines, inner, 1.0, theirs, _T, x, _N, 0.0)
+        _product(routines, y, -1.0, ours, _N, inner, _N, 1.0)
+    return y
+
+
+@njit(nogil=True, cache=True)
+def _truncated(routines, basis, other, tolerance, rank):
+    """Return U and V of Q B' with the least rank whose truncation error is below the tolerance.
+
+    With a `rank` that is not negative that one, if its error is below three times the tolerance.
+    Returns also LAPACK's info of the singular value decomposition. B is overwritten.
+    """
+    q, r = _orthonormal(routines, other)
+    k, p = r.shape
+    a, u, vt = np.empty((p, k), r.dtype), np.empty((p, k), r.dtype), np.empty((p, p), r.dtype)
+    for j in range(p):
+        for i in range(k):
+            a[j, i] = r[i, j]
+    values, info = np.empty(p, r.dtype), np.zeros(1, np.int32)
+    work, words = np.empty(4 * p * p + _WORK * (p + k), r.dtype), np.empty(8 * p, np.int32)
+    operands = (_S, k, p, a, k, values, u, k, vt, p, work, len(work), words, info)
+    _call(routines[GESDD], operands)
+    tail, total = np.empty(p), 0.0
+    for j in range(p - 1, -1, -1):
+        total += values[j] * values[j]
+        tail[j] = np.sqrt(total)
+    if rank < 0 or (rank < p and tail[rank] > 3 * tolerance):
+        rank = max(1, np.sum(tail > tolerance))
+    rank = min(rank, p)
+    w = np.empty((rank, p), r.dtype)
+    for j in range(rank):
+        for i in range(k):
+            u[j, i] *= values[j]
+        for i in range(p):
+            w[j, i] = vt[i, j]
+    left = np.empty((rank, basis.shape[1]), r.dtype)
+    right = np.empty((rank, q.shape[1]), r.dtype)
+    _product(routines, left, 1.0, basis, _N, u[:rank], _N, 0.0)
+    _product(routines, right, 1.0, q, _N, w, _N, 0.0)
+    return left, right, info[0]
+
+
+@njit(nogil=True, cache=True)
+def _pivots(routines, a):
+    """Return the order of the columns of A by QR with pivoting; A is overwritten by R."""
+    n, m = a.shape
+    order, tau, info = np.zeros(n, np.int32), np.empty(min(m, n), a.dtype), np.zeros(1, np.int32)
+    work = _work(n, a)
+    _call(routines[GEQP3], (m, n, a, m, order, tau, work, len(work), info))
+    return order - 1
+
+
+@njit(nogil=True, cache=True)
+def through(routines, across, down, tolerance):
+    """Return U, (m, r), and V, (n, r), of A[:, J] A[I, J]⁻¹ A[I, :] from columns and rows of A.
+
+    `across`, (m, c), has the first columns and `down`, (c, n), the first rows. r = 0 if their
+    intersection has no lower rank at the tolerance: more of them are needed.
+    """
+    (count, m), n = across.shape, len(down)
+    square = across[:, :count].copy()
+    first, rank = _pivots(routines, square), 0
+    for j in range(count):
+        rank += abs(square[j, j]) > 0.1 * tolerance / np.sqrt(count)
+    rank = max(rank, 1) if rank <= 0.8 * count else 0
+    u, v = np.empty((rank, m), across.dtype), np.empty((rank, n), across.dtype)
+    if rank == 0:
+        return u, v
+    # the chosen columns, transposed
+    turned = np.empty((m, rank), across.dtype)
+    for j in range(rank):
+        for i in range(m):
+            turned[i, j] = across[first[j], i]
+    # of the rows the best conditioned ones
+    rows = _pivots(routines, turned[:count].copy())[:rank]
+    core = np.empty((rank, rank), across.dtype)
+    for j in range(rank):
+        core[j] = turned[rows[j]]
+        for i in range(n):
+            v[j, i] = down[i, rows[j]]
+    order, info = np.empty(rank, np.int32), np.zeros(1, np.int32)
+    _call(routines[GESV], (rank, m, core, rank, order, turned, rank, info))
+    if info[0]:
+        return u[:0], v[:0]
+    for j in range(rank):
+        for i in range(m):
+            u[j, i] = turned[i, j]
+    return u, v
