@@ -294,7 +294,7 @@ def keep_memory():
 
 
 def timings(candidates, a, b, repeats, cores=1):
-    """Return the median seconds of each candidate's work(a, copy of b), in turn.
+    """Return the median seconds of each candidate's work(a, copy of b), in turn, to and fro.
 
     On one core, or on all usable ones, which is what another number of cores means; memory is kept.
     """
@@ -302,8 +302,8 @@ def timings(candidates, a, b, repeats, cores=1):
     seconds = {name: [] for name in candidates}
     with blas_threads(0 if cores == 1 else ALL), blas.cores(cores):
         for k in range(repeats + 1):
-            for name, work in candidates.items():
-                fresh = b.copy(order="F")
+            for name in list(candidates)[:: 1 if k % 2 else -1]:
+                work, fresh = candidates[name], b.copy(order="F")
                 start = time.perf_counter()
                 work(a, fresh)
                 if not isinstance(fresh, np.ndarray):

@@ -28,7 +28,7 @@ from .views import by_columns, leading, order_of
 MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
-PLAIN = {"potrf": 512, "trsm": 1024, "trmm": 1024, "syrk": 512}
+PLAIN = {"potrf": 512, "trsm": 2048, "trmm": 2048, "syrk": 512}
 """Orders up to which a library's own routine is called instead of another halving: the leaves.
 Those of trsm and trmm are varied by experiments/trsm_trmm/run.py leaves."""
 
