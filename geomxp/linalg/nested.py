@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,7 +79,7 @@ def potrf(
     [[2.0, 0.0], [1.0, 2.0]]
     """
     check_matrix("a", a, square=True, written=True)
-    forms = check_layers(layers, a)
+    forms = check_layers(layers, a.dtype)
     with one_matrix(a, forms) as (work, bound):
         whole = at_once(work, forms) if leaf is None else 0
         leaf = check_leaf(leaf, "potrf", work, forms)
@@ -162,13 +163,12 @@ def _act(name, a, b, letters, alpha, layers, leaf):
     """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
-    forms = check_layers(layers, a)
-    leaf = check_leaf(leaf, name, a, forms)
-    for letter, allowed in zip(letters, OPTIONS, strict=True):
-        if letter not in allowed:
-            raise InvalidInput(
-                f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
-            )
+    options = name, letters, layers, leaf, a.dtype, backend_of(a).name
+    try:
+        forms, leaf = _checked(*options)
+    except TypeError:
+        # layers as a list
+        forms, leaf = _checked.__wrapped__(*options)
     side, uplo, trans, diag = letters
     if b.dtype != a.dtype or b.shape["LR".index(side)] != len(a):
         raise InvalidInput(
@@ -198,6 +198,22 @@ def _act(name, a, b, letters, alpha, layers, leaf):
         work = solve if name == "trsm" else multiply
         work(triangle, rows, slice(0, len(a)), transposed)
     return b
+
+
+@lru_cache(maxsize=256, typed=True)
+def _checked(name, letters, layers, leaf, dtype, on):
+    """Return formats and leaf of a triangular operation, or raise `InvalidInput`.
+
+    Small matrices wait for this.
+    """
+    forms = check_layers(layers, dtype)
+    leaf = _leaf_for(leaf, name, maxsize, forms, on)
+    for letter, allowed in zip(letters, OPTIONS, strict=True):
+        if letter not in allowed:
+            raise InvalidInput(
+                f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
+            )
+    return forms, leaf
 
 
 @gpu_memory()
@@ -237,7 +253,7 @@ def syrk(
     c
     """
     check_matrix("a", a)
-    forms = check_layers(layers, a)
+    forms = check_layers(layers, a.dtype)
     if uplo not in ("L", "U") or trans not in ("N", "T"):
         raise InvalidInput(f"syrk takes uplo L or U, trans N or T. Got {uplo!r} and {trans!r}.")
     a = a if trans == "N" else a.T
@@ -261,34 +277,23 @@ def syrk(
     return c
 
 
-def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
-    """Return the formats of layers for an array, or raise `InvalidInput`."""
+def check_layers(layers: Sequence[str | Format], dtype: np.dtype) -> tuple[Format, ...]:
+    """Return the formats of layers for arrays of a type, or raise `InvalidInput`."""
     forms = _forms_of(layers)
-    if forms[-1] is FP64 and array.dtype == np.float32:
+    if forms[-1] is FP64 and dtype == np.float32:
         raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
     return forms
 
 
 def _forms_of(layers):
     """Return the formats of layers whose last is FP32 or FP64, or raise `InvalidInput`."""
-    if type(layers) is not tuple:
-        single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
-        layers = (layers,) if single and layers is not None else layers
-    try:
-        return _checked(layers)
-    except TypeError:
-        # lists, and what cannot be hashed and is no format either
-        return _checked.__wrapped__(layers)
-
-
-@lru_cache(maxsize=64)
-def _checked(layers):
-    # small matrices wait for this
-    forms = tuple(named(name) for name in layers or ())
+    single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
+    listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
+    forms = tuple(named(name) for name in listed)
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
             "`layers` must end with 'fp32' or 'fp64', the arithmetic of the leaves. "
-            f"Got {layers!r}."
+            f"Got {listed or layers!r}."
         )
     for form in forms:
         if form.products is not form:
@@ -301,8 +306,12 @@ def _checked(layers):
 
 def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
     """Return the leaf given, or the tuned one for a square array; raise `InvalidInput`."""
+    return _leaf_for(leaf, name, len(a), forms, backend_of(a).name)
+
+
+def _leaf_for(leaf, name, n, forms, on):
     if leaf is None:
-        return leaf_size(name, len(a), forms, backend_of(a).name)
+        return leaf_size(name, n, forms, on)
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
         raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
     return int(leaf)
@@ -544,7 +553,7 @@ class SymmetricTree:
     def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
         check_matrix("a", a, square=True)
         check_finite(a)
-        forms = check_layers(layers, a)
+        forms = check_layers(layers, a.dtype)
 
         def block(rows, columns, form):
             part = a[rows, columns]
@@ -569,7 +578,7 @@ class SymmetricTree:
             See `SymmetricTree`.
         """
         tree = cls.__new__(cls)
-        forms = check_layers(layers, diagonal)
+        forms = check_layers(layers, diagonal.dtype)
         with device_of(diagonal):
             tree._store(block, diagonal, forms, check_leaf(leaf, "potrf", diagonal, forms))
         return tree
