@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
 
-LOW_RANK_TILES = ((4_000, 256), (20_000, 448), (70_000, 512), (10**12, 1024))
+LOW_RANK_TILES = ((4_000, 256), (20_000, 448), (40_000, 640), (80_000, 768), (10**12, 1024))
 """Rows of low-rank tiles, by the largest number of locations."""
 
 MOST_TILES = 5_000

@@ -59,7 +59,6 @@ def routine(name):
     return ctypes.CFUNCTYPE(None)(address)
 
 
-@cache
 def addresses(names, dtype):
     """Return the addresses of routines for FP64 or FP32, as an array for compiled code."""
     letter = LETTERS[np.dtype(dtype)][0]

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from . import blas
-from .formats import Tile, aligned
+from .formats import FP32, FP64, Tile, aligned
 
-MORE, FIRST, STEP = 8, 16, 24
-"""Columns of a first sample beyond the rank that is expected, or beyond 16 for a tile without
-updates, and columns that are added to a sample at a time."""
+MORE, MORE_OF_DENSE, CHECKS = 8, 24, 6
+"""Columns of a first sample beyond the rank that is expected: of a tile that is a sum of products,
+and of one that was generated. The last six columns check the others."""
 
-CHECKS = 6
-"""Columns of a sample, the last ones, that check the others."""
+FIRST, STEP = 16, 24
+"""The expected rank of a tile without updates, and columns that are added to a sample at a time."""
 
 INTERPOLATED, SAMPLED, TRUNCATED = 0.3, 0.5, 0.7
 """Parts of the tolerance for the errors of interpolation, sample and truncation, whose squares add
@@ -36,7 +36,7 @@ FRESH = 16
 """Rows and columns on which an interpolation is checked."""
 
 DENSE = 0.35
-"""Ranks above this part of a tile's smaller dimension: the tile is kept dense."""
+"""Samples of about this part of a tile's smaller dimension do not suffice: it is kept dense."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,11 @@ class LowRankTile(Tile):
         return self.values.shape[1]
 
     @cached_property
-    def described(self) -> tuple[int, int, int, int]:
-        """Addresses of U and V, r and n, for compiled code, which expects Fortran order."""
-        if not (self.values.flags.f_contiguous and self.v.flags.f_contiguous):
-            raise ValueError("U and V must be contiguous, in Fortran order.")
+    def operands(self) -> tuple[int, int, int, int]:
+        """What compiled code needs: addresses of U and V, r and n."""
+        for part in (self.values, self.v):
+            if not part.flags.f_contiguous or part.dtype != self.form.dtype:
+                raise ValueError(f"U and V must be {self.form.name} in Fortran order.")
         return self.values.ctypes.data, self.v.ctypes.data, self.rank, len(self.v)
 
     @property
@@ -96,8 +97,8 @@ class Sum:
         FP64, or FP32 where its rounding is far below the tolerance: of U and V, and of the
         compression.
     rank : int, optional
-        That of the tile, 0 for an array, unless its error would be far above the tolerance; by
-        default the least one for the tolerance.
+        That of the tile, 0 for an array, unless the error of truncation would be more than three
+        times its part of the tolerance; by default the least one for the tolerance.
     """
 
     def __init__(self, original, tolerance, form, rank=None):
@@ -136,21 +137,22 @@ class Sum:
         """Return the sum as a `LowRankTile`, or as an array if its rank is high."""
         from .low_rank_numba import compressed
 
-        original = np.empty((0, 0)) if self.original is None else self.original
+        dense = self.original is not None
+        original = self.original if dense else np.empty((0, 0))
         most = int(DENSE * min(self.shape)) + MORE
-        random = _random(self.shape[1], self.dtype)[:most]
-        steps = (self.rank or self.expected or FIRST) + MORE, STEP, CHECKS
+        first = (self.rank or self.expected or FIRST) + (MORE_OF_DENSE if dense else MORE)
         bounds = SAMPLED * self.tolerance, TRUNCATED * self.tolerance
-        known = -1 if self.rank is None else self.rank
-        described, _ = _described(self.products, self.dtype)
+        # what lies at the addresses is kept until the call has ended
+        operands, _kept = _described(self.products, self.dtype)
         u, v = compressed(
-            *(_routines(self.dtype), np.ascontiguousarray(original.T, self.dtype), *described),
-            *(self.shape, random, steps, bounds, known),
+            *(_routines(self.dtype), np.ascontiguousarray(original.T, self.dtype), *operands),
+            *(self.shape, _random(self.shape[1], self.dtype)[:most], (first, STEP, CHECKS)),
+            *(bounds, -1 if self.rank is None else self.rank),
         )
         return LowRankTile(self.form, u.T, v=v.T) if len(v) else u.T
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _random(n, dtype):
     """Return the random vectors, (count, n), for samples of all tiles with n columns.
 
@@ -159,10 +161,11 @@ def _random(n, dtype):
     return np.random.default_rng(n).standard_normal((int(DENSE * n) + MORE, n), dtype)
 
 
+@lru_cache(maxsize=2)
 def _routines(dtype):
-    from .low_rank_numba import ROUTINES
+    from .low_rank_numba import Routines
 
-    return blas.addresses(ROUTINES, dtype)
+    return Routines(*blas.addresses(Routines._fields, dtype))
 
 
 def _described(terms, dtype):
@@ -175,7 +178,7 @@ def _described(terms, dtype):
     for left, right in terms:
         if isinstance(left, LowRankTile):
             left, right = _in(dtype, left), _in(dtype, right)
-            (u, v, r, c), (w, x, s, _) = left.described, right.described
+            (u, v, r, c), (w, x, s, _) = left.operands, right.operands
             addresses.append((u, v, w, x))
             shapes.append((r, s, c))
         else:
@@ -192,15 +195,15 @@ def _in(dtype, tile):
     if tile.form.dtype == dtype:
         return tile
     values, v = (np.asfortranarray(part, dtype) for part in (tile.values, tile.v))
-    return replace(tile, values=values, v=v)
+    return LowRankTile(FP64 if values.dtype == FP64.dtype else FP32, values, v=v)
 
 
 def interpolated(entries, shape, tolerance):
     """Return U, (m, r), and V, (n, r), of a smooth tile A ≈ U V' from some of its rows and columns.
 
     A ≈ A[:, J] A[I, J]⁻¹ A[I, :], with I and J among the first rows and columns, which must be
-    spread over all of them, as the next ones. None if the error, measured on these, exceeds the
-    tolerance.
+    spread over the tile. So must be the next 16, on which the error is measured. None if it
+    exceeds the tolerance.
 
     Parameters
     ----------
@@ -218,8 +221,8 @@ def interpolated(entries, shape, tolerance):
     while count <= LARGEST * min(m, n):
         first = slice(0, count + FRESH)
         across, down = entries(slice(0, m), first), entries(first, slice(0, n))
-        known = (np.ascontiguousarray(part.T) for part in (across[:, :count], down[:count]))
-        u, v = (x.T for x in through(routines, *known, tolerance * count / np.sqrt(m * n)))
+        parts = (np.ascontiguousarray(part.T) for part in (across[:, :count], down[:count]))
+        u, v = (x.T for x in through(routines, *parts, tolerance * count / np.sqrt(m * n)))
         if u.shape[1]:
             missed = down[count:] - u[count : first.stop] @ v.T
             besides = across[:, count:] - u @ v[count : first.stop].T
@@ -252,8 +255,8 @@ def subtract(c, pairs):
     if squares:
         from .low_rank_numba import subtract_squares
 
-        described, _ = _described(squares, c.dtype)
-        subtract_squares(_routines(c.dtype), *described, c.T)
+        operands, _kept = _described(squares, c.dtype)
+        subtract_squares(_routines(c.dtype), *operands, c.T)
     for left, right in pairs:
         if left is not right:
             a, b = (np.asfortranarray(factor, c.dtype) for factor in product(left, right))

@@ -2,38 +2,35 @@
 
 Import this module inside the function that calls one of them: numba takes long to load.
 
-BLAS and LAPACK are called by address. The interpreter's lock is released once for all products of
-a tile: released for each of them, small as they are, it would keep threads waiting for one another.
-All arrays have one type of numbers; `routines` are `blas.addresses` for it. An (m, n) matrix is an
-array (n, m) in C order that holds its columns: numba then sees one type of array for all sizes.
-Shapes in this module are those of the matrices.
+BLAS and LAPACK are called by address, and the interpreter's lock is released once for a tile.
+Threads would wait for one another if it were released and taken again for each small product.
+An (m, n) matrix is held as an array (n, m) in C order, whose rows are its columns: slices of
+columns are contiguous, and all arrays have one numba type. Shapes in docstrings are those of the
+matrices.
 """
+
+from collections import namedtuple
 
 import numpy as np
 
 from ..runtime.devices import cgutils, intrinsic, ir, njit, types
 
-GEMM, SYRK, TRMM, LACPY, GEQRF, ORGQR, ORMQR, GEQP3, GESDD, GESV = range(10)
-"""Places of the routines in `ROUTINES`."""
-
-ROUTINES = (
-    *("gemm", "syrk", "trmm", "lacpy"),
-    *("geqrf", "orgqr", "ormqr", "geqp3", "gesdd", "gesv"),
-)
+Routines = namedtuple("Routines", "gemm syrk trmm lacpy geqrf orgqr ormqr geqp3 gesdd gesv")
+"""Addresses of routines, see `blas.addresses`, for the type of all arrays of a call."""
 
 _A, _L, _N, _R, _S, _T, _U = (np.uint8(ord(letter)) for letter in "ALNRSTU")
-
-_WORK = 64
-"""Numbers of workspace for each column, for LAPACK's blocked algorithms."""
 
 
 @intrinsic
 def _call(context, address, operands):
     """Call a routine of BLAS or LAPACK at an address with a tuple of operands.
 
-    Arrays are passed by the address of their first entry, unsigned integers of 64 bits are such
-    addresses, and all other numbers are passed by reference; signed integers have 32 bits there.
+    Arrays are passed by the address of their first entry. Unsigned integers of 64 bits are
+    addresses themselves. Other operands are passed by reference: signed integers as 32 bits,
+    letters as one byte.
     """
+    if any(isinstance(kind, types.Array) and kind.layout != "C" for kind in operands):
+        raise TypeError("Arrays for BLAS and LAPACK must be contiguous, in C order.")
 
     def code(context, builder, signature, values):
         pointers, byte = [], ir.IntType(8).as_pointer()
@@ -55,45 +52,64 @@ def _call(context, address, operands):
 
 
 @njit(nogil=True, cache=True)
-def _product(routines, c, alpha, a, trans_a, b, trans_b, beta):
-    """C <- α op(A) op(B) + βC; return C."""
+def _gemm(routines, c, alpha, a, trans_a, b, trans_b, beta):
+    """C <- α op(A) op(B) + βC, with the first columns or rows of B that C needs."""
     number, (n, m) = c.dtype.type, c.shape
     k = a.shape[0] if trans_a == _N else a.shape[1]
-    operands = (trans_a, trans_b, m, n, k, number(alpha), a, max(1, a.shape[1]))
-    _call(routines[GEMM], (*operands, b, max(1, b.shape[1]), number(beta), c, max(1, m)))
-    return c
+    operands = (trans_a, trans_b, m, n, k, number(alpha), a, a.shape[1])
+    _call(routines.gemm, (*operands, b, b.shape[1], number(beta), c, m))
 
 
 @njit(nogil=True, cache=True)
-def compressed(routines, original, addresses, shapes, mn, random, steps, bounds, rank):
+def _work(columns, like):
+    """Return workspace for LAPACK's algorithms on blocks of up to 64 columns."""
+    return np.empty(64 * (columns + 1), like.dtype)
+
+
+@njit(nogil=True, cache=True)
+def _orthonormal(routines, a):
+    """Return Q, (m, p), and R, (p, n), of A, (m, n), which is overwritten, with p = min(m, n)."""
+    n, m = a.shape
+    p = min(m, n)
+    tau, work, info = np.empty(p, a.dtype), _work(n, a), np.zeros(1, np.int32)
+    _call(routines.geqrf, (m, n, a, m, tau, work, len(work), info))
+    r = np.tril(a[:, :p])
+    _call(routines.orgqr, (m, p, p, a, m, tau, work, len(work), info))
+    return a[:p], r
+
+
+# Compression.
+
+
+@njit(nogil=True, cache=True)
+def compressed(routines, original, addresses, shapes, mn, random, columns, bounds, rank):
     """Return U and V of S = A - Σ U V'X W' ≈ U V', or S and an empty array if its rank is high.
 
     A is `original`, or 0 if that is empty. `addresses`, an array (terms, 4), are those of
     U, (m, r), V, (c, r), W, (n, s), and X, (c, s); `shapes`, (terms, 3), has r, s and c. A term
     with c = 0 is U W'.
 
-    S is sampled with some of the random vectors: at first with steps[0] of them, then with
-    steps[1] more at a time. The last steps[2] check the others: bounds[0] is that of what each
-    adds to them. bounds[1] is that of the error of truncation. For `rank` see `_truncated`; if it
-    is 0 S is returned.
+    S is sampled with columns[0] of the random vectors at first, then with columns[1] more at a
+    time, until the last columns[2] of the sample add at most bounds[0], as a root mean square, to
+    those before them. The error of truncation is at most bounds[1]. For `rank` see `_truncated`;
+    if it is 0, or numbers are not finite, S is returned.
     """
     (m, n), total = mn, 0
     for j in range(len(shapes)):
         total += min(shapes[j, 0], shapes[j, 1])
     left, right = np.empty((total, m), random.dtype), np.empty((total, n), random.dtype)
     _side_by_side(routines, addresses, shapes, left, right)
-    most, known, step = min(len(random), m) if rank else 0, 0, steps[0]
+    most, known, step = min(len(random), m) if rank else 0, 0, columns[0]
     # columns of S times random vectors, then the reflectors and R of their QR factorization
     y, tau = np.empty((most, m), random.dtype), np.empty(most, random.dtype)
     while known < most:
-        step = min(step, most - known)
-        end = known + step
+        end = min(known + step, most)
         y[known:end] = _times(routines, original, left, right, random[known:end], False)
-        missed = _continue_qr(routines, y, tau, known, step, steps[2])
-        known, step = end, steps[1]
-        if missed <= bounds[0] or known == m:
+        added = _continue_qr(routines, y, tau, known, end, columns[2])
+        known, step = end, columns[1]
+        if added <= bounds[0] or known == m:
             work, info = _work(known, y), np.zeros(1, np.int32)
-            _call(routines[ORGQR], (m, known, known, y, m, tau, work, len(work), info))
+            _call(routines.orgqr, (m, known, known, y, m, tau, work, len(work), info))
             basis = y[:known]
             other = _times(routines, original, left, right, basis, True)
             u, v, failed = _truncated(routines, basis, other, bounds[1], rank)
@@ -104,29 +120,8 @@ def compressed(routines, original, addresses, shapes, mn, random, steps, bounds,
     if original.size:
         whole[:, :] = original
     if total:
-        _product(routines, whole, -1.0, left, _N, right, _T, 1.0)
+        _gemm(routines, whole, -1.0, left, _N, right, _T, 1.0)
     return whole, right[:0]
-
-
-@njit(nogil=True, cache=True)
-def _continue_qr(routines, y, tau, known, step, checks):
-    """Continue the QR factorization of the first columns of Y, (m, ...), with the next ones.
-
-    Return the root mean square of the norms of the last columns, `checks` or fewer, without what
-    the columns before these span.
-    """
-    m, end, info = y.shape[1], known + step, np.zeros(1, np.int32)
-    work = np.empty(_WORK * (step + _WORK + 1), y.dtype)
-    if known:
-        operands = (_L, _T, m, step, known, y, m, tau, y[known], m, work, len(work), info)
-        _call(routines[ORMQR], operands)
-    operands = (m - known, step, y[known, known:], m, tau[known:], work, len(work), info)
-    _call(routines[GEQRF], operands)
-    first, total = max(known, end - checks), 0.0
-    for j in range(first, end):
-        for i in range(first, j + 1):
-            total += y[j, i] * y[j, i]
-    return np.sqrt(total / (end - first))
 
 
 @njit(nogil=True, cache=True)
@@ -136,7 +131,7 @@ def _side_by_side(routines, addresses, shapes, left, right):
     The factors of a term have the smaller rank p of the two.
     """
     m, n, number, at = left.shape[1], right.shape[1], left.dtype.type, 0
-    one, zero, gemm, copy = number(1), number(0), routines[GEMM], routines[LACPY]
+    one, zero, gemm, copy = number(1), number(0), routines.gemm, routines.lacpy
     for j in range(len(shapes)):
         (r, s, c), (u, v, w, x) = shapes[j], addresses[j]
         ours, theirs = left[at], right[at]
@@ -155,57 +150,39 @@ def _side_by_side(routines, addresses, shapes, left, right):
 
 
 @njit(nogil=True, cache=True)
-def subtract_squares(routines, addresses, shapes, c):
-    """Lower triangle of C <- C - Σ (U V')(U V')' = C - Σ (U R')(U R')' with V = Q R.
-
-    `addresses` begin with those of U, (m, r), and V, (n, r); `shapes` are (r, r, n).
-    """
-    m, number, at = c.shape[1], c.dtype.type, 0
-    factors, info = np.empty((np.sum(shapes[:, 0]), m), c.dtype), np.zeros(1, np.int32)
-    for j in range(len(shapes)):
-        (r, _, n), (u, v, _, _) = shapes[j], addresses[j]
-        rows = max(n, r)
-        q, tau, work = np.zeros((r, rows), c.dtype), np.empty(r, c.dtype), _work(r, c)
-        _call(routines[LACPY], (_A, n, r, v, n, q, rows))
-        _call(routines[GEQRF], (rows, r, q, rows, tau, work, len(work), info))
-        _call(routines[LACPY], (_A, m, r, u, m, factors[at], m))
-        _call(routines[TRMM], (_R, _U, _T, _N, m, r, number(1), q, rows, factors[at], m))
-        at += r
-    _call(routines[SYRK], (_L, _N, m, at, number(-1), factors, m, number(1), c, m))
-
-
-@njit(nogil=True, cache=True)
-def _work(columns, like):
-    return np.empty(_WORK * (columns + 1), like.dtype)
-
-
-@njit(nogil=True, cache=True)
-def _orthonormal(routines, a):
-    """Return Q, (m, p), and R, (p, n), of A, (m, n), which is overwritten, with p = min(m, n)."""
-    n, m = a.shape
-    p = min(m, n)
-    tau, work, info = np.empty(p, a.dtype), _work(n, a), np.zeros(1, np.int32)
-    _call(routines[GEQRF], (m, n, a, m, tau, work, len(work), info))
-    r = np.zeros((n, p), a.dtype)
-    for j in range(n):
-        r[j, : j + 1] = a[j, : min(j + 1, p)]
-    _call(routines[ORGQR], (m, p, p, a, m, tau, work, len(work), info))
-    return a[:p], r
-
-
-@njit(nogil=True, cache=True)
 def _times(routines, original, left, right, x, transposed):
     """Return (A - U V')X or its transpose times X; A of size 0 is zero, and U V' may be empty."""
     ours, theirs = (right, left) if transposed else (left, right)
     count, width = len(x), len(ours)
     y = np.zeros((count, ours.shape[1]), x.dtype)
     if original.size:
-        _product(routines, y, 1.0, original, _T if transposed else _N, x, _N, 0.0)
+        _gemm(routines, y, 1.0, original, _T if transposed else _N, x, _N, 0.0)
     if width:
         inner = np.empty((count, width), x.dtype)
-        _product(routines, inner, 1.0, theirs, _T, x, _N, 0.0)
-        _product(routines, y, -1.0, ours, _N, inner, _N, 1.0)
+        _gemm(routines, inner, 1.0, theirs, _T, x, _N, 0.0)
+        _gemm(routines, y, -1.0, ours, _N, inner, _N, 1.0)
     return y
+
+
+@njit(nogil=True, cache=True)
+def _continue_qr(routines, y, tau, known, end, checks):
+    """Continue the QR factorization of the first `known` columns of Y, (m, ...), up to `end`.
+
+    Return the root mean square of what the last `checks` columns add to those before them.
+    """
+    m, step, info = y.shape[1], end - known, np.zeros(1, np.int32)
+    # ormqr needs 64 · 65 numbers more
+    work = _work(step + 64, y)
+    if known:
+        operands = (_L, _T, m, step, known, y, m, tau, y[known], m, work, len(work), info)
+        _call(routines.ormqr, operands)
+    operands = (m - known, step, y[known, known:], m, tau[known:], work, len(work), info)
+    _call(routines.geqrf, operands)
+    first, total = max(0, end - checks), 0.0
+    for j in range(first, end):
+        for i in range(first, j + 1):
+            total += y[j, i] * y[j, i]
+    return np.sqrt(total / (end - first))
 
 
 @njit(nogil=True, cache=True)
@@ -213,18 +190,15 @@ def _truncated(routines, basis, other, tolerance, rank):
     """Return U and V of Q B' with the least rank whose truncation error is below the tolerance.
 
     With a `rank` that is not negative that one, if its error is below three times the tolerance.
-    Returns also LAPACK's info of the singular value decomposition. B is overwritten.
+    Return also LAPACK's info of the singular value decomposition. B is overwritten.
     """
     q, r = _orthonormal(routines, other)
     k, p = r.shape
-    a, u, vt = np.empty((p, k), r.dtype), np.empty((p, k), r.dtype), np.empty((p, p), r.dtype)
-    for j in range(p):
-        for i in range(k):
-            a[j, i] = r[i, j]
+    u, vt = np.empty((p, p), r.dtype), np.empty((k, p), r.dtype)
     values, info = np.empty(p, r.dtype), np.zeros(1, np.int32)
-    work, words = np.empty(4 * p * p + _WORK * (p + k), r.dtype), np.empty(8 * p, np.int32)
-    operands = (_S, k, p, a, k, values, u, k, vt, p, work, len(work), words, info)
-    _call(routines[GESDD], operands)
+    work, words = np.empty(4 * p * p + 64 * (p + k), r.dtype), np.empty(8 * p, np.int32)
+    operands = (_S, p, k, r, p, values, u, p, vt, p, work, len(work), words, info)
+    _call(routines.gesdd, operands)
     tail, total = np.empty(p), 0.0
     for j in range(p - 1, -1, -1):
         total += values[j] * values[j]
@@ -232,17 +206,38 @@ def _truncated(routines, basis, other, tolerance, rank):
     if rank < 0 or (rank < p and tail[rank] > 3 * tolerance):
         rank = max(1, np.sum(tail > tolerance))
     rank = min(rank, p)
-    w = np.empty((rank, p), r.dtype)
-    for j in range(rank):
-        for i in range(k):
-            u[j, i] *= values[j]
-        for i in range(p):
-            w[j, i] = vt[i, j]
     left = np.empty((rank, basis.shape[1]), r.dtype)
     right = np.empty((rank, q.shape[1]), r.dtype)
-    _product(routines, left, 1.0, basis, _N, u[:rank], _N, 0.0)
-    _product(routines, right, 1.0, q, _N, w, _N, 0.0)
+    # B = Q_B R and R = U S V', so that Q B' = (Q V S) (Q_B U)'
+    _gemm(routines, left, 1.0, basis, _N, vt * values, _T, 0.0)
+    _gemm(routines, right, 1.0, q, _N, u, _N, 0.0)
     return left, right, info[0]
+
+
+# Squares.
+
+
+@njit(nogil=True, cache=True)
+def subtract_squares(routines, addresses, shapes, c):
+    """Lower triangle of C <- C - Σ (U V')(U V')' = C - Σ (U R')(U R')' with V = Q R.
+
+    `addresses` begin with those of U, (m, r), and V, (n, r); `shapes` have r and, last, n.
+    """
+    m, number, at = c.shape[1], c.dtype.type, 0
+    factors, info = np.empty((np.sum(shapes[:, 0]), m), c.dtype), np.zeros(1, np.int32)
+    for j in range(len(shapes)):
+        (r, _, n), (u, v, _, _) = shapes[j], addresses[j]
+        rows = max(n, r)
+        q, tau, work = np.zeros((r, rows), c.dtype), np.empty(r, c.dtype), _work(r, c)
+        _call(routines.lacpy, (_A, n, r, v, n, q, rows))
+        _call(routines.geqrf, (rows, r, q, rows, tau, work, len(work), info))
+        _call(routines.lacpy, (_A, m, r, u, m, factors[at], m))
+        _call(routines.trmm, (_R, _U, _T, _N, m, r, number(1), q, rows, factors[at], m))
+        at += r
+    _call(routines.syrk, (_L, _N, m, at, number(-1), factors, m, number(1), c, m))
+
+
+# Interpolation.
 
 
 @njit(nogil=True, cache=True)
@@ -251,7 +246,7 @@ def _pivots(routines, a):
     n, m = a.shape
     order, tau, info = np.zeros(n, np.int32), np.empty(min(m, n), a.dtype), np.zeros(1, np.int32)
     work = _work(n, a)
-    _call(routines[GEQP3], (m, n, a, m, order, tau, work, len(work), info))
+    _call(routines.geqp3, (m, n, a, m, order, tau, work, len(work), info))
     return order - 1
 
 
@@ -274,20 +269,14 @@ def through(routines, across, down, tolerance):
     # the chosen columns, transposed
     turned = np.empty((m, rank), across.dtype)
     for j in range(rank):
-        for i in range(m):
-            turned[i, j] = across[first[j], i]
+        turned[:, j] = across[first[j]]
     # of the rows the best conditioned ones
     rows = _pivots(routines, turned[:count].copy())[:rank]
-    core = np.empty((rank, rank), across.dtype)
-    for j in range(rank):
-        core[j] = turned[rows[j]]
-        for i in range(n):
-            v[j, i] = down[i, rows[j]]
-    order, info = np.empty(rank, np.int32), np.zeros(1, np.int32)
-    _call(routines[GESV], (rank, m, core, rank, order, turned, rank, info))
+    core, order, info = turned[rows], np.empty(rank, np.int32), np.zeros(1, np.int32)
+    _call(routines.gesv, (rank, m, core, rank, order, turned, rank, info))
     if info[0]:
         return u[:0], v[:0]
+    u[:, :] = turned.T
     for j in range(rank):
-        for i in range(m):
-            u[j, i] = turned[i, j]
+        v[j] = down[:, rows[j]]
     return u, v

@@ -85,8 +85,8 @@ def gemm(c, pairs, form, columns=0):
 
     An FP32 array takes the products in FP32, one after the other; to an FP64 array each is added in
     FP64. `pairs` has (Tile, Tile), of a diagonal tile twice the same one and perhaps the lower
-    triangle only; on a GPU perhaps with the α of `subtract_product`. A `low_rank.Sum` takes note of
-    them. `columns` are those of `columns_of_sum`.
+    triangle only; on a GPU perhaps with the α of `subtract_product`. Those with tiles of low rank
+    come last; a `low_rank.Sum` takes note of them. `columns` are those of `columns_of_sum`.
     """
     if isinstance(c, low_rank.Sum):
         c.subtract(pairs)

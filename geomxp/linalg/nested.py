@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
-from sys import maxsize
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -163,12 +162,15 @@ def _act(name, a, b, letters, alpha, layers, leaf):
     """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
-    options = name, letters, layers, leaf, a.dtype, backend_of(a).name
+    layers = layers if isinstance(layers, tuple) else _forms_of(layers)
     try:
-        forms, leaf = _checked(*options)
+        forms = _checked(name, letters, layers, a.dtype)
     except TypeError:
-        # layers as a list
-        forms, leaf = _checked.__wrapped__(*options)
+        forms = None
+    if forms is None:
+        # something cannot be hashed, and is no letter or format either
+        forms = _checked.__wrapped__(name, letters, layers, a.dtype)
+    leaf = check_leaf(leaf, name, a, forms)
     side, uplo, trans, diag = letters
     if b.dtype != a.dtype or b.shape["LR".index(side)] != len(a):
         raise InvalidInput(
@@ -200,20 +202,19 @@ def _act(name, a, b, letters, alpha, layers, leaf):
     return b
 
 
-@lru_cache(maxsize=256, typed=True)
-def _checked(name, letters, layers, leaf, dtype, on):
-    """Return formats and leaf of a triangular operation, or raise `InvalidInput`.
+@lru_cache(maxsize=256)
+def _checked(name, letters, layers, dtype):
+    """Return the formats of a triangular operation, or raise `InvalidInput`.
 
-    Small matrices wait for this.
+    Cached: for small matrices the checks take as long as the solve.
     """
     forms = check_layers(layers, dtype)
-    leaf = _leaf_for(leaf, name, maxsize, forms, on)
     for letter, allowed in zip(letters, OPTIONS, strict=True):
         if letter not in allowed:
             raise InvalidInput(
                 f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
             )
-    return forms, leaf
+    return forms
 
 
 @gpu_memory()
@@ -306,12 +307,8 @@ def _forms_of(layers):
 
 def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
     """Return the leaf given, or the tuned one for a square array; raise `InvalidInput`."""
-    return _leaf_for(leaf, name, len(a), forms, backend_of(a).name)
-
-
-def _leaf_for(leaf, name, n, forms, on):
     if leaf is None:
-        return leaf_size(name, n, forms, on)
+        return leaf_size(name, len(a), forms, backend_of(a).name)
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
         raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
     return int(leaf)

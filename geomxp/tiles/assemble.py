@@ -334,7 +334,7 @@ def _correlated(model, points, unit):
 def _precisions(sigma):
     """Return 1 / var(z_m given z_1, ..., z_(m-1)) = (Σ⁻¹)_mm for many small Σ, (b, m, m).
 
-    The variance is bounded by FP64's rounding.
+    The variance is the square of the last entry of a Cholesky factor, bounded by FP64's rounding.
     """
     least = sigma.shape[1] * 2.0**-53 * np.trace(sigma, axis1=1, axis2=2)
     try:

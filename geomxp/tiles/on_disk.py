@@ -21,8 +21,8 @@ from .out_of_core import Absent
 from .stores import Store
 
 WORKING = 4
-"""Block rows that each thread needs memory for beside the cache: the operands of one tile, in two,
-the factors of its products side by side, and work."""
+"""Block rows that each thread needs memory for beside the cache: two for the operands of a tile,
+one for the factors of its products side by side, and one for work."""
 
 CACHED = 2
 """Block rows that the cache holds at least: the operands of one tile, which a thread holds too."""
