@@ -118,7 +118,7 @@ def test_tiles_that_stay_dense_are_counted_as_dense():
     # in three dimensions more tiles are next to each other
     places = np.random.default_rng(0).random((600, 3))
     seen, model = gx.Observations(places, np.zeros(600)), gx.Matern(1.0, 0.2, 0.5, 1e-4)
-    factor = tile_factor(model, seen, gx.for_divergence(1e-8, low_rank=True), 60)
+    factor = tile_factor(model, seen, gx.for_divergence(1e-6, low_rank=True), 60)
     tiles = factor.store._tiles
     low = sum(isinstance(tile, LowRankTile) for tile in tiles.values())
     counts = factor.precision_map.counts()
