@@ -101,11 +101,16 @@ def rate():
 
 
 def estimates(name="estimates"):
-    """Draw box plots of the estimates of a results file at each ε, beside FP64's."""
+    """Draw box plots of the estimates of a results file at each ε, beside FP64's.
+
+    Of the fields that have been fitted in all formats.
+    """
     frame = read(name)
-    count = frame.groupby("correlation").replicate.nunique().max()
+    fitted = frame.groupby(["correlation", "replicate"]).accuracy.transform("nunique")
+    frame = frame[fitted == frame.accuracy.nunique()].reset_index(drop=True)
+    counts = sorted(set(frame.groupby("correlation").replicate.nunique()))
     figure = Figure(figsize=(10, 7), layout="constrained")
-    figure.suptitle(f"{frame.n[0]:,} locations, {count} replicates")
+    figure.suptitle(f"{frame.n[0]:,} locations, {' to '.join(map(str, counts))} replicates")
     rows = figure.subplots(3, 3)
     labels = ["fp64", *sorted({x for x in frame.accuracy if x != "fp64"}, key=float, reverse=True)]
     truth = {"variance": 1.0, "smoothness": 0.5}
