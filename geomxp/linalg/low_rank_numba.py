@@ -53,7 +53,7 @@ def _call(context, address, operands):
 
 @njit(nogil=True, cache=True)
 def _gemm(routines, c, alpha, a, trans_a, b, trans_b, beta):
-    """C <- α op(A) op(B) + βC, with the first columns or rows of B that C needs."""
+    """C <- α op(A) op(B) + βC; op(B) may have more columns than C, and the first ones are used."""
     number, (n, m) = c.dtype.type, c.shape
     k = a.shape[0] if trans_a == _N else a.shape[1]
     operands = (trans_a, trans_b, m, n, k, number(alpha), a, a.shape[1])

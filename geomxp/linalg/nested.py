@@ -166,9 +166,7 @@ def _act(name, a, b, letters, alpha, layers, leaf):
     try:
         forms = _checked(name, letters, layers, a.dtype)
     except TypeError:
-        forms = None
-    if forms is None:
-        # something cannot be hashed, and is no letter or format either
+        # a letter or layer that cannot be hashed is invalid: the checks say so
         forms = _checked.__wrapped__(name, letters, layers, a.dtype)
     leaf = check_leaf(leaf, name, a, forms)
     side, uplo, trans, diag = letters

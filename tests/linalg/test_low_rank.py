@@ -116,8 +116,8 @@ def test_a_short_last_step_of_a_sample_is_checked_by_six_columns_too():
         random = np.random.default_rng(seed)
         u, v = (np.linalg.qr(random.standard_normal((118, 50)))[0] for _ in range(2))
         a = np.asfortranarray(1.2 * u @ v.T)
-        for steps in (FP64, FP32):
-            tile = Sum(a.astype(steps.dtype, order="F"), 1.0, steps).compressed()
+        for form in (FP64, FP32):
+            tile = Sum(a.astype(form.dtype, order="F"), 1.0, form).compressed()
             found = tile.widen() if isinstance(tile, LowRankTile) else tile
             assert np.linalg.norm(found - a) <= 1.0
 
@@ -138,9 +138,9 @@ def entries_of(a, asked=None):
     return entries
 
 
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
-def test_a_smooth_tile_is_interpolated_from_few_of_its_entries(tolerance):
-    a, asked = smooth(600, 500, 2.0), []
+@pytest.mark.parametrize(("gap", "tolerance"), [(1.0, 1e-2), (1.0, 1e-4), (2.0, 1e-6)])
+def test_a_smooth_tile_is_interpolated_from_few_of_its_entries(gap, tolerance):
+    a, asked = smooth(600, 500, gap), []
     u, v = interpolated(entries_of(a, asked), a.shape, tolerance)
     assert np.linalg.norm(u @ v.T - a) <= tolerance
     assert sum(asked) < 0.5 * a.size
