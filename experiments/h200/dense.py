@@ -20,7 +20,7 @@ from geomxp.linalg.formats import FP8, FP16, FP32, FP64, TF32
 from geomxp.linalg.mixed import operand, subtract_product
 from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.factor import on_host
-from geomxp.tiles.refine import refined
+from geomxp.tiles.refine import refined, solve
 
 DEEP = (("fp16",) * 5 + ("fp32",), ("fp8", "fp16", "fp16", "fp32"))
 """Besides the layers of experiments/nested_cholesky: paper 000's deepest, and FP8 outermost."""
@@ -262,14 +262,20 @@ def _refined_rows(machine, budget, prediction, about):
         row = about | {"solver": "fp64: legacy potrf, two solves"}
         direct = tried(row, partial(system.direct, vendor.legacy_potrf))
     yield direct
+
+    def beside(solver, work):
+        found = tried(about | {"solver": solver}, work)
+        if "seconds" in found and "seconds" in direct:
+            found["times_fp64"] = direct["seconds"] / found["seconds"]
+        return found
+
     for layers, method in product(
         (("fp16", "fp16", "fp16", "fp32"), ("fp16", "fp32"), ("fp32",)), ("gmres", "ir")
     ):
-        row = about | {"solver": f"{' '.join(layers)}, {method}"}
-        found = tried(row, partial(system.refined, layers, method))
-        if "seconds" in found and "seconds" in direct:
-            found["times_fp64"] = direct["seconds"] / found["seconds"]
-        yield found
+        yield beside(f"{' '.join(layers)}, {method}", partial(system.refined, layers, method))
+    for rule, method in product(("fp16", "fp32-fp16", "fp32"), ("gmres", "cg")):
+        work = partial(system.in_tiles, rule, method)
+        yield beside(f"refine.solve, {rule} tiles, {method}", work)
     del system
     machine.give_back()
     prediction.learn(n, time.perf_counter() - start)
@@ -344,6 +350,19 @@ class System:
             "iterations": progress.iterations,
             "residual": self._residual(x),
             "ending": progress.ending,
+        }
+
+    def in_tiles(self, rule, method):
+        """Solve by the package: tiles of A, scaled to a unit diagonal."""
+        start = time.perf_counter()
+        about = {"method": method, "scaling": True, "shift": self.shift}
+        found = solve(self.a, self.b, gx.uniform(rule), **about)
+        self.machine.finish()
+        return {
+            "seconds": time.perf_counter() - start,
+            "iterations": found.iterations,
+            "residual": self._residual(on_host(found.solution)),
+            "ending": str(found.outcome.ending).lower(),
         }
 
     def multiply(self, x):

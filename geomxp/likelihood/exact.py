@@ -129,8 +129,11 @@ class ExactEvaluator(Evaluator):
         self.method = method
         self.placement = method.placement
         self.device = self.placement.devices[0]
-        if method.refine and (self.device.index is not None or is_cluster(method.on)):
-            raise InvalidInput(f'`refine` is for on="cpu" only. Got on={method.on!r}.')
+        if method.refine and is_cluster(method.on):
+            raise InvalidInput(
+                '`refine` is for the CPU or GPUs of one machine: use on="cpu" or on="gpu". '
+                f"Got on={method.on!r}."
+            )
         if method.layers is not None:
             _check_memory_of_tree(n, method.layers, self.device)
         elif method.tiled:
@@ -476,7 +479,7 @@ class Exact(Likelihood):
         removed.
     refine : {"ir", "cg", "gmres"}, optional
         Iterative refinement of solutions with a mixed factor to FP64's accuracy: of quadratic
-        forms, coefficients and predictions, not of the log-determinant. On a CPU only.
+        forms, coefficients and predictions, not of the log-determinant. Not on a cluster.
     fallback : bool
         If refinement fails, factor in finer formats, finally in FP64.
     trace : bool

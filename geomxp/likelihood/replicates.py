@@ -19,7 +19,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import Ending, NotPositiveDefinite, Outcome
-from ..tiles.factor import Factor
+from ..tiles.factor import Factor, on_host
 from .base import (
     OVERFLOW,
     Derivatives,
@@ -467,6 +467,7 @@ class ReplicatesFactor(Factor):
 
     def half_solve(self, b):
         """Return W with W'W = b'Σ⁻¹b, for (n,) or (n, m)."""
+        b = on_host(b)
         half = self.means.half_solve(np.asfortranarray(self.groups.means(b)))
         return np.concatenate((half, self._over_noise(b, 0.5)))
 
@@ -504,6 +505,7 @@ class ReplicatesFactor(Factor):
         weighted = self._over_noise(x, 1.0)
 
         def whole(k):
+            k = on_host(k)
             squares, cross = explained(np.asfortranarray(self.groups.means(k)))
             deviations = self._over_noise(k, 0.5)
             return squares + np.einsum("ij,ij->j", deviations, deviations), cross + k.T @ weighted

@@ -12,7 +12,7 @@ from ..covariance import sums as sums_by_blocks
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
-from ..linalg.backend import backend_of
+from ..linalg.backend import backend_of, device_of
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
 from ..runtime.devices import in_threads
@@ -88,12 +88,12 @@ def derivative_matrix(model, locations, metric, name, index=None):
 
 def diagonal_matrix(diagonal, n, index=None):
     """Return a diagonal matrix, (n, n) in Fortran order, in RAM or on a GPU."""
-    matrix = np.zeros((n, n), order="F") if index is None else empty_matrix(n, index)
-    backend = backend_of(matrix)
-    with backend.on(matrix):
+    if index is None:
+        return with_noise(np.zeros((n, n), order="F"), diagonal)
+    matrix = empty_matrix(n, index)
+    with device_of(matrix):
         matrix[...] = 0.0
-        backend.xp.fill_diagonal(matrix, backend.put(np.broadcast_to(diagonal, n), matrix))
-    return matrix
+        return with_noise(matrix, backend_of(matrix).put(np.asarray(diagonal), matrix))
 
 
 def norms_of(generator):

@@ -11,6 +11,7 @@ scalars. A column that has converged is not changed again.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import product
@@ -20,15 +21,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
-from ..linalg import blas
-from ..linalg.formats import FP64
+from ..linalg import blas, recursive
+from ..linalg.backend import backend_of, device_of
+from ..linalg.formats import FP32, FP64, Tile
+from ..linalg.mixed import solver
 from ..linalg.precision import Uniform, as_rule, uniform
-from ..runtime.devices import blas_threads, in_threads, usable_cores
+from ..runtime.devices import blas_threads, gpu_memory, in_threads, usable_cores
 from .assemble import norms_of
 from .cholesky import factorize
-from .factor import Factor, add_product
+from .factor import Factor, add_product, on_host
 from .layout import Layout
-from .stores import InCore
+from .placement import Placement
 
 if TYPE_CHECKING:
     from .._typing import Any, ArrayLike, Callable, Document, Floats, Iterable
@@ -248,7 +251,7 @@ class Dense:
 
     def __init__(self, a: Floats, layout: Layout, scaling: bool = True) -> None:
         self.a, self.layout, self.shift, self.multiple = a, layout, 0.0, 1.0
-        diagonal = a.diagonal().copy()
+        diagonal = on_host(a.diagonal()).copy()
         wrong = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
         if wrong.size:
             at = int(wrong[0])
@@ -342,8 +345,82 @@ class Dense:
         )
 
 
+class DenseOnGpu(Dense):
+    """The same for a CuPy array, on its GPU; vectors are NumPy arrays."""
+
+    def __init__(self, a: Any, layout: Layout, scaling: bool = True) -> None:
+        self.index = backend_of(a).index(a)
+        super().__init__(a, layout, scaling)
+        if not np.isfinite(self._two_norm):
+            raise InvalidInput("`a` contains a NaN or an infinity below its diagonal.")
+        self._divide_by(self.scale)
+
+    def _divide_by(self, scale):
+        # here, and not when a tile is first needed: other streams read it
+        self.scale, self._reciprocal = scale, backend_of(self.a).put(1.0 / scale, self.a)
+
+    def tile(
+        self,
+        i: int,
+        k: int,
+        form: Any = FP64,
+        careful: bool = False,
+        out: Any = None,
+        missed: Any = None,
+    ) -> Any:
+        """Return a tile; see `assemble.Originals.tile`."""
+        from ..linalg.gpu import combine
+
+        rows, columns, d = self.layout.rows(i), self.layout.rows(k), self._reciprocal
+        if out is None:
+            out = backend_of(self.a).empty(self.layout.shape(i, k), form.dtype, self.a)
+        about = {"lower": i == k, "rows": d[rows], "columns": d[columns]}
+        combine(out, self.a[rows, columns], self.multiple, **about)
+        if i == k:
+            with device_of(out):
+                recursive.mirror(out)
+                out.reshape(-1, order="F")[:: len(out) + 1] += self.multiple * self.shift
+        return out
+
+    def missed_pairs(self, tiles: int) -> Any:
+        """Return zeros; see `assemble.Originals.missed_pairs`."""
+        return backend_of(self.a).zeros((tiles, 1), np.int32, self.a)
+
+    def extend(self) -> bool:
+        """Return False: there is no table."""
+        return False
+
+    def squares(self, pairs: list[tuple[int, int]]) -> list[float]:
+        """Return the squared Frobenius norms of tiles."""
+        totals = backend_of(self.a).zeros(len(pairs), np.float64, self.a)
+        with device_of(self.a):
+            for number, pair in enumerate(pairs):
+                entries = self.tile(*pair)
+                totals[number] = (entries * entries).sum()
+        return on_host(totals).tolist()
+
+    @cached_property
+    def _infinity_norms(self):
+        scaled, plain = (Regenerated(self._with(d)).norm for d in (self.scale, self._ones))
+        return scaled, plain / self._middle / self._middle / self._two_norm
+
+    def _times(self, x):
+        return Regenerated(self._with(self._ones)).multiply(x)
+
+    @property
+    def _ones(self):
+        return np.ones(len(self.a))
+
+    def _with(self, scale):
+        """Return the tiles of A with another D, not shifted."""
+        other = copy(self)
+        other.shift, other.multiple = 0.0, 1.0
+        other._divide_by(scale)
+        return other
+
+
 class Regenerated:
-    """Products with Σ, whose tiles are generated, used twice and discarded."""
+    """Products with Σ, whose tiles are generated, used twice and discarded, on their device."""
 
     def __init__(self, originals: Any) -> None:
         self.originals, self.layout = originals, originals.layout
@@ -353,7 +430,7 @@ class Regenerated:
         """‖A‖∞."""
 
         def add(part, i, k, tile):
-            tile = np.abs(tile)
+            tile = abs(tile)
             part[self.layout.rows(i)] += tile.sum(axis=1)
             if i > k:
                 part[self.layout.rows(k)] += tile.sum(axis=0)
@@ -362,17 +439,28 @@ class Regenerated:
 
     def multiply(self, x: Floats) -> Floats:
         """Return Ax in FP64."""
+        index = self.originals.index
+        if index is not None:
+            import cupy
+
+            with cupy.cuda.Device(index):
+                x = cupy.asfortranarray(cupy.asarray(x))
 
         def add(part, i, k, tile):
-            rows, columns = self.layout.rows(i), self.layout.rows(k)
-            part[rows] += tile @ x[columns]
+            rows, columns, tile = self.layout.rows(i), self.layout.rows(k), Tile(FP64, tile)
+            add_product(part[rows], tile, x[columns], 1.0)
             if i > k:
-                part[columns] += tile.T @ x[rows]
+                add_product(part[columns], tile, x[rows], 1.0, transposed=True)
 
         return self._sum(add, x.shape)
 
     def _sum(self, add, shape):
-        """Return the sum of the parts to which threads add(part, i, k, tile) all tiles."""
+        """Return the sum of the parts to which threads, or a GPU, add(part, i, k, tile) all tiles.
+
+        It is a NumPy array.
+        """
+        if self.originals.index is not None:
+            return self._sum_on_gpu(add, shape)
         cores = usable_cores()
 
         def work(core):
@@ -385,57 +473,90 @@ class Regenerated:
         with blas_threads(0):
             return sum(in_threads(work, range(cores), self.layout.n**2 // 2))
 
+    @gpu_memory()
+    def _sum_on_gpu(self, add, shape):
+        import cupy
+
+        originals, lower = self.originals, self.layout.lower
+        with cupy.cuda.Device(originals.index):
+            while True:
+                part, missed = cupy.zeros(shape, order="F"), originals.missed_pairs(len(lower))
+                for (i, k), wrong in zip(lower, missed, strict=True):
+                    add(part, i, k, originals.tile(i, k, missed=wrong))
+                if not (missed.any() and originals.extend()):
+                    return on_host(part)
+
 
 class Preconditioner:
-    """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64; all tiles of L are final."""
+    """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64; all tiles of L are final.
+
+    If the tiles are on a GPU, it solves there. Parts of the diagonal tiles are then inverted once.
+    """
 
     def __init__(self, store: Any, multiple: float = 1.0) -> None:
         self.store, self.layout, self.multiple = store, store.layout, multiple
         self.dtype = np.float64 if store.formats.all_fp64 else np.float32
+        self._triangle = cache(lambda k: solver(store.final(k, k), {FP32}))
 
+    @gpu_memory()
     def __call__(self, b: Floats) -> Floats:
         """Return the product with the inverse, (n, m) in FP64."""
         # powers of two: exact, and within FP32's range
         unit = 2.0 ** np.round(np.log2(_largest(b)))
-        y = np.asfortranarray(b / unit, dtype=self.dtype)
-        with blas_threads(0):
+        first = self.store.final(0, 0).values
+        y = backend_of(first).put(np.asfortranarray(b / unit, dtype=self.dtype), first)
+        with blas_threads(0), device_of(y):
             self._forward(y)
             self._backward(y)
-        return y.astype(np.float64) * (unit * self.multiple)
+        return on_host(y).astype(np.float64) * (unit * self.multiple)
 
     def _forward(self, y):
         """Y <- L⁻¹Y, each block subtracted from all blocks below as soon as it is known."""
         layout = self.layout
         for j in range(layout.tiles):
             block = layout.rows(j)
-            blas.trsm(self._wide(j), y[block], side="L", trans="N")
+            self._solve(j, y[block], transposed=False)
 
             def update(rows, j=j, block=block):
                 for i in rows:
                     add_product(y[layout.rows(i)], self.store.final(i, j), y[block], -1.0)
 
-            self._share(update, range(j + 1, layout.tiles))
+            self._share(update, range(j + 1, layout.tiles), y)
 
     def _backward(self, y):
         """Y <- L⁻'Y."""
-        layout = self.layout
+        layout, backend = self.layout, backend_of(y)
         for j in reversed(range(layout.tiles)):
             block = layout.rows(j)
 
             def gather(rows, j=j, block=block):
-                part = np.zeros(y[block].shape, y.dtype, order="F")
+                part = backend.zeros(y[block].shape, y.dtype, y)
                 for i in rows:
                     tile = self.store.final(i, j)
                     add_product(part, tile, y[layout.rows(i)], 1.0, transposed=True)
                 return part
 
-            y[block] -= sum(self._share(gather, range(j + 1, layout.tiles)), 0.0)
-            blas.trsm(self._wide(j), y[block], side="L", trans="T")
+            y[block] -= sum(self._share(gather, range(j + 1, layout.tiles), y), 0.0)
+            self._solve(j, y[block], transposed=True)
 
-    def _share(self, work, rows):
+    def _share(self, work, rows, y):
+        """Return the results of threads, which share the block rows; a GPU does not need them."""
+        if backend_of(y).on_gpu:
+            return [work(rows)]
         cores = usable_cores()
         parts = [rows[core::cores] for core in range(cores)]
         return in_threads(work, parts, len(rows) * self.layout.tile**2)
+
+    def _solve(self, k, block, transposed):
+        """Y_k <- L_kk⁻¹Y_k, or L_kk⁻'Y_k."""
+        if not backend_of(block).on_gpu:
+            blas.trsm(self._wide(k), block, side="L", trans="T" if transposed else "N")
+        elif block.dtype == np.float64:
+            block[...] = recursive.trsm(self._wide(k), block, transposed)
+        else:
+            # L Y = B is Y'L' = B'
+            rows = recursive.Rows(block.T, ())
+            recursive.solve(self._triangle(k), rows, slice(0, len(block)), not transposed)
 
     def _wide(self, k):
         return self.store.final(k, k).widen(self.dtype)
@@ -566,8 +687,8 @@ def solve(
 
     Parameters
     ----------
-    a : (n, n) array_like
-        Only the lower triangle is read.
+    a : (n, n) array_like, or CuPy array
+        Only the lower triangle is read. A CuPy array is factored, and multiplied, on its GPU.
     b : (n,) or (n, m) array_like
     precision : callable, optional
         A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given. The paper's factor is
@@ -596,10 +717,12 @@ def solve(
     Returns
     -------
     Refinement
-        Its outcome tells whether the tolerance is met.
+        Its outcome tells whether the tolerance is met. Its solution is on the device of `a`.
 
     Raises
     ------
+    NotEnoughMemory
+        If the factor does not fit beside A.
     NotPositiveDefinite
         If A has no factor in these formats, nor in finer ones with `fallback`.
 
@@ -615,12 +738,15 @@ def solve(
     rule = uniform("fp16") if precision is None else precision
     if not callable(rule):
         raise InvalidInput(f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}.")
-    sources = cache(partial(Dense, a, Layout.of(len(a), tile)))
+    index = backend_of(a).index(a)
+    kind, on = (Dense, "cpu") if index is None else (DenseOnGpu, f"gpu:{index}")
+    placement = Placement.of(on)
+    sources = cache(partial(kind, a, placement.layout(len(a), tile)))
     best = error = None
     for attempt, (scaled, c) in product(_attempts(rule, fallback), _settings(scaling, shift)):
         source = sources(scaled)
         try:
-            store = _factor(source, attempt, c, range_scaling)
+            store = _factor(placement, source, attempt, c, range_scaling)
         except NotPositiveDefinite as failure:
             error = failure
             continue
@@ -645,28 +771,40 @@ def solve(
         raise NotPositiveDefinite(
             f"{error}{' in FP64' if fallback else remedy}", error.order
         ) from None
-    return best
+    return replace(best, solution=backend_of(a).put(best.solution, a))
 
 
 def _checked(a, b):
-    if any(hasattr(x, "__cuda_array_interface__") for x in (a, b)):
-        raise InvalidInput("`a` and `b` must be NumPy arrays, on the CPU: use cupy.asnumpy(a).")
-    if np.iscomplexobj(a) or np.iscomplexobj(b):
+    a, b = _as_array(a), on_host(_as_array(b))
+    on_gpu = backend_of(a).on_gpu
+    if "c" in (a.dtype.kind, b.dtype.kind):
         raise InvalidInput("`a` and `b` must be real.")
-    a, b = np.asfortranarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    with device_of(a):
+        a = backend_of(a).xp.asfortranarray(a, dtype=np.float64)
+    b = np.asarray(b, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise InvalidInput(f"`a` must be square. Got shape {a.shape}.")
     if b.ndim not in (1, 2) or len(b) != len(a):
         raise InvalidInput(f"`b` must have {len(a)} rows. Got shape {b.shape}.")
     if not np.isfinite(b).all():
         raise InvalidInput("`b` contains a NaN or an infinity.")
-    for j in range(len(a)):
+    # `DenseOnGpu` looks itself
+    for j in range(0 if on_gpu else len(a)):
         if not np.isfinite(a[j:, j].sum()) and not np.isfinite(a[j:, j]).all():
             # the error for a bad diagonal entry comes later
             if np.isfinite(a[j, j]):
                 raise InvalidInput(f"`a` contains a NaN or an infinity in column {j + 1}.")
             break
     return a, b
+
+
+def _as_array(values):
+    """Return an array on a GPU, perhaps of another package, as CuPy's, and all else as NumPy's."""
+    if not hasattr(values, "__cuda_array_interface__"):
+        return np.asarray(values)
+    import cupy
+
+    return cupy.asarray(values)
 
 
 def _check_options(method, shift, range_scaling, tolerance, iterations):
@@ -704,7 +842,7 @@ def _attempts(rule, fallback):
         yield Uniform(FP64)
 
 
-def _factor(source, rule, shift, range_scaling):
+def _factor(placement, source, rule, shift, range_scaling):
     """Factor μ(D⁻¹AD⁻¹ + c·u·I) as a rule says."""
     tiles = source.layout.tiles
     # a uniform rule does not need the norms
@@ -715,7 +853,7 @@ def _factor(source, rule, shift, range_scaling):
     source.multiple = 1.0
     if range_scaling is not None:
         source.multiple = 2.0 ** np.floor(np.log2(range_scaling * 65504.0 / (1 + source.shift)))
-    store = InCore(source, formats)
+    store = placement.store(source, formats)
     factorize(store)
     return store
 
@@ -779,7 +917,7 @@ class RefinedFactor(Factor):
             self._adopt(following())
 
     def _refined(self, b):
-        columns = np.asfortranarray(b)[self.order]
+        columns = np.asfortranarray(on_host(b))[self.order]
         x, progress = self._refine(self._product, self._precondition, columns)
         solution = np.empty_like(x)
         solution[self.order] = np.ldexp(x, -2 * self.store.originals.exponent)
@@ -804,8 +942,10 @@ class RefinedFactor(Factor):
 
         With w ≈ Σ⁻¹a and v ≈ Σ⁻¹b it is a'v + w'b - w'Σv: errors of w and v enter as their product.
         """
+        a = on_host(a)
         w = self.solve(a)
         if b is not None:
+            b = on_host(b)
             v = self.solve(b)
             return a.T @ v + w.T @ b - w.T @ self.times(v)
         product = a.T @ w
@@ -815,6 +955,7 @@ class RefinedFactor(Factor):
         """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
 
         def explained(k):
+            k = on_host(k)
             w = self.solve(k)
             # k'Σ⁻¹k = 2k'w - w'Σw + O(δw²): the error of w enters squared
             return np.einsum("ij,ij->j", 2 * k - self.times(w), w), w.T @ x

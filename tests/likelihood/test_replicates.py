@@ -125,6 +125,28 @@ def test_a_gpu_evaluates_replicates_as_the_cpu():
         np.testing.assert_allclose(other, one, rtol=1e-7)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("trend", ["zero", "linear"])
+@pytest.mark.parametrize("method", [gx.Exact(), TILES, REFINED])
+def test_a_gpu_predicts_from_replicates_as_the_cpu(method, trend):
+    seen, there = observations(), testing.places(7, seed=3)
+    # locations of observations, too
+    there[:2] = seen.locations[:2]
+    both = [
+        gx.fit(seen, MODEL, replace(method, on=on), fixed=NAMES, trend=trend)
+        for on in ("cpu", "gpu")
+    ]
+    for of in (
+        lambda fit: gx.predict(fit, there).mean,
+        lambda fit: gx.predict(fit, there).variance,
+        lambda fit: gx.prediction_covariance(fit, there),
+        lambda fit: gx.leave_one_out(fit).mean,
+        lambda fit: gx.simulate(fit, there, 2, seed=1),
+    ):
+        expected, found = (of(fit) for fit in both)
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
 def test_rows_that_differ_in_noise_or_trend_are_no_replicates():
     places = np.zeros((4, 1))
     places[3] = 1.0

@@ -380,5 +380,5 @@ def test_what_is_for_one_machine_is_refused_on_a_cluster(client):
     for name in ("memory", "device_memory", "scratch"):
         with pytest.raises(gx.InvalidInput, match="are for one machine"):
             Placement.of(client, **{name: "1GB"})
-    with pytest.raises(gx.InvalidInput, match='`refine` is for on="cpu" only'):
+    with pytest.raises(gx.InvalidInput, match="for the CPU or GPUs of one machine"):
         gx.Exact(on=client, refine="cg").prepare(observations(20))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.benchmarks.spectra import SPECTRA, spd_matrix
 from geomxp.errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined
-from geomxp.linalg.formats import quantize
-from geomxp.tiles import refine
+from geomxp.linalg.formats import FP32, FP64, quantize
+from geomxp.tiles import assemble, refine
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.refine import Dense, Preconditioner, Regenerated
@@ -348,6 +348,172 @@ def test_quadratic_forms_and_trends_are_fp64s(method, trend, reml):
     assert "all but the log-determinant" in str(fine)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("spectrum", ["arithmetic", "clustered", "logarithmic"])
+def test_a_cupy_array_is_solved_as_a_numpy_array(spectrum, method):
+    import cupy
+
+    a, b = spd_matrix(spectrum, 120, 1e2), np.random.default_rng(0).random((120, 2))
+    there = cupy.asfortranarray(cupy.asarray(np.tril(a) + np.triu(np.full_like(a, np.nan), 1)))
+    expected = refine.solve(a, b, method=method, tile=32)
+    found = refine.solve(there, cupy.asarray(b), method=method, tile=32)
+    assert found.outcome.ending is Ending.CONVERGED
+    assert (found.scaled, found.shift) == (expected.scaled, expected.shift)
+    assert abs(found.iterations - expected.iterations) <= 1
+    assert isinstance(found.solution, cupy.ndarray)
+    assert backward_error(a, found.solution.get(), b) <= 1e-14
+    assert np.isnan(there.get()).sum() == 120 * 119 // 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scaling", [True, False])
+def test_tiles_of_a_cupy_array_are_those_of_a_numpy_array(scaling):
+    import cupy
+
+    a = spd_matrix("geometric", 70, 1e4) * np.linspace(1, 9, 70) * np.linspace(1, 9, 70)[:, None]
+    layout = Layout(70, 32)
+    one = Dense(np.asfortranarray(a), layout, scaling)
+    two = refine.DenseOnGpu(cupy.asfortranarray(cupy.asarray(a)), layout, scaling)
+    for source in (one, two):
+        source.shift, source.multiple = 0.25, 4.0
+    for i, k in layout.lower:
+        for form in (FP32, FP64):
+            found, expected = two.tile(i, k, form), one.tile(i, k, form)
+            assert found.dtype == form.dtype
+            np.testing.assert_allclose(found.get(), expected, rtol=4 * form.unit_roundoff)
+    np.testing.assert_allclose(two.norms(), one.norms(), rtol=1e-14)
+    assert two.norm == pytest.approx(one.norm, rel=1e-14)
+    x = np.random.default_rng(0).standard_normal((70, 2))
+    np.testing.assert_allclose(two.multiply(x), one.multiply(x), rtol=1e-12, atol=1e-12)
+    for view, other in zip(two.original(x), one.original(x), strict=True):
+        np.testing.assert_allclose(view(x), other(x), rtol=1e-12)
+
+
+@pytest.mark.gpu
+def test_wrong_cupy_arrays_are_refused():
+    import cupy
+
+    good, b = cupy.asarray(np.eye(40)), np.ones(40)
+    with pytest.raises(InvalidInput, match="must be real"):
+        refine.solve(cupy.asarray(np.eye(40) * 1j), b)
+    with pytest.raises(InvalidInput, match="`b` contains a NaN"):
+        refine.solve(good, cupy.asarray(np.full(40, np.nan)))
+    with pytest.raises(InvalidInput, match="must be square"):
+        refine.solve(good[:, :3], b)
+    wrong = np.eye(40)
+    wrong[5, 5] = -1.0
+    with pytest.raises(NotPositiveDefinite, match="diagonal entry 6 is -1"):
+        refine.solve(cupy.asarray(wrong), b)
+    wrong = np.eye(40)
+    wrong[20, 3] = np.nan
+    with pytest.raises(InvalidInput, match="NaN or an infinity"):
+        refine.solve(cupy.asarray(wrong), b)
+
+
+RULES_ON_GPU = {
+    "fp64": gx.uniform("fp64"),
+    "fp32": gx.uniform("fp32"),
+    "fp16": gx.uniform("fp16"),
+    "fp16 products": gx.uniform("fp32-fp16"),
+    "by norm": gx.by_tile_norm(1e-4),
+    "by norm, in planes": gx.by_tile_norm(1e-6),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rule", RULES_ON_GPU)
+def test_a_gpu_refines_to_fp64(rule, method):
+    seen, how = field(150), gx.Exact(RULES_ON_GPU[rule], 32, on="gpu")
+    exact = gx.log_likelihood(seen, MODEL, trend="linear")
+    mixed = gx.log_likelihood(seen, MODEL, how, trend="linear")
+    fine = gx.log_likelihood(seen, MODEL, replace(how, refine=method), trend="linear")
+    assert fine.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-11)
+    np.testing.assert_allclose(fine.coefficients, exact.coefficients, rtol=1e-9, atol=1e-11)
+    assert fine.log_determinant == mixed.log_determinant
+    assert fine.refinement.method == method
+    if rule != "fp64":
+        assert abs(mixed.quadratic_form / exact.quadratic_form - 1) > 1e-9
+
+
+@pytest.mark.gpu
+def test_a_gpu_generates_products_with_the_covariances_of_the_cpu():
+    (on_cpu, on_gpu) = (
+        gx.Exact(gx.uniform("fp32"), 32, on=on).prepare(field(150)).factorize(MODEL)
+        for on in ("cpu", "gpu")
+    )
+    x = np.random.default_rng(0).standard_normal((150, 3))
+    one, two = (Regenerated(factor.store.originals) for factor in (on_cpu, on_gpu))
+    np.testing.assert_allclose(two.multiply(x), one.multiply(x), rtol=1e-13, atol=1e-13)
+    assert two.norm == pytest.approx(one.norm, rel=1e-14)
+    assert type(two.multiply(x)) is np.ndarray
+
+
+@pytest.mark.gpu
+def test_a_product_on_a_gpu_extends_a_table_that_does_not_reach_all_pairs():
+    seen = field(80)
+    places = seen.locations.copy()
+    places[1] = places[0] + 1e-9
+    originals = assemble.originals(MODEL, places, "euclidean", 32, 0)
+    missed = originals.missed_pairs(1)
+    originals.tile(0, 0, missed=missed[0])
+    assert missed.any()
+    expected = MODEL(places, places) + MODEL.nugget * np.eye(80)
+    unit = 4.0**originals.exponent
+    x = np.random.default_rng(0).standard_normal((80, 1))
+    found = Regenerated(originals).multiply(x)
+    np.testing.assert_allclose(found * unit, expected @ x, rtol=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{"device_memory": "64KB"}, {"on": ("gpu:0", "gpu:1")}])
+def test_tiles_of_several_memories_are_refined_too(options):
+    seen = field(150)
+    how = gx.Exact(**{"precision": gx.by_tile_norm(1e-4), "tile": 16, "on": "gpu", **options})
+    exact = gx.log_likelihood(seen, MODEL)
+    fine = gx.log_likelihood(seen, MODEL, replace(how, refine="cg"))
+    assert fine.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-11)
+
+
+@pytest.mark.gpu
+def test_kriging_on_a_gpu_is_fp64s():
+    model, there = gx.Matern(1.0, 0.08, 1.5, 1e-4), np.random.default_rng(2).random((20, 2))
+    seen, fixed = field(150), ("variance", "range", "smoothness", "nugget")
+    method = gx.Exact(gx.by_tile_norm(1e-4), 32, on="gpu", refine="gmres")
+    exact = gx.predict(gx.fit(seen, model, fixed=fixed), there)
+    found = gx.predict(gx.fit(seen, model, method, fixed=fixed), there)
+    np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("replicated", [False, True])
+def test_everything_that_a_factor_does_is_refined_on_a_gpu(replicated):
+    seen, model = field(90), gx.Matern(1.0, 0.08, 0.5, 1e-2)
+    if replicated:
+        rows = np.repeat(np.arange(45), 2)
+        seen = gx.Observations(seen.locations[rows], seen.values)
+    rule = gx.by_tile_norm(1e-4)
+    on_cpu, on_gpu = (gx.Exact(rule, 32, on=on, refine="cg") for on in ("cpu", "gpu"))
+    fixed, start = ("smoothness",), replace(model, variance=0.9)
+    one, two = (gx.fit(seen, start, how, fixed=fixed, trend="constant") for how in (on_cpu, on_gpu))
+    for name, value in one.model.parameters().items():
+        assert two.model.parameters()[name] == pytest.approx(value, rel=1e-3), name
+    there = np.random.default_rng(2).random((5, 2))
+    operations = {
+        "variance": lambda fit: gx.predict(fit, there).variance,
+        "covariance": lambda fit: gx.prediction_covariance(fit, there),
+        "leave one out": lambda fit: gx.leave_one_out(fit).mean,
+        "folds": lambda fit: gx.cross_validate(fit, 3).variance,
+        "draws": lambda fit: gx.simulate(fit, there, 2, seed=1),
+        "divergence": lambda fit: gx.kl_divergence(model, seen, fit.method).kl,
+    }
+    for name, of in operations.items():
+        found, expected = (of(replace(fit, model=model)) for fit in (two, one))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
 @pytest.mark.parametrize("smoothness", [0.5, 1.5])
 def test_kriging_is_fp64s(smoothness):
     model = gx.Matern(1.0, 0.08, smoothness, 1e-4)
@@ -454,12 +620,15 @@ def test_wrong_options_are_named_before_anything_is_factored(options, words):
 
 
 @pytest.mark.gpu
-def test_arrays_of_a_gpu_are_refused():
+def test_the_solution_is_on_the_device_of_the_matrix():
     import cupy
 
-    for a, b in ((cupy.eye(3), np.ones(3)), (np.eye(3), cupy.ones(3))):
-        with pytest.raises(InvalidInput, match=r"use cupy\.asnumpy"):
-            refine.solve(a, b)
+    found = refine.solve(2 * np.eye(3), cupy.ones(3)).solution
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, 0.5, rtol=1e-15)
+    found = refine.solve(2 * cupy.eye(3), np.ones(3)).solution
+    assert isinstance(found, cupy.ndarray)
+    np.testing.assert_allclose(found.get(), 0.5, rtol=1e-15)
 
 
 def test_what_is_no_number_in_the_matrix_is_named():
