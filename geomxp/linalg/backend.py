@@ -10,6 +10,8 @@ from functools import cache
 
 import numpy as np
 
+from ..errors import InvalidInput
+from ..runtime.devices import gpu_count
 from . import blas
 from .views import Backend, by_columns, contiguous, layout, order_of
 
@@ -274,3 +276,19 @@ def backend_of(array) -> Backend:
 def device_of(array):
     """Return a context in which an array's device is current, as CuPy's allocations need it."""
     return backend_of(array).on(array)
+
+
+def as_array(name, values):
+    """Return an argument: a CuPy array unchanged, and all else as a NumPy array."""
+    if not hasattr(values, "__cuda_array_interface__"):
+        return np.asarray(values)
+    # with a clear error without CuPy
+    gpu_count()
+    import cupy
+
+    if not isinstance(values, cupy.ndarray):
+        raise InvalidInput(
+            f"`{name}` is on a GPU, but not a CuPy array: use cupy.asarray({name}), which shares "
+            "its memory."
+        )
+    return values

@@ -626,7 +626,9 @@ def _from_all(fit, targets, design, line):
         caution_rounding(bound(factor, model, noise, *about), stacklevel=4)
         mean, variance = np.empty(len(targets)), targets.variances(model, observations.metric)
         index = evaluator.device.index
-        entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
+        # a refined factor keeps the columns of its iteration in RAM
+        on_host = index is None or factor.refines
+        entries = CHUNK_ENTRIES if on_host else GPU_CHUNK_ENTRIES
         step = max(1, entries // len(observations) // factor.vectors)
         line.expect(len(targets), "locations")
         for first in range(0, len(targets), step):

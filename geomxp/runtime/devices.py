@@ -353,6 +353,13 @@ OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, 
 class gpu_memory(ContextDecorator):  # noqa: N801 (used as a function)
     """Turn CuPy's out-of-memory errors into `NotEnoughMemory`, in a block or as a decorator."""
 
+    def __init__(self, remedy=None):
+        self.remedy = remedy or (
+            'keep most tiles in RAM (--device-memory 20GB, gx.Exact(on="gpu", '
+            'device_memory="20GB")), or use Vecchia\'s approximation (--method vecchia, '
+            'gx.Vecchia(30, on="gpu")).'
+        )
+
     def __enter__(self):
         return self
 
@@ -365,9 +372,7 @@ class gpu_memory(ContextDecorator):  # noqa: N801 (used as a function)
         if not (of_cupy and full):
             return
         raise NotEnoughMemory(
-            f"the memory of the GPU is exhausted ({error}): keep most tiles in RAM "
-            '(--device-memory 20GB, gx.Exact(on="gpu", device_memory="20GB")), or use Vecchia\'s '
-            'approximation (--method vecchia, gx.Vecchia(30, on="gpu")).'
+            f"the memory of the GPU is exhausted ({error}): {self.remedy}"
         ) from None
 
 

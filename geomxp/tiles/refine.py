@@ -22,10 +22,11 @@ import numpy as np
 
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
 from ..linalg import blas, recursive
-from ..linalg.backend import backend_of, device_of
+from ..linalg.backend import as_array, backend_of, device_of
 from ..linalg.formats import FP32, FP64, Tile
 from ..linalg.mixed import solver
 from ..linalg.precision import Uniform, as_rule, uniform
+from ..linalg.views import contiguous
 from ..runtime.devices import blas_threads, gpu_memory, in_threads, usable_cores
 from .assemble import norms_of
 from .cholesky import factorize
@@ -251,7 +252,7 @@ class Dense:
 
     def __init__(self, a: Floats, layout: Layout, scaling: bool = True) -> None:
         self.a, self.layout, self.shift, self.multiple = a, layout, 0.0, 1.0
-        diagonal = on_host(a.diagonal()).copy()
+        diagonal = on_host(a.diagonal()).astype(np.float64)
         wrong = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
         if wrong.size:
             at = int(wrong[0])
@@ -346,18 +347,22 @@ class Dense:
 
 
 class DenseOnGpu(Dense):
-    """The same for a CuPy array, on its GPU; vectors are NumPy arrays."""
+    """`Dense` for a CuPy array in FP64 or FP32, of any layout, on its GPU.
+
+    Vectors are NumPy arrays. Raises also `InvalidInput` if A is not finite.
+    """
 
     def __init__(self, a: Any, layout: Layout, scaling: bool = True) -> None:
         self.index = backend_of(a).index(a)
-        super().__init__(a, layout, scaling)
+        with np.errstate(invalid="ignore", over="ignore"):
+            super().__init__(a, layout, scaling)
         if not np.isfinite(self._two_norm):
-            raise InvalidInput("`a` contains a NaN or an infinity below its diagonal.")
-        self._divide_by(self.scale)
+            raise InvalidInput("`a` contains a NaN or an infinity, or its products overflow.")
+        # here, and not when a tile first needs it: other streams read it
+        self._reciprocal = self._put(1.0 / self.scale)
 
-    def _divide_by(self, scale):
-        # here, and not when a tile is first needed: other streams read it
-        self.scale, self._reciprocal = scale, backend_of(self.a).put(1.0 / scale, self.a)
+    def _put(self, x):
+        return backend_of(self.a).put(x, self.a)
 
     def tile(
         self,
@@ -374,8 +379,8 @@ class DenseOnGpu(Dense):
         rows, columns, d = self.layout.rows(i), self.layout.rows(k), self._reciprocal
         if out is None:
             out = backend_of(self.a).empty(self.layout.shape(i, k), form.dtype, self.a)
-        about = {"lower": i == k, "rows": d[rows], "columns": d[columns]}
-        combine(out, self.a[rows, columns], self.multiple, **about)
+        about = {} if d is None else {"rows": d[rows], "columns": d[columns]}
+        combine(out, self.a[rows, columns], self.multiple, lower=i == k, **about)
         if i == k:
             with device_of(out):
                 recursive.mirror(out)
@@ -401,26 +406,37 @@ class DenseOnGpu(Dense):
 
     @cached_property
     def _infinity_norms(self):
-        scaled, plain = (Regenerated(self._with(d)).norm for d in (self.scale, self._ones))
-        return scaled, plain / self._middle / self._middle / self._two_norm
+        unscaled = Regenerated(_Unscaled(self)).norm
+        return Regenerated(self._not_shifted()).norm, unscaled / self._middle**2 / self._two_norm
 
-    def _times(self, x):
-        return Regenerated(self._with(self._ones)).multiply(x)
-
-    @property
-    def _ones(self):
-        return np.ones(len(self.a))
-
-    def _with(self, scale):
-        """Return the tiles of A with another D, not shifted."""
+    def _not_shifted(self):
         other = copy(self)
         other.shift, other.multiple = 0.0, 1.0
-        other._divide_by(scale)
         return other
+
+    def _times(self, x):
+        return Regenerated(_Unscaled(self)).multiply(x)
+
+
+class _Unscaled(DenseOnGpu):
+    """The tiles of A itself; those off the diagonal are views of A where they can be."""
+
+    def __init__(self, source):
+        self.a, self.layout, self.index = source.a, source.layout, source.index
+        self.shift, self.multiple, self._reciprocal = 0.0, 1.0, None
+
+    def tile(self, i, k, form=FP64, careful=False, out=None, missed=None):
+        view = self.a[self.layout.rows(i), self.layout.rows(k)]
+        if i == k or out is not None or view.dtype != form.dtype or not contiguous(view):
+            return super().tile(i, k, form, out=out)
+        return view
 
 
 class Regenerated:
-    """Products with Σ, whose tiles are generated, used twice and discarded, on their device."""
+    """Products with Σ, whose tiles are generated, used twice and discarded, on their device.
+
+    Vectors are NumPy arrays.
+    """
 
     def __init__(self, originals: Any) -> None:
         self.originals, self.layout = originals, originals.layout
@@ -437,6 +453,7 @@ class Regenerated:
 
         return float(self._sum(add, self.layout.n).max())
 
+    @gpu_memory()
     def multiply(self, x: Floats) -> Floats:
         """Return Ax in FP64."""
         index = self.originals.index
@@ -455,7 +472,7 @@ class Regenerated:
         return self._sum(add, x.shape)
 
     def _sum(self, add, shape):
-        """Return the sum of the parts to which threads, or a GPU, add(part, i, k, tile) all tiles.
+        """Call add(part, i, k, tile) for all tiles, in threads or on a GPU; return the parts' sum.
 
         It is a NumPy array.
         """
@@ -490,11 +507,14 @@ class Regenerated:
 class Preconditioner:
     """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64; all tiles of L are final.
 
-    If the tiles are on a GPU, it solves there. Parts of the diagonal tiles are then inverted once.
+    Tiles in the memory of a GPU solve there; parts of the diagonal tiles are then inverted once.
+    Other tiles, those in RAM behind a GPU among them, solve on the CPU.
     """
 
     def __init__(self, store: Any, multiple: float = 1.0) -> None:
         self.store, self.layout, self.multiple = store, store.layout, multiple
+        first = store.final(0, 0).values
+        self._like = first if backend_of(first).on_gpu else None
         self.dtype = np.float64 if store.formats.all_fp64 else np.float32
         self._triangle = cache(lambda k: solver(store.final(k, k), {FP32}))
 
@@ -503,8 +523,9 @@ class Preconditioner:
         """Return the product with the inverse, (n, m) in FP64."""
         # powers of two: exact, and within FP32's range
         unit = 2.0 ** np.round(np.log2(_largest(b)))
-        first = self.store.final(0, 0).values
-        y = backend_of(first).put(np.asfortranarray(b / unit, dtype=self.dtype), first)
+        y = np.asfortranarray(b / unit, dtype=self.dtype)
+        if self._like is not None:
+            y = backend_of(self._like).put(y, self._like)
         with blas_threads(0), device_of(y):
             self._forward(y)
             self._backward(y)
@@ -589,6 +610,7 @@ class Refinement:
     Parameters
     ----------
     solution : (n,) or (n, m) ndarray
+        A NumPy array, or a CuPy array if the matrix is one.
     iterations : int
         Applications of the preconditioner.
     residual : float
@@ -688,8 +710,9 @@ def solve(
     Parameters
     ----------
     a : (n, n) array_like, or CuPy array
-        Only the lower triangle is read. A CuPy array is factored, and multiplied, on its GPU.
-    b : (n,) or (n, m) array_like
+        Only the lower triangle is read. A CuPy array is factored, and multiplied, on its GPU; in
+        FP64 or FP32 it is not copied.
+    b : (n,) or (n, m) array_like, or CuPy array
     precision : callable, optional
         A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given. The paper's factor is
         `uniform("fp32-fp16")`: products in FP16, L stored in FP32.
@@ -704,7 +727,8 @@ def solve(
         not scaled. Each setting takes a factorization.
     range_scaling : float, optional
         θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max the largest FP16 number.
-        Only rules with ``scale=False`` need it: the others scale each tile.
+        Only rules with ``scale=False`` need it: the others scale each tile. Not on a GPU, whose
+        solves in FP16 need entries near 1.
     tolerance : float
         Bound of `Refinement.residual`; see `refined`.
     iterations : int
@@ -721,6 +745,10 @@ def solve(
 
     Raises
     ------
+    InvalidInput
+        If `a` is not square, `a` or `b` is not real and finite, or an option is not valid.
+    MissingDevice
+        If `a` or `b` is on a GPU, and there is no CuPy.
     NotEnoughMemory
         If the factor does not fit beside A.
     NotPositiveDefinite
@@ -733,54 +761,66 @@ def solve(
     >>> bool(np.allclose(result.solution, [1.0, 2.0], rtol=1e-13)), str(result.outcome.ending)
     (True, 'CONVERGED')
     """
-    a, b = _checked(a, b)
-    _check_options(method, shift, range_scaling, tolerance, iterations)
-    rule = uniform("fp16") if precision is None else precision
-    if not callable(rule):
-        raise InvalidInput(f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}.")
-    index = backend_of(a).index(a)
-    kind, on = (Dense, "cpu") if index is None else (DenseOnGpu, f"gpu:{index}")
-    placement = Placement.of(on)
-    sources = cache(partial(kind, a, placement.layout(len(a), tile)))
-    best = error = None
-    for attempt, (scaled, c) in product(_attempts(rule, fallback), _settings(scaling, shift)):
-        source = sources(scaled)
-        try:
-            store = _factor(placement, source, attempt, c, range_scaling)
-        except NotPositiveDefinite as failure:
-            error = failure
-            continue
-        d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
-        x, progress = refined(
-            source,
-            Preconditioner(store, source.multiple),
-            b / d,
-            method=method,
-            tolerance=tolerance,
-            limit=iterations,
-            also=source.original(b.reshape(len(b), -1)),
-        )
-        latest = replace(_described(x / d, progress, method, store, source.shift), scaled=scaled)
-        if best is None or latest.outcome.good or latest.residual < best.residual:
-            best = latest
-        if best.outcome.good:
-            break
-    if best is None:
-        larger = "" if shift is None else " a larger shift,"
-        remedy = f": use a finer precision,{larger} or fallback=True"
-        raise NotPositiveDefinite(
-            f"{error}{' in FP64' if fallback else remedy}", error.order
-        ) from None
-    return replace(best, solution=backend_of(a).put(best.solution, a))
+    with gpu_memory(SMALLER):
+        a, b = _checked(a, b)
+        _check_options(method, shift, range_scaling, tolerance, iterations)
+        index = backend_of(a).index(a)
+        if index is not None and range_scaling is not None:
+            raise InvalidInput("`range_scaling` is for matrices on the CPU: leave it out.")
+        rule = uniform("fp16") if precision is None else precision
+        if not callable(rule):
+            raise InvalidInput(
+                f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}."
+            )
+        kind, on = (Dense, "cpu") if index is None else (DenseOnGpu, f"gpu:{index}")
+        placement = Placement.of(on)
+        sources = cache(partial(kind, a, placement.layout(len(a), tile)))
+        attempts = product(_attempts(rule, fallback), _settings(scaling, shift))
+        about = {"method": method, "tolerance": tolerance, "limit": iterations}
+        best = error = None
+        for attempt, (scaled, c) in attempts:
+            source = sources(scaled)
+            try:
+                found = _solved(placement, source, attempt, c, range_scaling, b, about)
+            except NotPositiveDefinite as failure:
+                # the traceback would keep the memory of the failed factorization alive
+                error = failure.with_traceback(None)
+                continue
+            latest = replace(found, scaled=scaled)
+            if best is None or latest.outcome.good or latest.residual < best.residual:
+                best = latest
+            if best.outcome.good:
+                break
+        if best is None:
+            larger = "" if shift is None else " a larger shift,"
+            remedy = f": use a finer precision,{larger} or fallback=True"
+            raise NotPositiveDefinite(
+                f"{error}{' in FP64' if fallback else remedy}", error.order
+            ) from None
+        return replace(best, solution=backend_of(a).put(best.solution, a))
+
+
+SMALLER = "choose a coarser `precision`, or solve on the CPU (cupy.asnumpy(a))."
+
+
+def _solved(placement, source, rule, shift, range_scaling, b, about):
+    """Return the `Refinement` of one setting; its factor is then free to be discarded."""
+    store = _factor(placement, source, rule, shift, range_scaling)
+    d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
+    preconditioner = Preconditioner(store, source.multiple)
+    also = source.original(b.reshape(len(b), -1))
+    x, progress = refined(source, preconditioner, b / d, also=also, **about)
+    return _described(x / d, progress, about["method"], store, source.shift)
 
 
 def _checked(a, b):
-    a, b = _as_array(a), on_host(_as_array(b))
+    a, b = as_array("a", a), on_host(as_array("b", b))
     on_gpu = backend_of(a).on_gpu
     if "c" in (a.dtype.kind, b.dtype.kind):
         raise InvalidInput("`a` and `b` must be real.")
-    with device_of(a):
-        a = backend_of(a).xp.asfortranarray(a, dtype=np.float64)
+    if not (on_gpu and a.dtype in (np.float32, np.float64)):
+        with device_of(a):
+            a = backend_of(a).xp.asfortranarray(a, dtype=np.float64)
     b = np.asarray(b, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise InvalidInput(f"`a` must be square. Got shape {a.shape}.")
@@ -796,15 +836,6 @@ def _checked(a, b):
                 raise InvalidInput(f"`a` contains a NaN or an infinity in column {j + 1}.")
             break
     return a, b
-
-
-def _as_array(values):
-    """Return an array on a GPU, perhaps of another package, as CuPy's, and all else as NumPy's."""
-    if not hasattr(values, "__cuda_array_interface__"):
-        return np.asarray(values)
-    import cupy
-
-    return cupy.asarray(values)
 
 
 def _check_options(method, shift, range_scaling, tolerance, iterations):
@@ -914,6 +945,9 @@ class RefinedFactor(Factor):
             following = next(self._finer, None)
             if following is None:
                 raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
+            for name in (*_KEPT, "factor", "_product", "_precondition"):
+                # there may not be room for two factors
+                delattr(self, name)
             self._adopt(following())
 
     def _refined(self, b):

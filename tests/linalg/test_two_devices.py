@@ -11,7 +11,7 @@ from geomxp.linalg import batched, nested, recursive
 from geomxp.linalg.formats import FP16, FP32, FP64, named, quantize
 from geomxp.linalg.nested import SymmetricTree
 from geomxp.runtime.devices import gpu_count
-from geomxp.tiles import assemble
+from geomxp.tiles import assemble, refine
 
 pytestmark = pytest.mark.gpu
 
@@ -275,3 +275,19 @@ def test_triangular_operations_scale_on_the_gpu_of_their_operands(name, alpha):
     found = getattr(nested, name)(on_gpu_1(lower), on_gpu_1(b), alpha=alpha)
     assert found.device.id == 1
     assert_same(found.get(), expected, 1e-14)
+
+
+@pytest.mark.parametrize("order", ["F", "C"])
+def test_a_matrix_of_the_second_gpu_is_solved_there(order, gpu_0_unused):
+    a, b = positive_definite(), np.ones(300)
+    matrix = on_gpu_1(a, order)
+    found = refine.solve(matrix, b, tile=64)
+    assert found.outcome.good
+    assert found.solution.device.id == 1
+    np.testing.assert_allclose(found.solution.get(), np.linalg.solve(a, b), rtol=1e-8)
+
+
+def test_a_refined_factor_of_the_second_gpu_solves_there(seen, gpu_0_unused):
+    method = gx.Exact(gx.by_tile_norm(1e-4), 64, on=ONE, refine="gmres")
+    found = gx.log_likelihood(seen, testing.MODEL, method).quadratic_form
+    assert found == pytest.approx(gx.log_likelihood(seen, testing.MODEL).quadratic_form, rel=1e-11)

@@ -391,6 +391,51 @@ def test_tiles_of_a_cupy_array_are_those_of_a_numpy_array(scaling):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("form", ["C order", "FP32", "integers", "a view", "one row"])
+def test_arrays_of_a_gpu_may_have_any_form(form):
+    import cupy
+
+    n = 1 if form == "one row" else 50
+    a = np.round(64 * spd_matrix("arithmetic", n, 10.0)) + 8 * np.eye(n)
+    whole = np.zeros((2 * n, 2 * n))
+    whole[::2, ::2] = a
+    forms = {
+        "C order": lambda: cupy.asarray(a, order="C"),
+        "FP32": lambda: cupy.asarray(a, dtype=np.float32),
+        "integers": lambda: cupy.asarray(a.astype(np.int32)),
+        "a view": lambda: cupy.asarray(whole)[::2, ::2],
+        "one row": lambda: cupy.asarray(a),
+    }
+    b = np.random.default_rng(0).random(n)
+    for method in METHODS:
+        found = refine.solve(forms[form](), b, tile=min(16, n), method=method)
+        assert found.outcome.good
+        assert backward_error(a, found.solution.get(), b) <= 1e-14
+
+
+@pytest.mark.gpu
+def test_a_gpu_falls_back_to_finer_formats():
+    import cupy
+
+    a, b = spd_matrix("clustered", 120, 1e8), np.ones(120)
+    about = {"scaling": True, "shift": 0.0, "tile": 32}
+    with pytest.raises(NotPositiveDefinite, match="fallback=True"):
+        refine.solve(cupy.asarray(a), b, gx.uniform("fp8"), **about)
+    found = refine.solve(cupy.asarray(a), b, gx.uniform("fp8"), fallback=True, **about)
+    assert found.outcome.good
+    assert set(found.formats) == {"fp64"}
+
+
+@pytest.mark.gpu
+def test_a_finer_factor_replaces_one_whose_iteration_fails_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    method = gx.Exact(gx.by_tile_norm(1e-3), 32, on="gpu", refine="ir", fallback=True)
+    found = gx.log_likelihood(field(100), MODEL, method)
+    exact = gx.log_likelihood(field(100), MODEL)
+    assert found.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-10)
+
+
+@pytest.mark.gpu
 def test_wrong_cupy_arrays_are_refused():
     import cupy
 
@@ -405,10 +450,19 @@ def test_wrong_cupy_arrays_are_refused():
     wrong[5, 5] = -1.0
     with pytest.raises(NotPositiveDefinite, match="diagonal entry 6 is -1"):
         refine.solve(cupy.asarray(wrong), b)
-    wrong = np.eye(40)
-    wrong[20, 3] = np.nan
-    with pytest.raises(InvalidInput, match="NaN or an infinity"):
-        refine.solve(cupy.asarray(wrong), b)
+    for value in (np.nan, np.inf, 1e300):
+        wrong = np.eye(40)
+        wrong[20, 3] = value
+        with pytest.raises(InvalidInput, match="NaN or an infinity, or its products overflow"):
+            refine.solve(cupy.asarray(wrong), b)
+
+    class Foreign:
+        __cuda_array_interface__ = good.__cuda_array_interface__
+
+    with pytest.raises(InvalidInput, match=r"use cupy.asarray\(b\)"):
+        refine.solve(good, Foreign())
+    with pytest.raises(InvalidInput, match="`range_scaling` is for matrices on the CPU"):
+        refine.solve(good, b, range_scaling=0.1)
 
 
 RULES_ON_GPU = {
