@@ -160,7 +160,6 @@ CAPTIONS = {
     "space_time/validity.csv": "Smallest eigenvalues of correlation matrices of random models.",
     "space_time/time.csv": "Seconds of Vecchia's likelihood, gradient and information, by family.",
     "space_time/generation.csv": "Seconds of a covariance matrix, by family and type of numbers.",
-    "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",
     "static_schedule_mxp/estimates_3600.csv": "Fits of fields of 3,600 locations, in FP64 and at "
     "each ε.",
     "static_schedule_mxp/estimates_3600.png": "Estimates of fields of 3,600 locations, in FP64 and "

@@ -100,7 +100,7 @@ def rate():
     return figure
 
 
-def estimates(name="estimates"):
+def estimates(name):
     """Draw box plots of the estimates of a results file at each ε, beside FP64's.
 
     Of the fields that have been fitted in all formats.

@@ -414,7 +414,8 @@ class Problem:
             best, better = self.monitor.best
             rounds += 1
             reached = max(value, summit.value, known)
-            if noise == 0 and best > reached + self.tolerance and rounds < ROUNDS:
+            rise = self._least_rise(table, better)
+            if noise == 0 and best > reached + rise and rounds < ROUNDS:
                 value, model, limits = best, better, []
                 table = self._without_zeros(better)
                 continue
@@ -1055,9 +1056,18 @@ class Problem:
                 again, moved, _ = self.search(table, start)
                 if again > value:
                     value, model = again, moved
-        if bare is not None and bare_value >= value - self.tolerance:
+        if bare is not None and bare_value >= value - self._least_rise(without, model):
             return bare_value, bare, without
         return value, model, table
+
+    def _least_rise(self, table, model):
+        """Return the rise of ℓ for which a model replaces one of a table.
+
+        A nugget that raises ℓ by less than half of `FLAT` is not identified, because the information
+        on its logarithm is about twice the rise.
+        """
+        added = table.fixed.get(NUGGET) == 0 and model is not None and model.nugget > 0
+        return max(self.tolerance, diagnose.FLAT / 2) if added else self.tolerance
 
     def _at_zero_noise(self, value, model, table):
         """Return the better of this maximum and those without the nugget of a variable, in turn.

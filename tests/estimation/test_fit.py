@@ -621,3 +621,30 @@ def test_a_best_model_that_rounding_makes_singular_is_never_a_result(monkeypatch
         pytest.raises(gx.GeomxpError, match="singular to working precision"),
     ):
         gx.fit(seen, progress=False)
+
+
+def nearly_without_noise(gain):
+    """Observations whose ℓ a nugget raises by about this much, and their model without one."""
+    model, places = gx.Matern(1.0, 0.1, 0.5), testing.places(80, seed=1)
+    inverse = np.linalg.inv(model(places, places))
+    z = gx.simulate(model, places, seed=2)[0]
+    half, trace = inverse @ z, np.trace(inverse)
+    # at a nugget of 0, for data √a z: ℓ' = ½(a z'Σ⁻²z - tr Σ⁻¹), -ℓ'' = a z'Σ⁻³z - ½ tr Σ⁻²
+    a = trace / (half @ half)
+    for _ in range(20):
+        curvature = a * (half @ inverse @ half) - 0.5 * (inverse * inverse).sum()
+        a = (trace + 2 * np.sqrt(2 * gain * curvature)) / (half @ half)
+    return gx.Observations(places, np.sqrt(a) * z), model
+
+
+@pytest.mark.parametrize("gain", [1e-5, 3e-5, 2e-4, 1e-2])
+def test_a_nugget_that_the_data_do_not_identify_is_0(gain):
+    seen, model = nearly_without_noise(gain)
+    fit = gx.fit(seen, model, fixed=("variance", "range", "smoothness"), trend="zero")
+    assert fit.outcome.ending is Ending.CONVERGED
+    rise = fit.log_likelihood - gx.log_likelihood(seen, model).log_likelihood
+    if gain < 5e-5:
+        assert (fit.model.nugget, rise) == (0.0, pytest.approx(0.0, abs=1e-12))
+    else:
+        assert rise == pytest.approx(gain, rel=0.1)
+        assert fit.standard_errors["nugget"] > fit.model.nugget
