@@ -1063,8 +1063,8 @@ class Problem:
     def _least_rise(self, table, model):
         """Return the rise of ℓ for which a model replaces one of a table.
 
-        A nugget that raises ℓ by less than half of `FLAT` is not identified, because the information
-        on its logarithm is about twice the rise.
+        A nugget that raises ℓ by less than half of `FLAT` is not identified: the information on its
+        logarithm is about twice the rise.
         """
         added = table.fixed.get(NUGGET) == 0 and model is not None and model.nugget > 0
         return max(self.tolerance, diagnose.FLAT / 2) if added else self.tolerance

@@ -11,6 +11,7 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.errors import Ending
 from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
