@@ -357,6 +357,56 @@ def kaust_likelihood():
     yield f"log-likelihoods differ by {digits(low, 1)} to {digits(high, 1)}"
 
 
+def refinement():
+    rows = results("refinement", "kriging")
+    (failed,) = (row for row in rows if row["message"])
+    done = [row for row in rows if not row["message"]]
+    worst = [
+        max(done, key=lambda row: float(row[f"{what}_error"])) for what in ("mean", "variance")
+    ]
+    assert {(row["correlation"], row["smoothness"]) for row in worst} == {("strong", "1.5")}
+    mean, variance = worst[0]["mean_error"], worst[1]["variance_error"]
+    yield f"by at most {short(mean, 1)}, relatively, and variances by at most {short(variance, 1)}"
+    assert (failed["correlation"], failed["smoothness"], failed["method"]) == (
+        "medium",
+        "1.5",
+        "ir",
+    )
+    residual = failed["message"].partition("residual ")[2].partition(":")[0].replace("e-0", "e-")
+    beside = {
+        r["iterations"] for r in done if r["correlation"] == "medium" and r["smoothness"] == "1.5"
+    }
+    (iterations,) = beside
+    yield f"One of {len(rows)} rows of kriging.csv has no result"
+    yield f"stalls at a residual of {residual}; CG and GMRES converge there in {iterations}"
+    rows = results("refinement", "log_determinant")
+    hard = ("medium", "1.5")
+
+    def of(rule, easy):
+        found = [
+            row
+            for row in rows
+            if row["rule"] == rule and easy != ((row["correlation"], row["smoothness"]) == hard)
+        ]
+        return [abs(error) for error in column(found, "error")], column(found, "over_fp64")
+
+    errors, times = of("by_tile_norm(1e-08)", True)
+    (least, most), (low, high) = ends(errors), ends(times)
+    error = f"{digits(least, 1)} to {digits(most, 1)}"
+    yield f"`by_tile_norm(1e-8)` gives {error} in {low:.2f} to {high:.2f} of the time"
+    (error,), (time,) = of("for_divergence(1e-06)", False)
+    assert error < 1e-6
+    yield f"`for_divergence(1e-6)` gives {digits(error, 1)} in {time:.2f} of the time"
+    (error,), (time,) = of("by_tile_norm(1e-09)", False)
+    yield f"and `by_tile_norm(1e-9)` {digits(error, 1)} in {time:.2f}"
+    fp32 = [of("fp32", easy) for easy in (True, False)]
+    (low, high), (least, most) = (
+        ends([value for pair in fp32 for value in pair[k]]) for k in (1, 0)
+    )
+    error = f"{digits(least, 1)} to {digits(most, 1)}"
+    yield f"takes {low:.2f} to {high:.2f} of the time, with errors of {error}"
+
+
 def recovery():
     for row in results("recovery", "summary"):
         numbers = {name: float(row[name]) for name in row if name != "parameter"}
@@ -1113,7 +1163,17 @@ def low_rank_growth():
 
 STUDIES = (
     *(peers, cluster, vecchia, kaust, kaust_likelihood, low_rank),
-    *(recovery, batched, intervals, covariance, h200, h200_third, space_time, multivariate),
+    *(
+        refinement,
+        recovery,
+        batched,
+        intervals,
+        covariance,
+        h200,
+        h200_third,
+        space_time,
+        multivariate,
+    ),
 )
 
 
