@@ -38,7 +38,7 @@ NOISE = (NUGGET, MICROSCALE)
 
 ANISOTROPY = ("anisotropy_angle", "anisotropy_ratio")
 
-NUGGET_RATIO = (1e-10, 1e4)
+NUGGET_RATIO = (1e-13, 1e4)
 """Bounds of τ²/σ² in a search."""
 
 VARIANCES = (1e-8, 1e8)

@@ -143,7 +143,7 @@ def test_draws_without_an_estimate_are_counted_and_said():
     # twins with nearly no noise: the likelihood of many draws has no limit
     places = lay_out(64, "jittered", 3)
     places = np.vstack([places, places[:1]])
-    model = gx.Matern(1.0, 0.3, 0.5, 3e-10)
+    model = gx.Matern(1.0, 0.3, 0.5, 3e-13)
     seen = gx.Observations(places, gx.simulate(model, places, seed=1)[0])
     fit = gx.fit(seen, model, fixed=("smoothness", "nugget"))
     fit = replace(fit, free=(*fit.free, "nugget"))

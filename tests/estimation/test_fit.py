@@ -649,3 +649,11 @@ def test_a_nugget_that_the_data_do_not_identify_is_0(gain):
     else:
         assert rise == pytest.approx(gain, rel=0.1)
         assert fit.standard_errors["nugget"] > fit.model.nugget
+
+
+def test_noise_of_dense_smooth_data_is_estimated_however_small_it_is():
+    places, truth = np.linspace(0, 1, 300)[:, None], 5e-12
+    seen = gx.Observations(places, gx.simulate(gx.Matern(1.0, 0.3, 2.5, truth), places, seed=2)[0])
+    fit = gx.fit(seen, fixed={"smoothness": 2.5}, trend="zero")
+    assert fit.outcome.ending is Ending.CONVERGED
+    assert abs(fit.model.nugget - truth) < 2 * fit.standard_errors["nugget"] < truth
