@@ -261,9 +261,13 @@ def kaust():
     for row in rows:
         truth, shown = row["method"] == "true model", []
         for name, places in PARAMETERS.items():
-            error = row[f"error_{name}"]
-            error = f" ± {float(error):.{places}f}" if error else ""
-            shown.append(f"{float(row[name]):.{places}f}{error}")
+            error, value = row[f"error_{name}"], float(row[name])
+            tiny = 0 < value < 0.5 * 10**-places
+            number, *error = (
+                digits(each, 2) if tiny else f"{each:.{places}f}"
+                for each in (value, *([float(error)] if error else []))
+            )
+            shown.append(" ± ".join((number, *error)))
         method = "truth" if truth else row["method"].replace("4000 places", "4,000 locations")
         if method != "Vecchia(30)":
             yield cells(row["field"], method, *shown)
@@ -274,11 +278,11 @@ def kaust():
         for name in ("variance", "range", "smoothness")
     ]
     yield f"every estimate of `Vecchia` is within {max(near):.1f} standard errors of the truth"
-    assert all(
-        row["nugget"] == "0.0"
-        for row in fits
-        if row["true_nugget"] == "0.0" and row["method"] != EXACT
-    )
+    bare = [r for r in fits if r["true_nugget"] == "0.0" and r["method"] != EXACT]
+    noise = [row for row in bare if row["nugget"] != "0.0"]
+    assert {row["field"] for row in noise} == {"G6"}
+    first, second = (digits(nugget, 2) for nugget in column(noise, "nugget"))
+    yield f"is estimated as 0, but for G6, the smoothest, as {first} and {second}"
     noisy = [r for r in fits if r["true_nugget"] != "0.0" and r["method"] == "Vecchia(60)"]
     low, high = ends(column(noisy, "nugget"))
     yield f"`Vecchia(60)` estimates {low:.4f} to {high:.4f}"
@@ -317,9 +321,10 @@ def kaust_predictions(rows):
             for name in ("rmse", "mae", "crps", "coverage"):
                 assert float(true[name]) == pytest.approx(float(other[name]), rel=1e-15)
     yield f"the RMSE differs by at most {100 * max(map(abs, losses)):.3f} %"
-    *rest, (worst, field) = sorted(exact)
+    *rest, second, worst = sorted(exact)
     assert all(loss < 1e-3 for loss, _ in rest)
-    yield f"({100 * worst:.1f} % for {field}, below 0.1 % elsewhere)"
+    (one, first), (other, field) = worst, second
+    yield f"({100 * one:.1f} % for {first}, {100 * other:.1f} % for {field}, below 0.1 % elsewhere)"
     few = [row for row in rows if row["method"] == EXACT]
     low, high = ends(column(few, "error_smoothness"))
     yield f"(± {low:.2f} to {high:.2f})"
