@@ -627,8 +627,8 @@ def _from_all(fit, targets, design, line):
         mean, variance = np.empty(len(targets)), targets.variances(model, observations.metric)
         index = evaluator.device.index
         # a refined factor keeps the columns of its iteration in RAM
-        on_host = index is None or factor.refines
-        entries = CHUNK_ENTRIES if on_host else GPU_CHUNK_ENTRIES
+        in_ram = index is None or factor.refines
+        entries = CHUNK_ENTRIES if in_ram else GPU_CHUNK_ENTRIES
         step = max(1, entries // len(observations) // factor.vectors)
         line.expect(len(targets), "locations")
         for first in range(0, len(targets), step):

@@ -392,7 +392,7 @@ class DenseOnGpu(Dense):
         return backend_of(self.a).zeros((tiles, 1), np.int32, self.a)
 
     def extend(self) -> bool:
-        """Return False: there is no table."""
+        """Return False: the entries are given, and come from no table."""
         return False
 
     def squares(self, pairs: list[tuple[int, int]]) -> list[float]:
@@ -691,6 +691,11 @@ def refined(
     return (x * unit).reshape(b.shape), progress
 
 
+SMALLER = "choose a coarser `precision`, or solve on the CPU (cupy.asnumpy(a))."
+"""Remedy where a GPU's memory is exhausted."""
+
+
+@gpu_memory(SMALLER)
 def solve(
     a: ArrayLike,
     b: ArrayLike,
@@ -761,46 +766,40 @@ def solve(
     >>> bool(np.allclose(result.solution, [1.0, 2.0], rtol=1e-13)), str(result.outcome.ending)
     (True, 'CONVERGED')
     """
-    with gpu_memory(SMALLER):
-        a, b = _checked(a, b)
-        _check_options(method, shift, range_scaling, tolerance, iterations)
-        index = backend_of(a).index(a)
-        if index is not None and range_scaling is not None:
-            raise InvalidInput("`range_scaling` is for matrices on the CPU: leave it out.")
-        rule = uniform("fp16") if precision is None else precision
-        if not callable(rule):
-            raise InvalidInput(
-                f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}."
-            )
-        kind, on = (Dense, "cpu") if index is None else (DenseOnGpu, f"gpu:{index}")
-        placement = Placement.of(on)
-        sources = cache(partial(kind, a, placement.layout(len(a), tile)))
-        attempts = product(_attempts(rule, fallback), _settings(scaling, shift))
-        about = {"method": method, "tolerance": tolerance, "limit": iterations}
-        best = error = None
-        for attempt, (scaled, c) in attempts:
-            source = sources(scaled)
-            try:
-                found = _solved(placement, source, attempt, c, range_scaling, b, about)
-            except NotPositiveDefinite as failure:
-                # the traceback would keep the memory of the failed factorization alive
-                error = failure.with_traceback(None)
-                continue
-            latest = replace(found, scaled=scaled)
-            if best is None or latest.outcome.good or latest.residual < best.residual:
-                best = latest
-            if best.outcome.good:
-                break
-        if best is None:
-            larger = "" if shift is None else " a larger shift,"
-            remedy = f": use a finer precision,{larger} or fallback=True"
-            raise NotPositiveDefinite(
-                f"{error}{' in FP64' if fallback else remedy}", error.order
-            ) from None
-        return replace(best, solution=backend_of(a).put(best.solution, a))
-
-
-SMALLER = "choose a coarser `precision`, or solve on the CPU (cupy.asnumpy(a))."
+    a, b = _checked(a, b)
+    _check_options(method, shift, range_scaling, tolerance, iterations)
+    index = backend_of(a).index(a)
+    if index is not None and range_scaling is not None:
+        raise InvalidInput("`range_scaling` is for matrices on the CPU: leave it out.")
+    rule = uniform("fp16") if precision is None else precision
+    if not callable(rule):
+        raise InvalidInput(f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}.")
+    kind, on = (Dense, "cpu") if index is None else (DenseOnGpu, f"gpu:{index}")
+    placement = Placement.of(on)
+    sources = cache(partial(kind, a, placement.layout(len(a), tile)))
+    attempts = product(_attempts(rule, fallback), _settings(scaling, shift))
+    about = {"method": method, "tolerance": tolerance, "limit": iterations}
+    best = error = None
+    for attempt, (scaled, c) in attempts:
+        source = sources(scaled)
+        try:
+            found = _solved(placement, source, attempt, c, range_scaling, b, about)
+        except NotPositiveDefinite as failure:
+            # the traceback would keep the memory of the failed factorization alive
+            error = failure.with_traceback(None)
+            continue
+        latest = replace(found, scaled=scaled)
+        if best is None or latest.outcome.good or latest.residual < best.residual:
+            best = latest
+        if best.outcome.good:
+            break
+    if best is None:
+        larger = "" if shift is None else " a larger shift,"
+        remedy = f": use a finer precision,{larger} or fallback=True"
+        raise NotPositiveDefinite(
+            f"{error}{' in FP64' if fallback else remedy}", error.order
+        ) from None
+    return replace(best, solution=backend_of(a).put(best.solution, a))
 
 
 def _solved(placement, source, rule, shift, range_scaling, b, about):
