@@ -1188,33 +1188,6 @@ def test_numbers_of_a_study_are_those_of_its_results(study):
     assert missing(study(), f"experiments/{folder}/README.md") == []
 
 
-def audited():
-    """Yield what rows of the audit in experiments/README.md must say."""
-    rows = results("trsm_trmm", "ratios")
-
-    def span(some):
-        low, high = ends(column(some, "ratio"))
-        return f"{low:.2f} to {high:.2f}"
-
-    alone = [row for row in rows if (row["format"], row["cores"]) == ("fp64", "1")]
-    for what, shape in (("trmm", "256"), ("trmm", "n"), ("trsm", "256"), ("trsm", "n")):
-        some = [r for r in alone if r["what"] == what and r["columns"] == r.get(shape, shape)]
-        columns = "" if shape == "n" else " 256 columns,"
-        yield f"{span(some)} of OpenBLAS, FP64,{columns} n = 256 to 4,096, EPYC, 1 core"
-    large = [row for row in rows if int(row["n"]) >= 1024]
-    fp64, fp32 = (span([r for r in large if r["format"] == form]) for form in ("fp64", "fp32"))
-    yield f"{fp64} (FP64), {fp32} (FP32) of OpenBLAS, n = 1,024 to 4,096"
-    least = min(column([row for row in rows if row["cores"] == "2"], "ratio"))
-    yield f"at least {floor(100 * least) / 100:.2f} of OpenBLAS on the same two cores"
-    rows = results("refinement", "factor", n="4096", potrf="tiles", factor="fp16")
-    rates = [f"{each:.0f}" for each in column(rows, "gflops")]
-    yield f"FP16 tiles of 256, 512 and 1,024 rows {rates[0]}, {rates[1]} and {rates[2]} GFLOP/s"
-
-
-def test_numbers_of_the_audit_are_those_of_the_results():
-    assert missing(audited(), "experiments/README.md") == []
-
-
 def documented():
     """Yield pages and what they must say."""
     page = "how-to/large-data.md"

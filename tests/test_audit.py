@@ -1,0 +1,648 @@
+"""Numbers in the audit of the papers, experiments/README.md, are those of the results."""
+
+import re
+from collections import defaultdict
+from math import floor
+
+from studies import ROOT, column, digits, ends, results
+
+FP16_3, FP16_5, BF16_3 = (
+    " ".join((name,) * count + ("fp32",)) for name, count in (("fp16", 3), ("fp16", 5), ("bf16", 3))
+)
+SIZES = ("16384", "32768", "65536")
+GIVEN = re.compile(
+    r"(?:n|ε|c|κ₂|κ∞) = (?:[\d.,e-]*\d)(?: to [\d.,]*\d|(?:, (?:and )?[\d,]*\d)+(?! times))?"
+    r"|tiles? \d(?:(?: to |, )\d)*|chunks (?:of \d+(?:, \d+)*|to \d+)|\(1e[48]\)"
+    r"|(?:FP|F|H|[Vv])\d+|\d+ (?:cores?|thread|columns)\b|1 and 2 cores"
+)
+"""What a row says of the case that was measured, not of the result."""
+
+
+def value(study, table, name, /, **wanted):
+    """Return the number in one column of the one row that has the wanted values."""
+    (row,) = results(study, table, **wanted)
+    return float(row[name])
+
+
+def listed(numbers, form, last=", "):
+    """Return numbers in one format, separated by commas."""
+    *first, final = (format(number, form) for number in numbers)
+    return ", ".join(first) + last + final
+
+
+def power(number, digits=2):
+    """Return a number as 1.2e-4."""
+    return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{number:.{digits - 1}e}")
+
+
+def nested():
+    def faster(what, layers):
+        about = {"what": what, "n": "8192", "layers": layers, "cores": "1"}
+        return value("nested_cholesky", "speed", "speedup", **about)
+
+    def amx(what, layers, name="speedup"):
+        return value("nested_cholesky", "speed_amx", name, what=what, n="8192", layers=layers)
+
+    def error(matrix, layers):
+        name = {"random": "uniform + n I", "weak": "Matérn weak"}[matrix]
+        about = {"n": "4096", "matrix": name, "layers": layers}
+        return power(value("nested_cholesky", "accuracy", "backward_error", **about))
+
+    def right(layers, stored="dense", n="4096"):
+        about = {"n": n, "layers": layers, "stored": stored}
+        return value("nested_cholesky", "digits", "digits", **about)
+
+    def h200(table, what, layers, name="times_vendor", **about):
+        about = {"matrix": "uniform + n I", "n": "65536", "layers": layers} | about
+        return value("h200", table, name, what=what, **about)
+
+    for number, what in enumerate(("potrf", "trsm", "syrk"), 1):
+        name = f"Algorithm {number}, Tree-{what.upper()}"
+        yield name, f"FP64 {faster(what, 'fp64'):.2f} times OpenBLAS"
+    name = "Section III-B, recursive data structure"
+    tree = error("weak", f"tree: {FP16_5}")
+    yield name, f"backward error {tree} in the tree, {error('weak', FP16_5)} in a dense factor"
+    dense, stored = results("nested_cholesky", "tree", n="8192", layers=FP16_5)
+    seconds = [float(row["seconds"]) for row in (stored, dense)]
+    size = 100 * float(stored["bytes_over_fp64"])
+    yield name, f"{seconds[0]:.2f} s, dense {seconds[1]:.2f} s, {size:.0f} % of FP64's bytes"
+    name = "Section III-C, Figure 2: formats by layer"
+    yield name, f"backward error {error('weak', FP16_5)} with five FP16 layers"
+    name = "FP32 layers above FP64: [F32×3, F64], [FP32, FP64]"
+    three = right("fp32 fp32 fp32 fp64")
+    yield name, f"{three:.1f} digits with [F32×3, F64], {right('fp32'):.1f} with FP32"
+    about = {"n": "4096", "correlation": "weak", "accuracy": "1e-05"}
+    about |= {"smoothness": "0.5", "nugget": "0.0"}
+    scaled, plain = (
+        power(value("static_schedule_mxp", "kl", f"backward_error{end}", **about))
+        for end in ("", "_unscaled")
+    )
+    name = "Section III-D, Figure 3: quantization of blocks"
+    yield name, f"backward error {scaled} scaled, {plain} unscaled"
+    yield "Section IV-A, benchmark matrix", f"FP64 backward error {error('random', 'fp64')}"
+    launches = [
+        value("h200", "counts", "launches", what="nested potrf", case=f"random {layers}")
+        for layers in ("fp64", "fp16 fp32")
+    ]
+    name = "Figure 1, decomposition tree"
+    yield name, f"{launches[0]:.0f} launches in FP64, {launches[1]:,.0f} with one FP16 layer"
+    name = "Figure 4, headline: SYRK 14 times cuBLAS (FP64), 19 to 27 (layers), 149 (FP16)"
+    yield name, f"{amx('syrk', FP16_3):.2f} times MKL with three FP16 layers"
+    yield name, f"{faster('syrk', 'fp32'):.2f} times OpenBLAS with FP32"
+    times = [h200("e_recursions", "syrk", layers) for layers in ("fp64", FP16_3, FP16_5)]
+    yield name, "FP64 {:.2f}, three FP16 layers {:.1f}, five {:.1f} times cuBLAS".format(*times)
+    about = {"what": "C + AB'", "format": "fp64", "n": "16384"}
+    product = value("h200", "a_ceilings", "tflops", **about)
+    share = h200("e_recursions", "syrk", "fp64", "tflops") / product
+    yield name, f"{100 * share:.0f} % of a product's rate"
+    name = "Figure 5, headline: TRSM 5.3 times cuBLAS (layers), 6 (FP16)"
+    yield name, f"{amx('trsm', BF16_3):.2f} times MKL with three BF16 layers"
+    large = h200("e_recursions_large", "trsm", FP16_5)
+    yield name, f"five FP16 layers {large:.2f} times cuBLAS"
+    half = h200("e_recursions", "trsm", FP16_5, n="32768")
+    yield name, f"{half:.2f} times at n = 32,768"
+    name = "Figure 6: throughput, 65 % of the FP64 peak, 22 to 30 % of the FP16 peak"
+    about = {"what": "potrf", "n": "8192", "layers": "fp32", "cores": "1"}
+    rate = value("nested_cholesky", "speed", "gflops", **about)
+    share = 100 * value("nested_cholesky", "speed", "share_of_product", **about)
+    yield name, f"{rate:.0f} GFLOP/s in FP32, {share:.0f} % of a product's rate"
+    rates = [amx("potrf", layers, "gflops") for layers in (BF16_3, "mkl", FP16_3, "fp32")]
+    yield name, f"{rates[0]:.0f} GFLOP/s with three BF16 layers, MKL {rates[1]:.1f}"
+    name = "Figure 7, headline: POTRF 5.32 times cuSOLVER (layers), 6 (FP16)"
+    yield name, f"{amx('potrf', BF16_3):.2f} times MKL with three BF16 layers"
+    yield name, f"{faster('potrf', 'fp32'):.2f} times OpenBLAS with FP32"
+    third = h200("e_recursions_third", "potrf", FP16_5, array="")
+    yield name, f"five FP16 layers {third:.2f} times cuSOLVER's FP64"
+    name = "The same, predicted for an H200"
+    single, double = (
+        value("h200", "model", "seconds", case=f"POTRF random 5 fp16 fp32, {array} array")
+        for array in ("float32", "float64")
+    )
+    yield name, f"{single:.3f} s with five FP16 layers"
+    took = h200("e_recursions_third", "potrf", FP16_5, "seconds", array="")
+    yield name, f"{took:.3f} s with an FP64 array (predicted {double:.3f} s)"
+    yield name, f"The model is {100 * (double / took - 1):.0f} % too slow for an FP64 array"
+    assert h200("e_recursions_third", "potrf", FP16_5, "seconds", array="fp32") > single
+    name = "Figure 8: digits of the factor against n"
+    kinds = (("fp64", "dense"), ("fp32 fp32 fp32 fp64", "dense"), (FP16_5, "dense"))
+    many = [right(*kind, "16384") for kind in (*kinds, ("pure fp16", "dense"))]
+    names = "FP64, [F32×3, F64], with five FP16 layers and in pure FP16"
+    yield name, f"{listed(many, '.1f', ' and ')} digits in {names}"
+    yield name, f"[F32×3, F64] has {many[1]:.1f} digits"
+    layers, whole = (
+        value("h200", "model_papers", "predicted", case=f"POTRF 65536 {kind}") / 1e12
+        for kind in ("5 fp16 fp32", "fp16")
+    )
+    yield "Headline: 88 % of pure FP16's speed", f"{layers:.0f} and {whole:.0f} TFLOP/s"
+    pure = {matrix: error(matrix, "pure fp16") for matrix in ("random", "weak")}
+    name = "Pure FP16, reference of Figures 4 to 8"
+    yield name, f"backward error {pure['random']}, random matrix"
+    name = "Headline: 100 times as accurate as pure FP16"
+    mine = {matrix: error(matrix, FP16_5) for matrix in pure}
+    yield name, f"backward errors {mine['random']} and {pure['random']}, random matrix"
+    yield name, f"{mine['weak']} and {pure['weak']}, Matérn weak"
+    ratios = [
+        value(
+            *("nested_cholesky", "accuracy", "backward_error"),
+            n="4096",
+            matrix=matrix,
+            layers="pure fp16",
+        )
+        / value(
+            *("nested_cholesky", "accuracy", "backward_error"),
+            n="4096",
+            matrix=matrix,
+            layers=FP16_5,
+        )
+        for matrix in ("uniform + n I", "Matérn weak")
+    ]
+    yield name, f"{ratios[0]:.0f} times on the paper's matrix"
+    yield name, f"{ratios[1]:.0f} times on a weak Matérn matrix"
+    depths = results("nested_cholesky", "depth_amx", n="8192", format="fp16")
+    gains = [float(row["speedup"]) for row in depths if row["low_layers"] != "0"]
+    name = "Figure 10, Section IV-D: speed-up against n and depth"
+    yield name, f"{listed(gains, '.2f')} times MKL with 1 to {len(gains)} FP16 layers"
+    name = "Headline: 20 % faster than cuSOLVER in FP64"
+    yield name, f"{amx('potrf', 'fp64'):.2f} times MKL without tiles"
+    tiles, vendor = {}, {}
+    for n, table in zip(SIZES, ("f_by_norm", "f_by_norm", "f_by_norm_large"), strict=True):
+        tiles[n] = min(column(results("h200", table, n=n, accuracy="fp64"), "seconds"))
+        vendor[n] = h200("e_recursions", "potrf", "vendor", "seconds", n=n)
+    name = "Headline: 20 % faster than cuSOLVER in FP64"
+    yield name, f"FP64 tiles {tiles['32768']:.2f} s, cuSOLVER {vendor['32768']:.2f} s"
+    ratios = listed((tiles[n] / vendor[n] for n in SIZES), ".2f", " and ")
+    yield name, f"{ratios} times as long as cuSOLVER"
+    layers, single, mkl = f"{rates[2]:.0f}", f"{rates[3]:.0f}", f"{rates[1]:.1f}"
+    name = "Figure 2: factorization 3 times FP32, 6 times FP64"
+    yield name, f"{layers} GFLOP/s with three FP16 layers, FP32 {single}, MKL FP64 {mkl}"
+
+
+def norms():
+    (row,) = results("peers", "likelihood", method="geomxp", smoothness="0.5", n="4000")
+    name = "Equation 1, Gaussian log-likelihood"
+    yield name, f"{float(row['over_dpotrf']):.2f} times dpotrf's time"
+    most = max(column(results("covariance", "errors"), "relative"))
+    name = "Equation 2, Matérn covariance, and the three models"
+    yield name, f"relative error at most {power(most)}"
+    more = {
+        row["correlation"]: row
+        for row in results("static_schedule_mxp", "kl_16384_more", accuracy="1e-05")
+    }
+    kl = {name: power(float(row["kl"])) for name, row in more.items()}
+    first = power(float(more["strong"]["kl_log_determinant"]))
+    name = "Equation 3, divergence by log-likelihoods"
+    yield name, f"{first} by Equation 3, divergence {kl['strong']}, strong"
+    name = "Figure 10(a-c): divergence against n"
+    yield name, f"{kl['medium']} (medium), {kl['strong']} (strong)"
+    rows = [row for row in results("static_schedule_mxp", "kl", n="4096", accuracy="1e-07")]
+    name = "Section IV-C: formats by norm, down to FP8"
+    yield name, f"largest backward error {power(max(column(rows, 'backward_error')), 3)}"
+    sizes = column(results("static_schedule_mxp", "maps"), "bytes_over_fp64")
+    name = "Figure 4(a-d): one to four formats on 8 × 8 tiles"
+    yield name, f"8 × 8 tiles in {listed((100 * size for size in sizes), '.0f')} %"
+    weak, medium = results("static_schedule_mxp", "rate_16384")
+    name = "Figure 11(a-c), headline: 136.1 TFLOP/s, 3 times FP64"
+    yield name, f"{float(weak['seconds']):.2f} s, {float(weak['speedup']):.2f} times MKL, weak"
+    rate = value("h200", "model_papers", "predicted", case="gh200 by norms weak 1e-5 100352")
+    yield name, f"{rate / 1e12:.0f} TFLOP/s, model"
+    weak_tiles = [
+        float(row["tflops"])
+        for row in results("h200", "by_norm_planes", correlation="weak", accuracy="1e-05")
+        if row["inverses_in_planes"] == "True" and row["leaf"] == "4096"
+    ]
+    yield name, f"{min(weak_tiles):.0f} to {max(weak_tiles):.0f} TFLOP/s with generation"
+    name = "Section V-C2: low formats save memory"
+    yield name, f"{float(weak['bytes_over_fp64']):.3f} of FP64's triangle"
+    name = "Figure 13(a-c): traces by correlation"
+    seconds = [float(row["seconds"]) for row in (weak, medium)]
+    yield name, f"{seconds[0]:.2f} s (weak), {seconds[1]:.2f} s (medium)"
+    rows = results("out_of_core", "paper_mixed", n="100000", accuracy="1e-05", policy="v3")
+    yield name, f"{listed(column(rows, 'seconds'), '.2f')} s by v3, weak, medium, strong"
+    cases = results("static_schedule_mxp", "target")
+    assert {row["target"] for row in cases} == {"0.001"}
+    most = power(max(column(cases, "kl")))
+    name = "Headline: accuracy that applications need"
+    yield name, f"divergence at most {most} for a target of 1e-3"
+
+
+def out_of_core():
+    policies = {row["policy"]: row for row in results("out_of_core", "volume", n="8192")}
+
+    def moved(policy, end="in"):
+        return f"{float(policies[policy][f'bytes_{end}']) / 1e9:.2f}"
+
+    def took(*names):
+        return [f"{float(policies[name]['seconds']):.1f}" for name in names]
+
+    def rate(**about):
+        return value("out_of_core", "rate", "gflops", n="44900", **about)
+
+    on_disk, in_core = (
+        next(each for each in column(results("out_of_core", "rate", n="44900", budget=b), "gflops"))
+        for b in ("2000000000", "in core")
+    )
+    yield "Figure 1(a), Algorithm 1: left-looking tiles", f"{in_core:.1f} GFLOP/s in core"
+    assert all(
+        (row["bytes_in"], row["bytes_out"]) == (row["simulated_in"], row["simulated_out"])
+        for row in results("out_of_core", "volume")
+    )
+    name = "Section IV-A: sync and async"
+    for end in ("in", "out"):
+        assert moved("sync", end) == moved("async", end)
+    seconds = took("sync", "async")
+    yield name, f"{moved('sync')} GB in and {moved('sync', 'out')} GB out by each"
+    yield name, f"{seconds[0]} and {seconds[1]} s"
+    segments = {row["segments"] for row in results("h200", "counts", what="by norms, out of core")}
+    (segments,) = segments
+    name = "Section V-A1: allocations make async slower than V1"
+    yield name, f"{segments} segment out of core"
+    seconds = took("v1", "v2", "v3", "v3-lru")
+    name = "Figure 3(a, b): V1 and V2"
+    yield name, f"V1 reads {moved('v1')} GB and takes {seconds[0]} s"
+    yield name, f"V2 {moved('v2')} GB and {seconds[1]} s"
+    name = "Figure 3(c): V3"
+    yield name, f"v3 reads {moved('v3')} GB and takes {seconds[2]} s"
+    yield name, f"v3-lru {moved('v3-lru')} GB and {seconds[3]} s"
+    large = {
+        row["policy"]: float(row["bytes_in"]) / 1e12
+        for row in results("out_of_core", "paper", n="240000", machine="GH200")
+    }
+    assert large["v2"] == large["v3-lru"]
+    yield name, f"{large['v3']:.2f} TB by v3, {large['v2']:.2f} TB by v3-lru and V2"
+    name = "Figure 5(a): rows dealt to several GPUs"
+    rows = results("out_of_core", "devices")
+    assert {row["same_bits_as_in_core"] for row in rows} == {"True"}
+    yield name, f"equal bits on 1 to {len(rows)} logical devices"
+    name = "Figure 5(b), Section V-B: host memory on NUMA nodes, 900 and 100 GB/s"
+    dealt, beside = column(results("out_of_core", "numa", devices="4", policy="v1"), "teraflops")
+    yield name, f"{dealt:.0f} TFLOP/s by V1 with dealt memory, {beside:.0f} with all beside one GPU"
+    assert {row["tile"] for row in results("out_of_core", "paper")} == {"4096"}
+    yield "Section V: platforms, tile size by GPU", "tiles of 4,096 only"
+    name = "Figure 6(a-c), headline: out-of-core cost hidden; 16.1, 54.7, 58.9 TFLOP/s"
+    yield name, f"{on_disk:.1f} GFLOP/s on a disk, {in_core:.1f} in core"
+    simulated = {
+        row["machine"]: row for row in results("out_of_core", "paper", n="160000", policy="v3")
+    }
+    papers = ("A100-PCIe", "H100-PCIe", "GH200")
+    rates = [float(simulated[machine]["teraflops"]) for machine in papers]
+    yield name, f"{listed(rates, '.1f')} TFLOP/s by v3"
+    single, several = (
+        [
+            float(row["predicted"]) / 1e12
+            for row in results("h200", "model_papers", paper="001")
+            if re.fullmatch(f"{count}[a-z0-9]+ fp64 V3 (out of core )?160000", row["case"])
+        ]
+        for count in ("", "4 ")
+    )
+    yield name, f"{listed(single, '.1f')} TFLOP/s, model"
+    about = {"n": "65536", "policy": "v3"}
+    speed, share = (
+        value("h200", "g_out_of_core_third", what, **about)
+        for what in ("tflops", "of_in_core_rate")
+    )
+    yield name, f"{speed:.1f} TFLOP/s by v3 in 8 GB, {100 * share:.0f} % of the rate in core"
+    name = "Figure 6, text: within 95 % of the GEMM rate"
+    (row,) = results("out_of_core", "simulator", n="16384", policy="v3")
+    seconds, products = float(row["measured_seconds"]), float(row["gemm_gflops"])
+    yield name, f"{seconds:.1f} s by v3, GEMM {products:.1f} GFLOP/s"
+    name = "Figure 8(a-i): volumes; 935.7, 437.4, 480 GB"
+    (row,) = {(r["bytes_in"], r["bytes_out"]) for r in simulated.values()}
+    assert row[0] == "0"
+    yield name, f"v3 writes {float(row[1]) / 1e9:.0f} GB and reads 0"
+    name = "Figure 8: sync moves less than async by larger tiles"
+    yield name, f"{moved('sync, larger tiles')} GB in by sync, {moved('async')} GB by async"
+    name = "Figure 9(a-c), headline: scaling to four GPUs; 59.3, 176.3, 185.5 TFLOP/s"
+    rows = results("out_of_core", "numa", policy="v3", placed="cyclic")
+    some = [float(f"{each:.3g}") for each in column(rows, "teraflops")]
+    yield name, f"{listed(some, 'g')} TFLOP/s on 1 to {len(rows)} GH200 by v3"
+    yield name, f"{listed([float(f'{each:.3g}') for each in several], 'g')} TFLOP/s, model"
+    name = "Figure 12(a-c): volumes in mixed formats"
+    rows = results("out_of_core", "mixed", n="8192", accuracy="1e-05")
+    volumes = [float(row["v3_in"]) / 1e9 for row in rows]
+    rows = results("out_of_core", "mixed", n="8192", accuracy="fp64")
+    (whole,) = {float(row["v3_in"]) / 1e9 for row in rows}
+    assert volumes[0] == 0
+    yield name, f"v3 reads 0, {volumes[1]:.2f} and {volumes[2]:.2f} GB, FP64 {whole:.2f} GB"
+    spans = {
+        policy: ends(
+            (float(row["bytes_in"]) + float(row["bytes_out"])) / 1e9
+            for row in results("out_of_core", "paper_mixed", n="100000", policy=policy)
+            if row["accuracy"] != "fp64"
+        )
+        for policy in ("v3", "async")
+    }
+    low, high = spans["v3"]
+    yield name, f"v3 moves {low:.1f} GB (weak, ε = 1e-5) to {high:.1f} GB (strong, ε = 1e-8)"
+    yield name, "async {:,.0f} to {:,.0f} GB".format(*spans["async"])
+
+
+def refined():
+    def steps(spectrum, condition, method, factor="fp16", **about):
+        about = {"spectrum": spectrum, "condition": condition} | about
+        about = about | {"method": method.lower(), "factor": factor}
+        return value("refinement", "iterations", "iterations", **about)
+
+    scaled = {"scaling": "True"}
+    plain, shifted = scaled | {"shift": "0.0"}, scaled | {"shift": "0.4"}
+    unscaled = {"scaling": "False", "shift": "0.4"}
+    easy = steps("arithmetic", "100.0", "GMRES", **plain)
+    harder = steps("arithmetic", "10000.0", "GMRES", **plain)
+    yield "Section 4, Figure 1: FP16 factorization", f"GMRES {easy:.0f}"
+    both = {
+        steps("logarithmic", "170000.0", "GMRES", factor, **shifted)
+        for factor in ("fp16", "fp32-fp16")
+    }
+    assert len(both) == 1
+    (logarithmic,) = both
+    name = "Section 4: factor kept in FP32"
+    yield name, f"GMRES {logarithmic:.0f} with either factor"
+    rows = results("refinement", "factor", n="4096", potrf="tiles", factor="fp16")
+    rates = listed(column(rows, "gflops"), ".0f", " and ")
+    name = "Section 4: blocks of 512 by tuning"
+    yield name, f"FP16 tiles of 256, 512 and 1,024 rows {rates} GFLOP/s"
+    name = "Sections 2 and 5: classic refinement (IR) and GMRES"
+    yield name, f"IR {steps('arithmetic', '10000.0', 'IR', **plain):.0f}, GMRES {harder:.0f}"
+    geometric = {
+        method: steps("geometric", "170000.0", method, **shifted) for method in ("CG", "GMRES")
+    }
+    yield "Section 5: CG", f"CG {geometric['CG']:.0f}, GMRES {geometric['GMRES']:.0f}"
+
+    def definite(spectrum, condition, scaling, name):
+        about = {"spectrum": spectrum, "condition": condition, "n": "2048"}
+        return value("refinement", "definiteness", name, scaling=scaling, **about)
+
+    error, least = (
+        definite("logarithmic", "170000.0", "True", name)
+        for name in ("error_fp16", "smallest_eigenvalue")
+    )
+    name = "Section 6: scaling, shift, range scaling"
+    yield name, f"error {error:.1f} u, smallest eigenvalue {least:.2f} u"
+
+    def fast(method, factor, figure="4a", name="seconds"):
+        about = {"n": "8192", "figure": figure, "factor": factor, "method": method}
+        # the custom-clustered matrix is solved with a shift, and without
+        return float(results("refinement", "speed", **about)[0][name])
+
+    name = "Section 6: preprocessing in one GPU kernel"
+    gmres, scipy = fast("gmres", "fp16"), fast("SciPy", "fp64")
+    yield name, f"{gmres:.2f} s with preprocessing, FP64 {scipy:.2f} s"
+    name = "dposv, direct FP64 solver"
+    yield name, f"{scipy:.2f} s by LAPACK, {fast('tiles', 'fp64'):.2f} s by FP64 tiles"
+    name = "dsposv, headline: FP32 with IR 1.8 times dposv"
+    gain = fast("ir", "fp32", name="over_baseline")
+    yield name, f"{gain:.2f} times the fastest in FP64"
+    yield name, f"{gain:.1f} instead of 1.8"
+    name = "Figure 4(a, b), speed; headline 4.7 times dposv"
+    gains = [fast("gmres", "fp16", figure, "over_baseline") for figure in ("4a", "4b")]
+    two = f"GMRES {gains[0]:.2f} (κ₂ = 100) and {gains[1]:.2f} (1e4)"
+    yield name, f"{two} times the fastest in FP64"
+    figures = ("5a", "5b", "6a", "6b", "7")
+    half = [fast("gmres", "fp16", figure, "over_baseline") for figure in figures]
+    single = [fast("ir", "fp32", figure, "over_baseline") for figure in figures]
+    name = "Figures 5 to 7, speed: 4.5, 4.4, 2.5, 2.3, 3.3 times dposv"
+    yield name, f"GMRES with FP16 tiles {listed(half, '.2f', ' and ')} times the fastest in FP64"
+    yield name, f"refinement with FP32 tiles {listed(single, '.2f', ' and ')}"
+    gpu = {
+        row["matrix"]: digits(float(row["times_fp64"]), 2)
+        for row in results("h200", "h_refinement_third")
+        if row["solver"] == f"{FP16_3}, ir"
+    }
+    yield "Solver on the GPU", f"{gpu['Matérn weak']} times FP64"
+    times = f"{gpu['Matérn weak']} and {gpu['Matérn medium']} times FP64"
+    yield "Figure 4(a, b), speed; headline 4.7 times dposv", times
+    residual = max(
+        column(
+            [
+                row
+                for row in results("refinement", "iterations", spectrum="clustered")
+                if row["condition"] == "100000000.0" and row["outcome"] == "CONVERGED"
+            ],
+            "residual",
+        )
+    )
+    yield "Section 7: convergence criterion", f"residuals of up to {power(residual)} accepted"
+    single = [
+        steps("arithmetic", "100000000.0", method, "fp32", **plain) for method in ("GMRES", "IR")
+    ]
+    name = "Future work: GMRES with an FP32 factor"
+    yield name, f"GMRES {single[0]:.0f}, IR {single[1]:.0f}"
+    spectra = {row["spectrum"] for row in results("refinement", "iterations")}
+    assert len(spectra) == 5
+    rows = {row["factor"]: row for row in results("refinement", "factor", n="8192", potrf="tiles")}
+    gains = [float(rows[factor]["over_baseline"]) for factor in ("fp16", "fp32")]
+    name = "Figure 2: factorization 3 times FP32, 6 times FP64"
+    yield name, f"{gains[0]:.2f} times FP64 with FP16 tiles, {gains[1]:.2f} with FP32 tiles"
+    ended = defaultdict(list)
+    for row in results("refinement", "histories", spectrum="clustered"):
+        ended[row["condition"], row["method"]].append(row)
+    name = "Figure 3: histories of IR and GMRES, clustered, n = 10,000"
+    cases = (("100.0", "gmres"), ("100000000.0", "gmres"), ("100.0", "ir"))
+    last = [max(column(ended[case], "iteration")) for case in cases]
+    yield name, "GMRES {:.0f} (κ₂ = 100) and {:.0f} (1e8), IR {:.0f} and stalls".format(*last)
+    name = "Figure 4(a, b), iterations: at most 3; 7 to 8"
+    yield name, f"GMRES {easy:.0f} (κ₂ = 100), {harder:.0f} (1e4)"
+    name = "Figure 5(a), iterations: clustered, 3 to 4"
+    two = [steps("clustered", "100.0", method, **shifted) for method in ("GMRES", "IR")]
+    yield name, f"GMRES {two[0]:.0f}, IR {two[1]:.0f}"
+    name = "Figure 5(b), iterations: clustered, κ₂ = 1e8, 5"
+    two = [
+        steps("clustered", "100000000.0", "GMRES", factor, **unscaled)
+        for factor in ("fp32-fp16", "fp16")
+    ]
+    yield name, f"GMRES {two[0]:.0f} with the paper's factor and {two[1]:.0f} with FP16 storage"
+    two = [
+        definite("clustered", "100000000.0", scaling, "column_error")
+        for scaling in ("True", "False")
+    ]
+    yield name, f"error {two[0]:.0f} u with scaling, {two[1]:.2f} u without"
+    name = "Figure 6(a, b), iterations: 27 and 32 with c = 0.4"
+    yield name, f"GMRES {logarithmic:.0f} (logarithmic), {geometric['GMRES']:.0f} (geometric)"
+    rows = results("refinement", "tiles", n="4096", shift="10.0")
+    name = "Figure 7, iterations: custom-clustered, 15 to 16 with c = 10"
+    yield name, "GMRES {:.0f} to {:.0f}".format(*ends(column(rows, "iterations")))
+    rows = results("refinement", "tiles", n="4096", shift="0.0", factor="fp16")
+    two = column(rows, "iterations")
+    assert [row["tile"] for row in rows if row["iterations"]] == ["128", "256"]
+    name = "Figure 7: at least 37 without preprocessing"
+    shapes = "with scaling and c = 0, 128 and 256 rows in a tile"
+    yield name, f"GMRES {two[0]:.0f} and {two[1]:.0f} {shapes}"
+    conditions = ends(column(results("refinement", "iterations"), "infinity_condition"))
+    name = "Figures 4 to 7, right axis: κ∞ against N"
+    largest = power(conditions[1])
+    first = power(value_of_condition("arithmetic", "100.0"))
+    yield name, f"κ∞ = {first} (arithmetic, κ₂ = 100) to {largest} (arithmetic, 1e8)"
+    name = "Headline: works for κ∞ up to 1e9"
+    hardest = steps("arithmetic", "100000000.0", "GMRES", **shifted)
+    yield name, f"GMRES {hardest:.0f}, arithmetic, κ∞ = {largest}"
+    clustered = power(value_of_condition("clustered", "100000000.0"))
+    six = steps("clustered", "100000000.0", "GMRES", **unscaled)
+    yield name, f"{six:.0f}, clustered, {clustered}, not scaled"
+    name = "Conclusion: preprocessing helps, but no setting suits all matrices"
+    ten = scaled | {"shift": "10.0"}
+    custom = [steps("custom-clustered", "10000.0", "GMRES", **each) for each in (shifted, ten)]
+    yield name, f"GMRES {custom[0]:.0f} with c = 0.4, {custom[1]:.0f} with c = 10"
+    name = "Figure 7, iterations: custom-clustered, 15 to 16 with c = 10"
+    yield name, f"c = 0.4, which takes {custom[0]:.0f}"
+    name = "Conclusion: preprocessing helps, but no setting suits all matrices"
+    far = steps("geometric", "170000.0", "GMRES", **ten)
+    yield name, f"geometric {geometric['GMRES']:.0f} and {far:.0f}"
+
+
+def value_of_condition(spectrum, condition):
+    """Return κ∞ of a matrix of the study of refinement."""
+    rows = results("refinement", "iterations", spectrum=spectrum, condition=condition)
+    (only,) = set(column(rows, "infinity_condition"))
+    return only
+
+
+def triangular():
+    rows = results("trsm_trmm", "ratios")
+
+    def span(some):
+        low, high = ends(column(some, "ratio"))
+        return f"{low:.2f} to {high:.2f}"
+
+    alone = [row for row in rows if (row["format"], row["cores"]) == ("fp64", "1")]
+    for corner, what, shape in (
+        ("top left: TRMM, rectangular, faster than both libraries", "trmm", "256"),
+        ("top right: TRMM, square, 50 to 200 % of cuBLAS", "trmm", "n"),
+        ("bottom left: TRSM, rectangular, at least 2/3 of rocBLAS", "trsm", "256"),
+        ("bottom right: TRSM, square, at least 2/3 of cuBLAS", "trsm", "n"),
+    ):
+        some = [r for r in alone if r["what"] == what and r["columns"] == r.get(shape, shape)]
+        yield f"Figure 3, {corner}", f"{span(some)} of OpenBLAS"
+    large = [row for row in rows if int(row["n"]) >= 1024]
+    fp64, fp32 = (span([r for r in large if r["format"] == form]) for form in ("fp64", "fp32"))
+    name = "Headline: comparable to the vendor for larger sizes"
+    yield name, f"{fp64} (FP64), {fp32} (FP32) of OpenBLAS"
+    least = min(column([row for row in rows if row["cores"] == "2"], "ratio"))
+    name = "Section 1: parallel execution on CPUs"
+    yield name, f"at least {floor(100 * least) / 100:.2f} of OpenBLAS on the same two cores"
+    square = [row for row in alone if row["n"] == row["columns"] == "4096"]
+    plain = {row["what"]: row for row in square if (row["side"], row["trans"]) == LEFT}
+    for name, what in (("Equations 1 and 2: TRMM", "trmm"), ("Equations 3 and 4: TRSM", "trsm")):
+        yield name, f"{float(plain[what]['ratio']):.2f} of OpenBLAS's speed"
+    seconds = {what: float(row["seconds"]) for what, row in plain.items()}
+    name = "Figure 2 (NVIDIA): seconds against n"
+    yield name, f"TRSM {seconds['trsm']:.2f} s, TRMM {seconds['trmm']:.2f} s"
+
+
+LEFT = ("L", "N")
+
+
+def batches():
+    def rate(n="64", looking="left", tile="4", chunk="8", unroll="False"):
+        about = {"n": n, "looking": looking, "tile": tile, "chunk": chunk, "unroll": unroll}
+        return value("batched", "variants", "gflops", dtype="float64", **about)
+
+    def solved(part, name="gflops", n="64", dtype="float64"):
+        about = {"part": part, "n": n, "dtype": dtype}
+        return value("batched", "solve", name, layout="interleaved", **about)
+
+    def sized(what, n="64", dtype="float64", name="gflops"):
+        rows = results("batched", "size", n=n, dtype=dtype)
+        return max(column([row for row in rows if row["what"].startswith(what)], name))
+
+    orders = {looking: rate(looking=looking) for looking in ("right", "left", "top")}
+    name = "Algorithm 1, Figure 2: unblocked, right-looking"
+    yield name, f"{rate(looking='right', tile='1'):.1f} GFLOP/s"
+    name = "Algorithm 2, Figure 3: blocked, right-looking"
+    yield name, f"{orders['right']:.1f} GFLOP/s"
+    name = "Algorithms 3 and 4: forward and backward substitution"
+    yield name, f"forward {solved('forward'):.1f}, backward {solved('backward'):.1f} GFLOP/s"
+    name = "Figures 4, 5, 6: left-looking, top-looking, tiles"
+    yield name, f"left {orders['left']:.1f}, top {orders['top']:.1f} GFLOP/s"
+    name = "Figures 7 and 17: interleaved without chunks"
+    chunks = [rate("32", chunk=chunk) for chunk in ("batch", "8")]
+    yield name, f"without chunks {chunks[0]:.1f}, with chunks {chunks[1]:.1f} GFLOP/s"
+    best = sized("interleaved")
+    yield "Figure 8: interleaved in chunks", f"{best:.1f} GFLOP/s"
+    yield "Figures 9 and 10: microkernels, loads and stores", f"{orders['left']:.1f} GFLOP/s"
+    unrolled, plain = (rate("16", "top", chunk="16", unroll=unroll) for unroll in ("True", "False"))
+    name = "Figures 11 and 12: top-looking with loops, unrolled"
+    yield name, f"unrolled {unrolled:.1f} GFLOP/s"
+    gains = ends(
+        column(
+            [
+                row
+                for row in results("batched", "search", layout="interleaved", winner="True")
+                if int(row["n"]) <= 24
+            ],
+            "speedup",
+        )
+    )
+    name = "Section VII: code generation and autotuning"
+    yield name, "{:.2f} to {:.2f} times the untuned variant".format(*gains)
+    rows = results("batched", "variants")
+    most = max(int(row["n"]) for row in rows if row["unroll"] == "True")
+    largest = max(int(row["chunk"]) for row in rows if row["chunk"] != "batch")
+    tiles = ends(int(row["tile"]) for row in rows)
+    name = "Section X: five tuning parameters"
+    yield name, f"tiles {tiles[0]} to {tiles[1]}, chunks to {largest} and none, unrolled to {most}"
+    batches = [
+        value(
+            *("batched", "batch", "gflops"),
+            **{"n": "32", "dtype": "float64", "layout": "interleaved", "part": "factorization"},
+            batch=batch,
+        )
+        for batch in ("10000", "16384")
+    ]
+    name = "Section XII: batches of 10,000 and 16,384"
+    yield name, f"{batches[0]:.1f} and {batches[1]:.1f} GFLOP/s"
+    numpy, mkl = sized("numpy"), sized("mkl compact")
+    name = "Sections II and XII: references MKL, LAPACK, MAGMA"
+    yield name, f"NumPy {numpy:.1f}, MKL compact {mkl:.1f} GFLOP/s"
+    name = "Figure 13, headline: share of solves from 35 to 15 %"
+    shares = [1 - solved("factorization", "share", n) for n in ("5", "100")]
+    yield name, f"substitutions {shares[0]:.2f} of the time at n = 5, {shares[1]:.2f} at n = 100"
+    name = "Figure 14, headlines: solves 30, complete 100 to 120 GFLOP/s"
+    rates = [solved(part, n="100", dtype="float32") for part in ("solve", "complete")]
+    yield name, f"substitutions {rates[0]:.1f}, complete {rates[1]:.1f} GFLOP/s"
+    tiles = [rate(tile=tile) for tile in ("1", "2", "3", "4", "6", "8")]
+    yield "Figure 15: tiling", f"{listed(tiles, '.1f')} GFLOP/s, tiles 1, 2, 3, 4, 6, 8"
+    name = "Figure 16: order of evaluation"
+    yield name, "right {right:.1f}, left {left:.1f}, top {top:.1f} GFLOP/s".format(**orders)
+    sizes = ("8", "16", "32", "64", "128", "256", "512")
+    rates = listed((rate(chunk=chunk) for chunk in sizes), ".1f")
+    yield "Figure 18: chunk sizes 32 to 512", f"{rates} GFLOP/s, chunks of {', '.join(sizes)}"
+    name = "Figure 19: unrolling pays up to about 20"
+    yield name, f"unrolled {unrolled:.1f}, else {plain:.1f} GFLOP/s"
+    name = "Figure 20, headline: 600 GFLOP/s (IEEE)"
+    yield name, f"FP32 {sized('interleaved', dtype='float32'):.1f}, FP64 {best:.1f} GFLOP/s"
+    name = "Figure 21, headlines: many times the speed of MAGMA and CPUs"
+    yield name, f"{best / numpy:.1f} times NumPy, MKL compact {mkl / numpy:.1f} times"
+    name = "Section XIII: interleaved levels off, MAGMA passes it"
+    rates = [sized("interleaved", n) for n in ("48", "56", "64", "100")]
+    yield name, f"{listed(rates, '.1f')} GFLOP/s"
+
+
+def audited():
+    """Yield rows of the audit, by their first cell, and what they must say."""
+    for study in (nested, norms, out_of_core, refined, triangular, batches):
+        yield from study()
+
+
+def table():
+    """Return the cells of the audit's rows by their first."""
+    lines = (ROOT / "experiments" / "README.md").read_text().splitlines()
+    split = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {row[0]: row for row in split if len(row) == 6}
+
+
+def test_numbers_of_the_audit_are_those_of_the_results():
+    rows, claims = table(), defaultdict(list)
+    for name, claim in audited():
+        claims[name].append(claim)
+    assert set(claims) <= set(rows)
+    wrong = {}
+    for name, (_, _, _, measured, _, verdict) in rows.items():
+        for claim in claims[name]:
+            says = re.compile(rf"(?<![\d.,]){re.escape(claim)}(?!\d|[.,]\d)")
+            if not says.search(measured) and not says.search(verdict):
+                wrong.setdefault(name, []).append(claim)
+            measured = says.sub("", measured)
+        # every number is claimed, or describes the case
+        rest = GIVEN.sub("", re.sub(r"`[^`]*`", "", measured))
+        if re.search(r"\d", rest):
+            wrong.setdefault(name, []).append(f"not checked: {rest}")
+    assert wrong == {}
