@@ -85,6 +85,23 @@ def paper_mixed():
     return figure
 
 
+def scaling():
+    """Draw the rate of 1 to 4 simulated GPUs against n (Figure 9)."""
+    frame = table("scaling")
+    axes = (figure := Figure(figsize=(10, 3.8), layout="constrained")).subplots(1, 3)
+    for ax, (machine, some) in zip(axes, frame.groupby("machine", sort=False), strict=True):
+        for (count, links), mine in some[some.tile == 4096].groupby(["devices", "links"]):
+            label = f"{count} GPU{'s' if count > 1 else ''}" + ", one link" * (links == "one")
+            style = f"C{count - 1}" + ("s--" if links == "one" else "o-")
+            ax.plot(mine.n, mine.teraflops, style, label=label)
+        published = some.paper_teraflops.max()
+        ax.axhline(published, color="k", lw=0.8, ls=":", label="4 GPUs, published maximum")
+        ax.set(xlabel="places", title=machine, ylim=(0, None))
+    axes[0].set_ylabel("TFLOP/s, FP64, simulated")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize="small")
+    return figure
+
+
 def rate():
     """Draw FP64 GFLOP/s against n, in core and with a budget (Figure 6)."""
     frame = table("rate")
@@ -116,6 +133,7 @@ def main():
         "volume.csv": volume,
         "mixed.csv": mixed,
         "paper_mixed.csv": paper_mixed,
+        "scaling.csv": scaling,
         "rate.csv": rate,
         "timeline.json": timelines,
         "correlations.json": partial(timelines, "correlations"),

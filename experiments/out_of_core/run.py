@@ -9,8 +9,8 @@ by norm; Figure 12), rate.csv (rate against n past the budget, with the resident
 process sees it; Figure 6), simulator.csv (simulated beside measured seconds), devices.csv (1 to 4
 devices), resume.csv (a run that is killed), timeline.json (traces by policy; Figure 7) and
 correlations.json (traces with formats by norm; Figure 13). Simulated on described GPUs: paper.csv,
-paper_mixed.csv and numa.csv. All but `rate`, `simulator` and `gpu` if none is named, in a quarter
-of an hour.
+paper_mixed.csv, numa.csv and scaling.csv (1 to 4 GPUs against n, and sizes of tiles; Figure 9). All
+but `rate`, `simulator` and `gpu` if none is named, in a quarter of an hour.
 
 volume.csv, mixed.csv and rate.csv keep the rows of earlier runs, unless --anew is given, and add
 what is missing. The runs of rate.csv and resume.csv are processes of their own.
@@ -64,6 +64,10 @@ PAPER_TERAFLOPS = {"A100-PCIe": 16.1, "H100-PCIe": 54.7, "GH200": 58.9}
 
 PAPER_GH200 = replace(MACHINES["GH200"], memory=80_000_000_000)
 """The paper's is a pre-production system with 80 GB."""
+
+PAPERS = (MACHINES["A100-PCIe"], MACHINES["H100-PCIe"], PAPER_GH200)
+PAPER_FOUR = {"A100-PCIe": 59.3, "H100-PCIe": 176.3, "GH200": 185.5}
+"""Largest rates of four GPUs in Figure 9, TFLOP/s."""
 
 
 def work(case):
@@ -401,6 +405,31 @@ def numa_rows(n, tile, devices=(1, 2, 3, 4)):
             }
 
 
+def scaling_rows(cases, counts=(1, 2, 3, 4)):
+    """Yield rows of scaling.csv: GPUs by v3, cases of (n, tile); host links of their own, or one.
+
+    One link is the least that a host may have: each of m GPUs has 1/m of its rate all the time.
+    """
+    for base, (n, tile), count in product(PAPERS, cases, counts):
+        layout = Layout(n, tile)
+        for links in ("own", "one")[: 1 if count == 1 else 2]:
+            part = count if links == "one" else 1
+            machine = replace(base, into=base.into / part, out_of=base.out_of / part)
+            played = simulate(machine, layout, formats_of(layout), "v3", devices=count)
+            yield {
+                "machine": base.name,
+                "devices": count,
+                "n": n,
+                "tile": tile,
+                "links": links,
+                "bytes_in": played.moved.bytes_in,
+                "bytes_out": played.moved.bytes_out,
+                "seconds": played.seconds,
+                "teraflops": played.rate / 1e12,
+                "paper_teraflops": PAPER_FOUR[base.name] if count == 4 else None,
+            }
+
+
 def resume_rows(n, tile, budget):
     """Yield the row of resume.csv: killed half-way, and the rest."""
     with tempfile.TemporaryDirectory() as folder:
@@ -471,6 +500,7 @@ def studies(tiny, arguments):
             "rate": lambda: rate_study([(640, None), (640, 1_000_000)], 32, rates=ceilings(256)),
             "simulator": lambda: simulator_rows([(640, None, "v3"), (640, 1_000_000, "v3")], 32),
             "numa": lambda: numa_rows(20_000, 2048, (2,)),
+            "scaling": lambda: scaling_rows([(20_000, 2048)], (1, 2)),
             "devices": lambda: device_rows(320, 32, 400_000),
             "resume": lambda: resume_rows(640, 32, 1_000_000),
         }
@@ -493,6 +523,12 @@ def studies(tiny, arguments):
             512,
         ),
         "numa": lambda: numa_rows(160_000, 4096),
+        "scaling": lambda: scaling_rows(
+            [
+                *((n, 4096) for n in range(40_000, 240_001, 40_000)),
+                *((160_000, tile) for tile in (2048, 8192)),
+            ]
+        ),
         "devices": lambda: device_rows(8192, 256, 60_000_000),
         "resume": lambda: resume_rows(16_384, 512, 300_000_000),
         "gpu": lambda: rate_study(gpu, 4096, arguments.on),
