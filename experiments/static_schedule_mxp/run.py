@@ -71,40 +71,38 @@ def backward_error(seen, model, rule, tile):
 
 
 def kl_cells(cases):
-    """Return the cells of kl*.csv for cases of (n, smoothness, nugget, correlation)."""
-    names = ("n", "smoothness", "nugget", "correlation", "accuracy")
-    return [
-        dict(zip(names, (*case, accuracy), strict=True))
-        for case, accuracy in product(cases, ACCURACIES)
-    ]
+    """Return the cells of kl*.csv, one for each case of (n, smoothness, nugget, correlation)."""
+    names = ("n", "smoothness", "nugget", "correlation")
+    return [dict(zip(names, case, strict=True)) for case in cases]
 
 
-def kl_rows(n, smoothness, nugget, correlation, accuracy, tile=None, errors=True):
-    """Yield the row of a cell of kl*.csv."""
+def kl_rows(n, smoothness, nugget, correlation, tile=None, errors=True):
+    """Yield the rows of one matrix, which is factored in FP64 once: one for each accuracy."""
     x, model = places(n), gx.Matern(1.0, RANGES[correlation], smoothness, nugget)
-    seen, rule = Observations(x, np.zeros(n)), gx.by_tile_norm(accuracy)
-    # one method at a time: its reference is computed again, but each row is kept when it is made
-    (row,) = compare(model, x, [gx.Exact(rule, tile)])
-    size = len(row.formats)
-    eighth = row.formats.counts().get("fp8", 0) / (size * (size + 1) / 2)
-    error = backward_error(seen, model, rule, tile) if errors else None
-    unscaled = None
-    if errors and eighth >= 1 / 3:
-        try:
-            bare = gx.by_tile_norm(rule.accuracy, scale=False)
-            unscaled = backward_error(seen, model, bare, tile)
-        except gx.NotPositiveDefinite:
-            unscaled = float("nan")
-    yield {
-        "tile": Layout.of(n, tile).tile,
-        "formats": " ".join(f"{k}:{v}" for k, v in row.formats.counts().items()),
-        "bytes_over_fp64": row.bytes / Layout.of(n, tile).lower_bytes,
-        "backward_error": error,
-        "backward_error_unscaled": unscaled,
-        "kl": row.kl,
-        "kl_log_determinant": row.kl_log_determinant,
-        "promotions": row.promotions,
-    }
+    seen, rules = Observations(x, np.zeros(n)), [gx.by_tile_norm(each) for each in ACCURACIES]
+    found = compare(model, x, [gx.Exact(rule, tile) for rule in rules])
+    for rule, row in zip(rules, found, strict=True):
+        size = len(row.formats)
+        eighth = row.formats.counts().get("fp8", 0) / (size * (size + 1) / 2)
+        error = backward_error(seen, model, rule, tile) if errors else None
+        unscaled = None
+        if errors and eighth >= 1 / 3:
+            try:
+                bare = gx.by_tile_norm(rule.accuracy, scale=False)
+                unscaled = backward_error(seen, model, bare, tile)
+            except gx.NotPositiveDefinite:
+                unscaled = float("nan")
+        yield {
+            "accuracy": rule.accuracy,
+            "tile": Layout.of(n, tile).tile,
+            "formats": " ".join(f"{k}:{v}" for k, v in row.formats.counts().items()),
+            "bytes_over_fp64": row.bytes / Layout.of(n, tile).lower_bytes,
+            "backward_error": error,
+            "backward_error_unscaled": unscaled,
+            "kl": row.kl,
+            "kl_log_determinant": row.kl_log_determinant,
+            "promotions": row.promotions,
+        }
 
 
 def map_rows(n, correlation, accuracy, tile=None):
