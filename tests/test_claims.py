@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from studies import results
+from studies import digits, results
 
 from geomxp.cli.main import main
 
@@ -120,6 +120,32 @@ def test_speeds_without_units_are_those_of_the_results():
     text = " ".join(text.split())
     assert f"{speeds[0]} times (weak) and {speeds[1]} times (medium) that of OpenBLAS" in text
     assert f"{of_fp32[0]} and {of_fp32[1]} % of that of FP32 tiles" in text
+
+
+def test_rates_of_formats_by_norm_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+
+    def line(row, *names, speedup):
+        seconds = (digits(float(row[name]), 3) for name in ("seconds", *names))
+        size = f"{100 * float(row['bytes_over_fp64']):.0f} %"
+        return f"| {row['correlation']} | {' | '.join(seconds)} | {speedup} | {size} |"
+
+    rows = results("static_schedule_mxp", "rate", n="16384", accuracy="1e-05")
+    for row in rows:
+        speedup = f"{float(row['speedup']):.2f}"
+        assert line(row, "seconds_fp32_tiles", "seconds_dpotrf_mkl", speedup=speedup) in text
+    for row in results("static_schedule_mxp", "rate_16384"):
+        assert line(row, "seconds_dpotrf_mkl", speedup=f"{float(row['speedup']):.1f}") in text
+    least = [
+        min(results("static_schedule_mxp", "rate", n=n), key=lambda row: float(row["speedup"]))
+        for n in ("4096", "8192", "16384")
+    ]
+    assert {(row["correlation"], row["accuracy"]) for row in least} == {("strong", "1e-08")}
+    four, eight, sixteen = (f"{float(row['speedup']):.2f}" for row in least)
+    sizes = [float(row["bytes_over_fp64"]) for row in least]
+    text = " ".join(text.split())
+    assert f"are {four} at n = 4,096, {eight} at n = 8,192 and {sixteen} at n = 16,384, all" in text
+    assert f"where {100 * min(sizes):.0f} to {100 * max(sizes):.0f} % of the bytes remain" in text
 
 
 def refined(row):
@@ -364,6 +390,33 @@ def test_volumes_and_seconds_of_policies_are_those_of_the_results():
     assert all(row["measured_v3_in"] in ("", row["v3_in"]) for row in mixed)
 
 
+def test_rates_on_a_disk_are_those_of_the_results():
+    text = (ROOT / "experiments" / "out_of_core" / "README.md").read_text()
+    text = " ".join(text.split())
+    on_disk, in_core = results("out_of_core", "rate", n="44900")
+    rates = [float(row["gflops"]) for row in (on_disk, in_core)]
+    assert (
+        f"is factored at {rates[0]:.0f} GFLOP/s; with all in RAM the rate is {rates[1]:.0f}" in text
+    )
+    assert f"so the ratio is {100 * rates[0] / rates[1]:.0f} %" in text
+    shares = [100 * float(row["share_of_dgemm"]) for row in (on_disk, in_core)]
+    assert f"{shares[0]:.0f} and {shares[1]:.0f} % of the rate of products" in text
+    assert f"from outside is {float(on_disk['resident_over_budget']):.2f} times the limit" in text
+    assert f"{float(on_disk['bytes_in']) / 1e9:.0f} GB are read" in text
+    whole, part = results("out_of_core", "rate", n="16384")
+    ratio = float(part["seconds"]) / float(whole["seconds"])
+    assert f"16,384 locations take {ratio:.2f} times as long as in RAM" in text
+    assert f"then {float(part['resident_over_budget']):.2f} times the limit" in text
+    rows = results("out_of_core", "simulator")
+    for name, said in (
+        ("simulated_over_measured", "simulated times are {:.2f} to {:.2f} of the measured times"),
+        ("disk_read_gb", "in simulator.csv {:.2f} to {:.2f} GB/s in"),
+        ("disk_write_gb", "and {:.2f} to {:.2f} GB/s out"),
+    ):
+        numbers = [float(row[name]) for row in rows]
+        assert said.format(min(numbers), max(numbers)) in text
+
+
 def test_simulated_volumes_and_seconds_of_mixed_formats_are_those_of_the_results():
     text = " ".join((ROOT / "experiments" / "out_of_core" / "README.md").read_text().split())
 
@@ -409,8 +462,11 @@ def measured():
     yield f"GPyTorch {seconds_of_fits(True, 'gpytorch'):.1f} s"
     yield f"| {seconds_of_fits(False, 'geomxp'):.2f} s"
     yield f"(GPBoost {seconds_of_fits(False, 'gpboost'):.1f} s)"
-    (weak,) = results("static_schedule_mxp", "rate_16384", correlation="weak")
-    yield f"{float(weak['speedup']):.1f} times as fast as MKL's FP64"
+    about = {"n": "16384", "correlation": "weak", "accuracy": "1e-05"}
+    plain, weak = (results("static_schedule_mxp", t, **about)[0] for t in ("rate", "rate_16384"))
+    yield f"{float(plain['speedup']):.1f} times as fast as MKL's FP64 without matrix units"
+    yield f"{float(weak['speedup']):.1f} times with AMX"
+    assert plain["bytes_over_fp64"] == weak["bytes_over_fp64"]
     yield f"{100 * float(weak['bytes_over_fp64']):.0f} % of the memory"
     on_disk, in_core = results("out_of_core", "rate", n="44900")
     yield f"matrix {on_disk['triangle_over_budget']} times the memory"
