@@ -34,11 +34,11 @@ def here(ax, played, scaling):
         ax.plot(mine.nodes, mine.measured_seconds, "o", color=colour, label=label)
     if scaling is not None:
         mine = scaling[scaling.study == "strong"]
-        label = f"scaling.csv, {mine.n.iloc[0]:,} places"
+        label = f"scaling.csv, {mine.n.iloc[0]:,} locations"
         ax.plot(mine.workers, mine.seconds, "kx", label=label)
     about = runs.iloc[0]
     ax.set(xlabel="worker processes here", ylabel="seconds", ylim=(0, None))
-    ax.set_title(f"{about.n:,} places, tiles of {about.tile:,}", fontsize="medium")
+    ax.set_title(f"{about.n:,} locations, tiles of {about.tile:,}", fontsize="medium")
     ax.set_xticks(range(1, 1 + int(ax.get_xlim()[1])))
 
 
@@ -53,7 +53,7 @@ def elsewhere(ax, played):
     for number, (n, mine) in enumerate(some.groupby("n")):
         for rule, line in LINES.items():
             one = mine[mine.rule == rule].sort_values("nodes")
-            label = f"{n:,} places" if rule == "fp64" else None
+            label = f"{n:,} locations" if rule == "fp64" else None
             ax.plot(one.nodes, one.gflops, line, marker=".", color=f"C{number}", label=label)
     ax.set(xscale="log", yscale="log", xlabel="nodes, simulated", ylabel="GFLOP/s (n³/3)")
     ax.set_xticks(sorted(some.nodes.unique()))

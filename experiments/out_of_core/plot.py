@@ -42,7 +42,7 @@ def volume():
         height = whole.seconds if kind == "seconds" else whole.lower_triangle / 1e9
         words = "all in RAM" if kind == "seconds" else "lower triangle"
         ax.plot(whole.n, height, "k:", label=words)
-        ax.set(yscale="log", xlabel="places", ylabel=kind)
+        ax.set(yscale="log", xlabel="locations", ylabel=kind)
         ax.legend(frameon=False, fontsize="small")
     bounded = frame[frame.policy == "v3"]
     memory = f"{float(bounded.budget.iloc[0]) / 1e6:.0f} MB of fast memory"
@@ -59,7 +59,7 @@ def mixed():
             label = "FP64" if accuracy == "fp64" else f"ε = {accuracy}"
             style = ("k" if accuracy == "fp64" else f"C{number}") + "osv^D"[number] + "-"
             ax.plot(mine.n, (mine.v3_in + mine.v3_out) / 1e9, style, label=label)
-        ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
+        ax.set(xscale="log", yscale="log", xlabel="locations", title=f"{name} correlation")
         ax.set_xticks(sorted(frame.n.unique()), [f"{n:,}" for n in sorted(frame.n.unique())])
         ax.minorticks_off()
     axes[0].set_ylabel("GB in and out, v3")
@@ -79,7 +79,7 @@ def paper_mixed():
                 style = ("k" if accuracy == "fp64" else f"C{number}") + "osv^D"[number] + line
                 moved = (group.bytes_in + group.bytes_out) / 1e9
                 ax.plot(group.n, moved, style, label=f"{label}, {policy}")
-        ax.set(yscale="log", xlabel="places", title=f"{name} correlation")
+        ax.set(yscale="log", xlabel="locations", title=f"{name} correlation")
     axes[0].set_ylabel("GB in and out, simulated")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize="small")
     return figure
@@ -96,7 +96,7 @@ def scaling():
             ax.plot(mine.n, mine.teraflops, style, label=label)
         published = some.paper_teraflops.max()
         ax.axhline(published, color="k", lw=0.8, ls=":", label="4 GPUs, published maximum")
-        ax.set(xlabel="places", title=machine, ylim=(0, None))
+        ax.set(xlabel="locations", title=machine, ylim=(0, None))
     axes[0].set_ylabel("TFLOP/s, FP64, simulated")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize="small")
     return figure
@@ -110,7 +110,7 @@ def rate():
         whole = budget == "in core"
         label = "all in RAM" if whole else f"{float(budget) / 1e9:g} GB of RAM over a disk"
         ax.plot(mine.n, mine.gflops, "o-" if whole else "s--", label=label)
-    ax.set(xlabel="places", ylabel="GFLOP/s, FP64", ylim=(0, None))
+    ax.set(xlabel="locations", ylabel="GFLOP/s, FP64", ylim=(0, None))
     ax.legend(frameon=False)
     return figure
 

@@ -38,7 +38,7 @@ def kl():
             ax.plot(group.n, group.kl.clip(lower=1e-13), label=f"ε = {accuracy:g}", **style)
             equation = group.kl_log_determinant.abs().clip(lower=1e-13)
             ax.plot(group.n, equation, "--", markerfacecolor="none", **style)
-        ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
+        ax.set(xscale="log", yscale="log", xlabel="locations", title=f"{name} correlation")
         sizes = sorted(frame.n.unique())
         ax.set_xticks(sizes, [f"{n:,}" for n in sizes], rotation=45)
         ax.minorticks_off()
@@ -59,9 +59,9 @@ def smooth():
             label = f"{name}, all FP64" if (mine.promotions > 0).any() else name
             ax.plot(mine.accuracy, mine.kl.clip(lower=1e-13), marker + "-", label=label)
         ax.axhline(0.01, color="0.6", linewidth=0.8)
-        ax.set(xscale="log", yscale="log", xlabel="ε", title=f"{n:,} places, ν = 1.5, no nugget")
+        ax.set(xscale="log", yscale="log", xlabel="ε", title=f"{n:,} locations, ν = 1.5, no nugget")
         ax.invert_xaxis()
-        ax.legend(frameon=False, fontsize="x-small", loc=(0.02, 0.13))
+        ax.legend(frameon=False, fontsize="x-small", loc=(0.02, 0.27))
     figure.axes[0].set_ylabel("KL divergence from FP64, nats")
     return figure
 
@@ -93,10 +93,14 @@ def rate():
         for library in ("openblas", "mkl"):
             if f"seconds_dpotrf_{library}" in one:
                 gflops = one.n.astype(float) ** 3 / 3 / one[f"seconds_dpotrf_{library}"] / 1e9
-                ax.plot(one.n, gflops, "k--" if library == "mkl" else "k:", label=f"{library} FP64")
-        ax.set(xlabel="places", title=f"{name} correlation")
+                style, title = ("k--", "MKL") if library == "mkl" else ("k:", "OpenBLAS")
+                ax.plot(one.n, gflops, style, label=f"FP64, {title}")
+        ax.set(xscale="log", xlabel="locations", title=f"{name} correlation", ylim=(0, None))
+        sizes = sorted(some.n.unique())
+        ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
+        ax.minorticks_off()
     axes[0].set_ylabel("n³/3 operations, GFLOP/s")
-    axes[0].legend(frameon=False, fontsize="small")
+    axes[2].legend(frameon=False, fontsize="small", loc="lower right")
     return figure
 
 

@@ -20,19 +20,19 @@ def accuracy():
         for ordering, mine in frame[frame.model == model].groupby("ordering"):
             ax.plot(mine.neighbours, mine.kl.clip(lower=1e-9), MARKERS[ordering], label=ordering)
         ax.set(yscale="log", xlabel="neighbours", title=model)
-    axes[0].set_ylabel(f"KL divergence, {frame.n.iloc[0]:,} places")
+    axes[0].set_ylabel(f"KL divergence, {frame.n.iloc[0]:,} locations")
     axes[-1].legend(frameon=False)
     return figure
 
 
 def time():
-    """Draw the seconds of one evaluation, and of order and search, against the places."""
+    """Draw the seconds of one evaluation, and of order and search, against the locations."""
     frame = pd.read_csv(HERE / "results" / "time.csv", comment="#")
     ax = (figure := Figure(figsize=(5.6, 4), layout="constrained")).subplots()
     for m, mine in frame.groupby("neighbours"):
         line = ax.plot(mine.n, mine.seconds_evaluation, "o-", label=f"likelihood, m = {m}")
         ax.plot(mine.n, mine.seconds_order_and_search, ":", color=line[0].get_color())
-    ax.set(xscale="log", yscale="log", xlabel="places", ylabel="seconds (dotted: order and search)")
+    ax.set(xscale="log", yscale="log", xlabel="locations", ylabel="seconds (dotted: order and search)")
     ax.legend(frameon=False)
     return figure
 
