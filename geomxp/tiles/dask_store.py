@@ -23,7 +23,7 @@ from ..runtime.devices import free_memory, human_bytes, pinned
 from ..runtime.progress import tell
 from .assemble import Originals
 from .cholesky import finish_tile, solved_in, update_tile
-from .factor import TileFactor, add_product, on_host
+from .factor import TileFactor, add_product, on_host, product
 from .stores import Store, in_format, original, readable
 
 # Schedule: which products of a tile are one task, and in which order.
@@ -411,7 +411,7 @@ def _transposed_product(tile, x):
         x = _operand(tile.values, x)
         if isinstance(tile, LowRankTile):
             return tile.v @ (tile.values.T @ x)
-        return on_host(tile.widen().T @ x)
+        return on_host(product(tile.widen().T, x))
 
 
 def _with_product(block, tile, x, alpha):

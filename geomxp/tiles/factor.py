@@ -381,6 +381,15 @@ def add_product(y, tile, x, alpha, transposed=False):
         # one call; CuPy's operators would allocate the product
         backend_of(y).gemm(y, a, x, alpha)
     elif alpha > 0:
-        y += a @ x
+        y += product(a, x)
     else:
-        y -= a @ x
+        y -= product(a, x)
+
+
+def product(a, x):
+    """Return AX in Fortran order, as the columns that it is added to: NumPy's is by rows."""
+    if x.shape[1] == 1:
+        # by gemv
+        return a @ x
+    backend = backend_of(x)
+    return backend.gemm(backend.empty((len(a), x.shape[1]), x.dtype, x), a, x, 1.0, 0.0)
