@@ -94,7 +94,7 @@ def scaling():
             label = f"{count} GPU{'s' if count > 1 else ''}" + ", one link" * (links == "one")
             style = f"C{count - 1}" + ("s--" if links == "one" else "o-")
             ax.plot(mine.n, mine.teraflops, style, label=label)
-        published = some.paper_teraflops.max()
+        published = some.paper_largest_teraflops.max()
         ax.axhline(published, color="k", lw=0.8, ls=":", label="4 GPUs, published maximum")
         ax.set(xlabel="locations", title=machine, ylim=(0, None))
     axes[0].set_ylabel("TFLOP/s, FP64, simulated")

@@ -9,7 +9,7 @@ by norm; Figure 12), rate.csv (rate against n past the budget, with the resident
 process sees it; Figure 6), simulator.csv (simulated beside measured seconds), devices.csv (1 to 4
 devices), resume.csv (a run that is killed), timeline.json (traces by policy; Figure 7) and
 correlations.json (traces with formats by norm; Figure 13). Simulated on described GPUs: paper.csv,
-paper_mixed.csv, numa.csv and scaling.csv (1 to 4 GPUs against n, and sizes of tiles; Figure 9). All
+paper_mixed.csv, numa.csv and scaling.csv (1 to 4 GPUs by n and size of tiles; Figure 9). All
 but `rate`, `simulator` and `gpu` if none is named, in a quarter of an hour.
 
 volume.csv, mixed.csv and rate.csv keep the rows of earlier runs, unless --anew is given, and add
@@ -406,14 +406,15 @@ def numa_rows(n, tile, devices=(1, 2, 3, 4)):
 
 
 def scaling_rows(cases, counts=(1, 2, 3, 4)):
-    """Yield rows of scaling.csv: GPUs by v3, cases of (n, tile); host links of their own, or one.
+    """Yield rows of scaling.csv: v3 on GPUs for each (n, tile), with a host link for each, or one.
 
-    One link is the least that a host may have: each of m GPUs has 1/m of its rate all the time.
+    Of one link each of m GPUs has 1/m of the rate at all times, which is a lower bound.
     """
     for base, (n, tile), count in product(PAPERS, cases, counts):
         layout = Layout(n, tile)
-        for links in ("own", "one")[: 1 if count == 1 else 2]:
-            part = count if links == "one" else 1
+        for links, part in {"own": 1, "one": count}.items():
+            if links == "one" and count == 1:
+                continue
             machine = replace(base, into=base.into / part, out_of=base.out_of / part)
             played = simulate(machine, layout, formats_of(layout), "v3", devices=count)
             yield {
@@ -426,7 +427,7 @@ def scaling_rows(cases, counts=(1, 2, 3, 4)):
                 "bytes_out": played.moved.bytes_out,
                 "seconds": played.seconds,
                 "teraflops": played.rate / 1e12,
-                "paper_teraflops": PAPER_FOUR[base.name] if count == 4 else None,
+                "paper_largest_teraflops": PAPER_FOUR[base.name] if count == 4 else None,
             }
 
 

@@ -90,10 +90,12 @@ def rate():
         for accuracy, group in some.groupby("accuracy"):
             ax.plot(group.n, group.gflops, MARKERS[accuracy] + "-", label=f"ε = {accuracy:g}")
         one = some[some.accuracy == some.accuracy.min()]
-        for library in ("openblas", "mkl"):
+        for library, (style, title) in {
+            "openblas": ("k:", "OpenBLAS"),
+            "mkl": ("k--", "MKL"),
+        }.items():
             if f"seconds_dpotrf_{library}" in one:
                 gflops = one.n.astype(float) ** 3 / 3 / one[f"seconds_dpotrf_{library}"] / 1e9
-                style, title = ("k--", "MKL") if library == "mkl" else ("k:", "OpenBLAS")
                 ax.plot(one.n, gflops, style, label=f"FP64, {title}")
         ax.set(xscale="log", xlabel="locations", title=f"{name} correlation", ylim=(0, None))
         sizes = sorted(some.n.unique())

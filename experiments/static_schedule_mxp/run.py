@@ -8,8 +8,8 @@ with neither MKL nor matrix units) and estimates_*.csv (fits of simulated fields
 ε). All of them if none is named.
 
 kl*.csv and estimates_*.csv keep the rows of earlier runs, unless --anew is given, and add what is
-missing. With --every, a process makes each OF-th row of them, into <name>_part<PART>.csv; a run
-without it joins these files.
+missing. With --every, a process takes each OF-th matrix of kl*.csv and each OF-th fit of
+estimates_*.csv, and writes <name>_part<PART>.csv; a run without it joins these files.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def kl_cells(cases):
 
 
 def kl_rows(n, smoothness, nugget, correlation, tile=None, errors=True):
-    """Yield the rows of one matrix, which is factored in FP64 once: one for each accuracy."""
+    """Yield one row for each accuracy; all share one FP64 factorization."""
     x, model = places(n), gx.Matern(1.0, RANGES[correlation], smoothness, nugget)
     seen, rules = Observations(x, np.zeros(n)), [gx.by_tile_norm(each) for each in ACCURACIES]
     found = compare(model, x, [gx.Exact(rule, tile) for rule in rules])

@@ -32,7 +32,9 @@ def time():
     for m, mine in frame.groupby("neighbours"):
         line = ax.plot(mine.n, mine.seconds_evaluation, "o-", label=f"likelihood, m = {m}")
         ax.plot(mine.n, mine.seconds_order_and_search, ":", color=line[0].get_color())
-    ax.set(xscale="log", yscale="log", xlabel="locations", ylabel="seconds (dotted: order and search)")
+    ax.set(
+        xscale="log", yscale="log", xlabel="locations", ylabel="seconds (dotted: order and search)"
+    )
     ax.legend(frameon=False)
     return figure
 
