@@ -117,9 +117,20 @@ def provenance():
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "nlopt": metadata.version("nlopt"),
+        "openblas": _openblas(),
         "mkl": metadata.version("mkl") if blas.mkl() else "none",
         "geomxp": geomxp.__version__,
     }
+
+
+def _openblas():
+    """Return the versions of OpenBLAS and the processors whose kernels they use."""
+    try:
+        from threadpoolctl import threadpool_info
+    except ModuleNotFoundError:
+        return "unknown"
+    found = (lib for lib in threadpool_info() if lib["internal_api"] == "openblas")
+    return ", ".join(sorted(f"{lib['version']} ({lib['architecture']})" for lib in found)) or "none"
 
 
 def _processor():

@@ -38,6 +38,17 @@ def digits(number, count):
     return re.sub(r"\.?e\+?(-?)0*", r"e\1", f"{number:#.{count}g}").rstrip(".")
 
 
+def power(number, count=2):
+    """Format a number in scientific notation with so many significant digits: 1.2e-4.
+
+    Examples
+    --------
+    >>> power(0.000123), power(52340.0, 3), power(0.5, 1)
+    ('1.2e-4', '5.23e4', '5e-1')
+    """
+    return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{number:.{count - 1}e}")
+
+
 def cells(*texts):
     """Return the cells of a Markdown table."""
     return " ".join(("| " + " | ".join(texts) + " |").split())

@@ -1,21 +1,25 @@
-"""Numbers in the audit of the papers, experiments/README.md, are those of the results."""
+"""Measured numbers in the audit of the papers, experiments/README.md, are those of the results."""
 
+import csv
 import re
 from collections import defaultdict
 from math import floor
 
-from studies import ROOT, column, digits, ends, results
+from studies import ROOT, column, digits, ends, power, results
 
 FP16_3, FP16_5, BF16_3 = (
     " ".join((name,) * count + ("fp32",)) for name, count in (("fp16", 3), ("fp16", 5), ("bf16", 3))
 )
 SIZES = ("16384", "32768", "65536")
 GIVEN = re.compile(
-    r"(?:n|ε|c|κ₂|κ∞) = (?:[\d.,e-]*\d)(?: to [\d.,]*\d|(?:, (?:and )?[\d,]*\d)+(?! times))?"
-    r"|tiles? \d(?:(?: to |, )\d)*|chunks (?:of \d+(?:, \d+)*|to \d+)|\(1e[48]\)"
+    r"n = [\d,]*\d(?: to [\d,]*\d)?|(?:ε|c|κ₂) = [\d.e-]*\d|tile \d\b"
     r"|(?:FP|F|H|[Vv])\d+|\d+ (?:cores?|thread|columns)\b|1 and 2 cores"
 )
 """What a row says of the case that was measured, not of the result."""
+MACHINES = {"EPYC": "AMD EPYC", "Xeon": "Intel", "H200": "Intel"}
+"""How results name the machines of the audit; the host of an H200 is one of Intel's."""
+MEASURED, VERDICT = 3, 5
+"""Columns of the audit."""
 
 
 def value(study, table, name, /, **wanted):
@@ -30,11 +34,6 @@ def listed(numbers, form, last=", "):
     return ", ".join(first) + last + final
 
 
-def power(number, digits=2):
-    """Return a number as 1.2e-4."""
-    return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{number:.{digits - 1}e}")
-
-
 def nested():
     def faster(what, layers):
         about = {"what": what, "n": "8192", "layers": layers, "cores": "1"}
@@ -46,7 +45,7 @@ def nested():
     def error(matrix, layers):
         name = {"random": "uniform + n I", "weak": "Matérn weak"}[matrix]
         about = {"n": "4096", "matrix": name, "layers": layers}
-        return power(value("nested_cholesky", "accuracy", "backward_error", **about))
+        return value("nested_cholesky", "accuracy", "backward_error", **about)
 
     def right(layers, stored="dense", n="4096"):
         about = {"n": n, "layers": layers, "stored": stored}
@@ -60,14 +59,14 @@ def nested():
         name = f"Algorithm {number}, Tree-{what.upper()}"
         yield name, f"FP64 {faster(what, 'fp64'):.2f} times OpenBLAS"
     name = "Section III-B, recursive data structure"
-    tree = error("weak", f"tree: {FP16_5}")
-    yield name, f"backward error {tree} in the tree, {error('weak', FP16_5)} in a dense factor"
-    dense, stored = results("nested_cholesky", "tree", n="8192", layers=FP16_5)
-    seconds = [float(row["seconds"]) for row in (stored, dense)]
+    tree, dense = (power(error("weak", layers)) for layers in (f"tree: {FP16_5}", FP16_5))
+    yield name, f"backward error {tree} in the tree, {dense} in a dense factor"
+    matrix, stored = results("nested_cholesky", "tree", n="8192", layers=FP16_5)
+    seconds = [float(row["seconds"]) for row in (stored, matrix)]
     size = 100 * float(stored["bytes_over_fp64"])
     yield name, f"{seconds[0]:.2f} s, dense {seconds[1]:.2f} s, {size:.0f} % of FP64's bytes"
     name = "Section III-C, Figure 2: formats by layer"
-    yield name, f"backward error {error('weak', FP16_5)} with five FP16 layers"
+    yield name, f"backward error {dense} with five FP16 layers"
     name = "FP32 layers above FP64: [F32×3, F64], [FP32, FP64]"
     three = right("fp32 fp32 fp32 fp64")
     yield name, f"{three:.1f} digits with [F32×3, F64], {right('fp32'):.1f} with FP32"
@@ -79,7 +78,7 @@ def nested():
     )
     name = "Section III-D, Figure 3: quantization of blocks"
     yield name, f"backward error {scaled} scaled, {plain} unscaled"
-    yield "Section IV-A, benchmark matrix", f"FP64 backward error {error('random', 'fp64')}"
+    yield "Section IV-A, benchmark matrix", f"FP64 backward error {power(error('random', 'fp64'))}"
     launches = [
         value("h200", "counts", "launches", what="nested potrf", case=f"random {layers}")
         for layers in ("fp64", "fp16 fp32")
@@ -94,13 +93,13 @@ def nested():
     about = {"what": "C + AB'", "format": "fp64", "n": "16384"}
     product = value("h200", "a_ceilings", "tflops", **about)
     share = h200("e_recursions", "syrk", "fp64", "tflops") / product
-    yield name, f"{100 * share:.0f} % of a product's rate"
+    yield name, f"{100 * share:.0f} % of a product's rate", VERDICT
     name = "Figure 5, headline: TRSM 5.3 times cuBLAS (layers), 6 (FP16)"
     yield name, f"{amx('trsm', BF16_3):.2f} times MKL with three BF16 layers"
     large = h200("e_recursions_large", "trsm", FP16_5)
     yield name, f"five FP16 layers {large:.2f} times cuBLAS"
     half = h200("e_recursions", "trsm", FP16_5, n="32768")
-    yield name, f"{half:.2f} times at n = 32,768"
+    yield name, f"{half:.2f} times at n = 32,768", VERDICT
     name = "Figure 6: throughput, 65 % of the FP64 peak, 22 to 30 % of the FP16 peak"
     about = {"what": "potrf", "n": "8192", "layers": "fp32", "cores": "1"}
     rate = value("nested_cholesky", "speed", "gflops", **about)
@@ -121,43 +120,33 @@ def nested():
     yield name, f"{single:.3f} s with five FP16 layers"
     took = h200("e_recursions_third", "potrf", FP16_5, "seconds", array="")
     yield name, f"{took:.3f} s with an FP64 array (predicted {double:.3f} s)"
-    yield name, f"The model is {100 * (double / took - 1):.0f} % too slow for an FP64 array"
+    yield (
+        name,
+        f"The model is {100 * (double / took - 1):.0f} % too slow for an FP64 array",
+        VERDICT,
+    )
     assert h200("e_recursions_third", "potrf", FP16_5, "seconds", array="fp32") > single
     name = "Figure 8: digits of the factor against n"
     kinds = (("fp64", "dense"), ("fp32 fp32 fp32 fp64", "dense"), (FP16_5, "dense"))
     many = [right(*kind, "16384") for kind in (*kinds, ("pure fp16", "dense"))]
     names = "FP64, [F32×3, F64], with five FP16 layers and in pure FP16"
     yield name, f"{listed(many, '.1f', ' and ')} digits in {names}"
-    yield name, f"[F32×3, F64] has {many[1]:.1f} digits"
+    yield name, f"[F32×3, F64] has {many[1]:.1f} digits", VERDICT
     layers, whole = (
         value("h200", "model_papers", "predicted", case=f"POTRF 65536 {kind}") / 1e12
         for kind in ("5 fp16 fp32", "fp16")
     )
     yield "Headline: 88 % of pure FP16's speed", f"{layers:.0f} and {whole:.0f} TFLOP/s"
-    pure = {matrix: error(matrix, "pure fp16") for matrix in ("random", "weak")}
+    pure = {matrix: power(error(matrix, "pure fp16")) for matrix in ("random", "weak")}
     name = "Pure FP16, reference of Figures 4 to 8"
     yield name, f"backward error {pure['random']}, random matrix"
     name = "Headline: 100 times as accurate as pure FP16"
-    mine = {matrix: error(matrix, FP16_5) for matrix in pure}
+    mine = {matrix: power(error(matrix, FP16_5)) for matrix in pure}
     yield name, f"backward errors {mine['random']} and {pure['random']}, random matrix"
     yield name, f"{mine['weak']} and {pure['weak']}, Matérn weak"
-    ratios = [
-        value(
-            *("nested_cholesky", "accuracy", "backward_error"),
-            n="4096",
-            matrix=matrix,
-            layers="pure fp16",
-        )
-        / value(
-            *("nested_cholesky", "accuracy", "backward_error"),
-            n="4096",
-            matrix=matrix,
-            layers=FP16_5,
-        )
-        for matrix in ("uniform + n I", "Matérn weak")
-    ]
-    yield name, f"{ratios[0]:.0f} times on the paper's matrix"
-    yield name, f"{ratios[1]:.0f} times on a weak Matérn matrix"
+    ratios = [error(matrix, "pure fp16") / error(matrix, FP16_5) for matrix in pure]
+    yield name, f"{ratios[0]:.0f} times on the paper's matrix", VERDICT
+    yield name, f"{ratios[1]:.0f} times on a weak Matérn matrix", VERDICT
     depths = results("nested_cholesky", "depth_amx", n="8192", format="fp16")
     gains = [float(row["speedup"]) for row in depths if row["low_layers"] != "0"]
     name = "Figure 10, Section IV-D: speed-up against n and depth"
@@ -171,7 +160,8 @@ def nested():
     name = "Headline: 20 % faster than cuSOLVER in FP64"
     yield name, f"FP64 tiles {tiles['32768']:.2f} s, cuSOLVER {vendor['32768']:.2f} s"
     ratios = listed((tiles[n] / vendor[n] for n in SIZES), ".2f", " and ")
-    yield name, f"{ratios} times as long as cuSOLVER"
+    yield name, f"{tiles['65536'] / vendor['65536']:.2f} times cuSOLVER's time"
+    yield name, f"{ratios} times as long as cuSOLVER", VERDICT
     layers, single, mkl = f"{rates[2]:.0f}", f"{rates[3]:.0f}", f"{rates[1]:.1f}"
     name = "Figure 2: factorization 3 times FP32, 6 times FP64"
     yield name, f"{layers} GFLOP/s with three FP16 layers, FP32 {single}, MKL FP64 {mkl}"
@@ -194,14 +184,18 @@ def norms():
     yield name, f"{first} by Equation 3, divergence {kl['strong']}, strong"
     name = "Figure 10(a-c): divergence against n"
     yield name, f"{kl['medium']} (medium), {kl['strong']} (strong)"
-    rows = [row for row in results("static_schedule_mxp", "kl", n="4096", accuracy="1e-07")]
+    rows = results("static_schedule_mxp", "kl", n="4096", accuracy="1e-07")
     name = "Section IV-C: formats by norm, down to FP8"
     yield name, f"largest backward error {power(max(column(rows, 'backward_error')), 3)}"
     sizes = column(results("static_schedule_mxp", "maps"), "bytes_over_fp64")
     name = "Figure 4(a-d): one to four formats on 8 × 8 tiles"
     yield name, f"8 × 8 tiles in {listed((100 * size for size in sizes), '.0f')} %"
-    weak, medium = results("static_schedule_mxp", "rate_16384")
+    rates = results("static_schedule_mxp", "rate", n="16384", accuracy="1e-05")
+    name = "Figure 13(a-c): traces by correlation"
+    yield name, f"{listed(column(rates, 'seconds'), '.2f')} s, weak, medium, strong"
     name = "Figure 11(a-c), headline: 136.1 TFLOP/s, 3 times FP64"
+    yield name, f"{float(rates[0]['seconds']):.2f} s, {float(rates[0]['speedup']):.2f} times MKL"
+    weak, medium = results("static_schedule_mxp", "rate_16384")
     yield name, f"{float(weak['seconds']):.2f} s, {float(weak['speedup']):.2f} times MKL, weak"
     rate = value("h200", "model_papers", "predicted", case="gh200 by norms weak 1e-5 100352")
     yield name, f"{rate / 1e12:.0f} TFLOP/s, model"
@@ -237,10 +231,7 @@ def out_of_core():
     def rate(**about):
         return value("out_of_core", "rate", "gflops", n="44900", **about)
 
-    on_disk, in_core = (
-        next(each for each in column(results("out_of_core", "rate", n="44900", budget=b), "gflops"))
-        for b in ("2000000000", "in core")
-    )
+    on_disk, in_core = (rate(budget=budget) for budget in ("2000000000", "in core"))
     yield "Figure 1(a), Algorithm 1: left-looking tiles", f"{in_core:.0f} GFLOP/s in core"
     assert all(
         (row["bytes_in"], row["bytes_out"]) == (row["simulated_in"], row["simulated_out"])
@@ -276,8 +267,12 @@ def out_of_core():
     name = "Figure 5(b), Section V-B: host memory on NUMA nodes, 900 and 100 GB/s"
     dealt, beside = column(results("out_of_core", "numa", devices="4", policy="v1"), "teraflops")
     yield name, f"{dealt:.0f} TFLOP/s by V1 with dealt memory, {beside:.0f} with all beside one GPU"
-    assert {row["tile"] for row in results("out_of_core", "paper")} == {"4096"}
-    yield "Section V: platforms, tile size by GPU", "tiles of 4,096 only"
+    about = {"machine": "H100-PCIe", "n": "160000", "devices": "4", "links": "own"}
+    sizes = ("2048", "4096", "8192")
+    rates = [value("out_of_core", "scaling", "teraflops", tile=tile, **about) for tile in sizes]
+    name = "Section V: platforms, tile size by GPU"
+    tiles = "tiles of 2,048, 4,096 and 8,192"
+    yield name, f"{listed(rates, '.1f', ' and ')} TFLOP/s with {tiles}, four H100"
     name = "Figure 6(a-c), headline: out-of-core cost hidden; 16.1, 54.7, 58.9 TFLOP/s"
     yield name, f"{on_disk:.0f} GFLOP/s on a disk, {in_core:.0f} in core"
     simulated = {
@@ -304,10 +299,13 @@ def out_of_core():
     name = "Figure 6, text: within 95 % of the GEMM rate"
     rows = results("out_of_core", "rate", n="44900")
     shares = [100 * each for each in column(rows, "share_of_dgemm")]
-    yield name, f"{shares[0]:.0f} % of the rate of products on a disk, {shares[1]:.0f} % in core"
-    about = {"n": "8192", "potrf": "tiles", "factor": "fp64"}
-    share = 100 * value("refinement", "factor", "over_baseline", **about)
-    yield name, f"FP64 tiles {share:.0f} % of the speed of LAPACK"
+    yield name, f"{shares[0]:.0f} % of the GEMM rate on a disk, {shares[1]:.0f} % in core"
+    about = {"n": "8192", "factor": "fp64"}
+    tiles, lapack = (
+        100 * value("refinement", "factor", "share_of_ceiling", potrf=potrf, **about)
+        for potrf in ("tiles", "SciPy")
+    )
+    yield name, f"FP64 tiles {tiles:.0f} %, LAPACK {lapack:.0f} % of it"
     name = "Figure 8(a-i): volumes; 935.7, 437.4, 480 GB"
     (row,) = {(r["bytes_in"], r["bytes_out"]) for r in simulated.values()}
     assert row[0] == "0"
@@ -315,10 +313,18 @@ def out_of_core():
     name = "Figure 8: sync moves less than async by larger tiles"
     yield name, f"{moved('sync, larger tiles')} GB in by sync, {moved('async')} GB by async"
     name = "Figure 9(a-c), headline: scaling to four GPUs; 59.3, 176.3, 185.5 TFLOP/s"
+    about = {"n": "240000", "devices": "4", "tile": "4096"}
     rows = results("out_of_core", "numa", policy="v3", placed="cyclic")
-    some = [float(f"{each:.3g}") for each in column(rows, "teraflops")]
-    yield name, f"{listed(some, 'g')} TFLOP/s on 1 to {len(rows)} GH200 by v3"
-    yield name, f"{listed([float(f'{each:.3g}') for each in several], 'g')} TFLOP/s, model"
+    some = listed(column(rows, "teraflops"), ".3g")
+    yield name, f"{some} TFLOP/s on 1 to {len(rows)} GH200 by v3"
+    yield name, f"{listed(several, '.3g')} TFLOP/s, model"
+    four = {
+        links: listed(
+            column(results("out_of_core", "scaling", links=links, **about), "teraflops"), ".3g"
+        )
+        for links in ("own", "one")
+    }
+    yield name, f"{four['own']} TFLOP/s with four links, {four['one']} with one, four GPUs"
     name = "Figure 12(a-c): volumes in mixed formats"
     rows = results("out_of_core", "mixed", n="8192", accuracy="1e-05")
     volumes = [float(row["v3_in"]) / 1e9 for row in rows]
@@ -394,7 +400,7 @@ def refined():
     name = "dsposv, headline: FP32 with IR 1.8 times dposv"
     gain = fast("ir", "fp32", name="over_baseline")
     yield name, f"{gain:.2f} times the fastest in FP64"
-    yield name, f"{gain:.1f} instead of 1.8"
+    yield name, f"{gain:.1f} instead of 1.8", VERDICT
     name = "Figure 4(a, b), speed; headline 4.7 times dposv"
     gains = [fast("gmres", "fp16", figure, "over_baseline") for figure in ("4a", "4b")]
     two = f"GMRES {gains[0]:.2f} (κ₂ = 100) and {gains[1]:.2f} (1e4)"
@@ -429,6 +435,7 @@ def refined():
     ]
     name = "Future work: GMRES with an FP32 factor"
     yield name, f"GMRES {single[0]:.0f}, IR {single[1]:.0f}"
+    yield "Figures 4 to 7: rates against N up to 42,000", spanned("refinement", "speed")
     spectra = {row["spectrum"] for row in results("refinement", "iterations")}
     assert len(spectra) == 5
     rows = {row["factor"]: row for row in results("refinement", "factor", n="8192", potrf="tiles")}
@@ -485,7 +492,7 @@ def refined():
     custom = [steps("custom-clustered", "10000.0", "GMRES", **each) for each in (shifted, ten)]
     yield name, f"GMRES {custom[0]:.0f} with c = 0.4, {custom[1]:.0f} with c = 10"
     name = "Figure 7, iterations: custom-clustered, 15 to 16 with c = 10"
-    yield name, f"c = 0.4, which takes {custom[0]:.0f}"
+    yield name, f"c = 0.4, which takes {custom[0]:.0f}", VERDICT
     name = "Conclusion: preprocessing helps, but no setting suits all matrices"
     far = steps("geometric", "170000.0", "GMRES", **ten)
     yield name, f"geometric {geometric['GMRES']:.0f} and {far:.0f}"
@@ -518,19 +525,21 @@ def triangular():
     fp64, fp32 = (span([r for r in large if r["format"] == form]) for form in ("fp64", "fp32"))
     name = "Headline: comparable to the vendor for larger sizes"
     yield name, f"{fp64} (FP64), {fp32} (FP32) of OpenBLAS"
+    yield "Section 3.1, Figure 1: recursion around GEMM", spanned("trsm_trmm", "ratios")
+    yield "Section 3.1: base kernels below a threshold", spanned("trsm_trmm", "leaves")
     least = min(column([row for row in rows if row["cores"] == "2"], "ratio"))
     name = "Section 1: parallel execution on CPUs"
     yield name, f"at least {floor(100 * least) / 100:.2f} of OpenBLAS on the same two cores"
-    square = [row for row in alone if row["n"] == row["columns"] == "4096"]
-    plain = {row["what"]: row for row in square if (row["side"], row["trans"]) == LEFT}
+    about = {"side": "L", "trans": "N", "format": "fp64", "cores": "1"}
+    square = {
+        what: results("trsm_trmm", "ratios", what=what, n="4096", columns="4096", **about)[0]
+        for what in ("trsm", "trmm")
+    }
     for name, what in (("Equations 1 and 2: TRMM", "trmm"), ("Equations 3 and 4: TRSM", "trsm")):
-        yield name, f"{float(plain[what]['ratio']):.2f} of OpenBLAS's speed"
-    seconds = {what: float(row["seconds"]) for what, row in plain.items()}
+        yield name, f"{float(square[what]['ratio']):.2f} of OpenBLAS's speed"
+    seconds = {what: float(row["seconds"]) for what, row in square.items()}
     name = "Figure 2 (NVIDIA): seconds against n"
     yield name, f"TRSM {seconds['trsm']:.2f} s, TRMM {seconds['trmm']:.2f} s"
-
-
-LEFT = ("L", "N")
 
 
 def batches():
@@ -616,7 +625,14 @@ def batches():
     yield name, f"{best / numpy:.1f} times NumPy, MKL compact {mkl / numpy:.1f} times"
     name = "Section XIII: interleaved levels off, MAGMA passes it"
     rates = [sized("interleaved", n) for n in ("48", "56", "64", "100")]
-    yield name, f"{listed(rates, '.1f')} GFLOP/s"
+    yield name, f"{listed(rates, '.1f')} GFLOP/s, interleaved, FP64, n = 48, 56, 64, 100"
+    yield "Headline: orders 5 to 100", spanned("batched", "size")
+
+
+def spanned(study, table):
+    """Return the sizes of a study in words."""
+    low, high = ends(int(row["n"]) for row in results(study, table))
+    return f"n = {low:,} to {high:,}"
 
 
 def audited():
@@ -634,18 +650,40 @@ def table():
 
 def test_numbers_of_the_audit_are_those_of_the_results():
     rows, claims = table(), defaultdict(list)
-    for name, claim in audited():
-        claims[name].append(claim)
+    for name, claim, *where in audited():
+        claims[name].append((claim, *(where or (MEASURED,))))
     assert set(claims) <= set(rows)
     wrong = {}
-    for name, (_, _, _, measured, _, verdict) in rows.items():
-        for claim in claims[name]:
+    for name, row in rows.items():
+        cells = list(row)
+        for claim, place in claims[name]:
             says = re.compile(rf"(?<![\d.,]){re.escape(claim)}(?!\d|[.,]\d)")
-            if not says.search(measured) and not says.search(verdict):
+            if not says.search(cells[place]):
                 wrong.setdefault(name, []).append(claim)
-            measured = says.sub("", measured)
+            cells[place] = says.sub("", cells[place])
         # every number is claimed, or describes the case
-        rest = GIVEN.sub("", re.sub(r"`[^`]*`", "", measured))
+        rest = GIVEN.sub("", re.sub(r"`[^`]*`", "", cells[MEASURED]))
         if re.search(r"\d", rest):
             wrong.setdefault(name, []).append(f"not checked: {rest}")
     assert wrong == {}
+
+
+def test_cases_of_the_audit_are_in_the_results():
+    wrong = []
+    for name, row in table().items():
+        for entry in re.split(r"; (?=`)", row[MEASURED]):
+            file, _, said = entry.partition("`: ")
+            path = ROOT / "experiments" / file.strip("`")
+            if path.suffix != ".csv" or "constants" in path.name or " and " in file:
+                continue
+            lines = path.read_text().splitlines()
+            measured = csv.DictReader(line for line in lines if line[0] != "#")
+            sizes = {each.get("n", "") for each in measured}
+            for n in re.findall(r"n = ([\d,]*\d)", said):
+                if sizes != {""} and n.replace(",", "") not in sizes:
+                    wrong.append(f"{name}: n = {n}")
+            about = next(line for line in lines if line.startswith("# machine"))
+            for short, machine in MACHINES.items():
+                if re.search(rf"\b{short}\b", said) and machine not in about:
+                    wrong.append(f"{name}: {short}")
+    assert wrong == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from studies import digits, results
+from studies import digits, power, results
 
 from geomxp.cli.main import main
 
@@ -77,6 +77,39 @@ def test_divergences_without_a_nugget_are_those_of_the_results():
     assert (round(min(large), 2), round(max(large), 1)) == (0.1, 0.4)
     for text in (README, (ROOT / "docs" / "pages" / "how-to" / "accuracy.md").read_text()):
         assert "divergences of 0.1 to 0.4" in text
+
+
+def test_largest_divergences_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+    rows = [
+        row
+        for table in ("kl", "kl_8192", "kl_16384", "kl_16384_more", "kl_32768")
+        for row in results("static_schedule_mxp", table, smoothness="0.5", nugget="0.0")
+    ]
+    largest = {}
+    for row in rows:
+        key = row["n"], row["correlation"]
+        largest[key] = max(largest.get(key, 0.0), float(row["kl"]))
+    text = " ".join(text.split())
+    four = max(largest["4096", name] for name in ("weak", "medium", "strong"))
+    assert f"the divergence at n = 4,096 is at most {digits(four, 2)} nats" in text
+    for n in ("8192", "16384", "32768"):
+        three = (power(largest[n, name]) for name in ("weak", "medium", "strong"))
+        assert f"| {int(n):,} | {' | '.join(three)} |" in text
+    rows = results("static_schedule_mxp", "kl") + results("static_schedule_mxp", "kl_16384")
+    most = max(float(row["backward_error"]) / float(row["accuracy"]) for row in rows)
+    assert f"The measured backward error is at most {most:.2f} ε." in text
+    ratio = {
+        (row["n"], row["accuracy"]): float(row["backward_error_unscaled"])
+        / float(row["backward_error"])
+        for row in rows
+        if row["backward_error_unscaled"] and row["smoothness"] == "0.5" and row["nugget"] == "0.0"
+    }
+    first = f"{ratio['4096', '1e-05']:.0f}"
+    assert first == f"{ratio['16384', '1e-05']:.0f}"
+    assert f"has a backward error {first} times as large" in text
+    second, third = ratio["16384", "1e-06"], ratio["16384", "1e-07"]
+    assert f"{second:.0f} times at ε = 1e-6 and {third:.1f} times at ε = 1e-7" in text
 
 
 def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
@@ -390,6 +423,30 @@ def test_volumes_and_seconds_of_policies_are_those_of_the_results():
     assert all(row["measured_v3_in"] in ("", row["v3_in"]) for row in mixed)
 
 
+def test_simulated_scaling_is_that_of_the_results():
+    text = (ROOT / "experiments" / "out_of_core" / "README.md").read_text()
+    text = " ".join(text.split())
+
+    def rates(n, links="own", devices="4", tile="4096"):
+        about = {"n": n, "links": links, "devices": devices, "tile": tile}
+        return [float(row["teraflops"]) for row in results("out_of_core", "scaling", **about)]
+
+    own, one, single = rates("240000"), rates("240000", "one"), rates("240000", devices="1")
+    a100, h100, gh200 = (digits(rate, 3) for rate in own)
+    assert f"reach {a100} (A100), {h100} (H100) and {gh200} TFLOP/s (GH200)" in text
+    assert {f"{four / alone:.1f}" for four, alone in zip(own, single, strict=True)} == {"3.8"}
+    a100, h100, gh200 = (digits(rate, 3) for rate in one)
+    assert f"With one link for all four they reach {a100}, {h100} and {gh200}." in text
+    pairs = zip(rates("80000", "one"), rates("80000"), strict=True)
+    _, h100, gh200 = (f"{100 - 100 * shared / alone:.0f} %" for shared, alone in pairs)
+    assert f"four H100 are {h100} slower with one link, four GH200 {gh200}" in text
+    pairs = zip(rates("160000", tile="2048"), rates("160000"), strict=True)
+    gains = [100 * small / large - 100 for small, large in pairs]
+    assert f"2,048 are {min(gains):.0f} to {max(gains):.0f} % faster" in text
+    small, large = (rates("160000", devices="1", tile=tile) for tile in ("2048", "4096"))
+    assert {f"{100 * large[k] / small[k] - 100:.0f}" for k in (1, 2)} == {"1"}
+
+
 def test_rates_on_a_disk_are_those_of_the_results():
     text = (ROOT / "experiments" / "out_of_core" / "README.md").read_text()
     text = " ".join(text.split())
@@ -400,12 +457,15 @@ def test_rates_on_a_disk_are_those_of_the_results():
     )
     assert f"so the ratio is {100 * rates[0] / rates[1]:.0f} %" in text
     shares = [100 * float(row["share_of_dgemm"]) for row in (on_disk, in_core)]
-    assert f"{shares[0]:.0f} and {shares[1]:.0f} % of the rate of products" in text
+    assert f"{shares[0]:.0f} and {shares[1]:.0f} % of the GEMM rate" in text
     assert f"from outside is {float(on_disk['resident_over_budget']):.2f} times the limit" in text
     assert f"{float(on_disk['bytes_in']) / 1e9:.0f} GB are read" in text
     whole, part = results("out_of_core", "rate", n="16384")
-    ratio = float(part["seconds"]) / float(whole["seconds"])
-    assert f"16,384 locations take {ratio:.2f} times as long as in RAM" in text
+    took = [f"{float(row['seconds']):.1f} s" for row in (whole, part)]
+    (again,) = results("out_of_core", "simulator", n="16384", budget="in core")
+    again = f"{float(again['measured_seconds']):.1f} s in simulator.csv"
+    assert f"in RAM took {took[0]} here and {again}" in text
+    assert f"16,384 locations take {took[1]}" in text
     assert f"then {float(part['resident_over_budget']):.2f} times the limit" in text
     rows = results("out_of_core", "simulator")
     for name, said in (
@@ -464,8 +524,8 @@ def measured():
     yield f"(GPBoost {seconds_of_fits(False, 'gpboost'):.1f} s)"
     about = {"n": "16384", "correlation": "weak", "accuracy": "1e-05"}
     plain, weak = (results("static_schedule_mxp", t, **about)[0] for t in ("rate", "rate_16384"))
-    yield f"{float(plain['speedup']):.1f} times as fast as MKL's FP64 without matrix units"
-    yield f"{float(weak['speedup']):.1f} times with AMX"
+    yield f"{float(plain['speedup']):.1f} times as fast as MKL's FP64 on an EPYC"
+    yield f"{float(weak['speedup']):.1f} times on a Xeon with AMX"
     assert plain["bytes_over_fp64"] == weak["bytes_over_fp64"]
     yield f"{100 * float(weak['bytes_over_fp64']):.0f} % of the memory"
     on_disk, in_core = results("out_of_core", "rate", n="44900")

@@ -97,6 +97,7 @@ def scaling():
         published = some.paper_largest_teraflops.max()
         ax.axhline(published, color="k", lw=0.8, ls=":", label="4 GPUs, published maximum")
         ax.set(xlabel="locations", title=machine, ylim=(0, None))
+        ax.set_xticks([40_000, 160_000, 240_000], ["40,000", "160,000", "240,000"])
     axes[0].set_ylabel("TFLOP/s, FP64, simulated")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize="small")
     return figure

@@ -388,7 +388,7 @@ def add_product(y, tile, x, alpha, transposed=False):
 
 def product(a, x):
     """Return AX in Fortran order, as the columns that it is added to: NumPy's is by rows."""
-    if x.shape[1] == 1:
+    if x.ndim == 1 or x.shape[1] == 1:
         # by gemv
         return a @ x
     backend = backend_of(x)

@@ -4,7 +4,7 @@ import pytest
 import geomxp as gx
 from geomxp.likelihood.exact import dense_factor, tile_factor
 from geomxp.runtime.devices import resolve
-from geomxp.tiles.factor import CholeskyFactor
+from geomxp.tiles.factor import CholeskyFactor, product
 
 MODEL = gx.Matern(1.7, 0.15, 0.8, 0.05)
 U = 2.0**-53
@@ -162,3 +162,13 @@ def test_bytes_are_those_of_the_formats():
     assert factor.nbytes == factor.precision_map.bytes(factor.store.layout)
     assert factor.nbytes < factor_of(places_of(130), gx.uniform("fp64"), 32).nbytes
     assert CholeskyFactor(np.eye(10)).nbytes == 8 * 55
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 4), (7, 0)])
+def test_a_product_is_in_the_order_of_the_columns_that_it_is_added_to(shape):
+    rng = np.random.default_rng(0)
+    a, x = np.asfortranarray(rng.standard_normal((5, 7))), rng.standard_normal(shape)
+    for each in (a, np.ascontiguousarray(a)):
+        found = product(each, x)
+        assert found.flags.f_contiguous
+        np.testing.assert_allclose(found, a @ x, rtol=1e-13, atol=1e-13)
