@@ -155,11 +155,14 @@ def _threads():
         for lib in threadpool_info()
         if lib["user_api"] == "blas"
     }
-    asked = os.environ.get("OMP_NUM_THREADS")
+    asked, blas = os.environ.get("OMP_NUM_THREADS"), sorted(libraries) or ["unknown"]
+    if kernels := os.environ.get("OPENBLAS_CORETYPE"):
+        # they may be slower than those that OpenBLAS would choose
+        blas.append(f"kernels chosen by OPENBLAS_CORETYPE={kernels}")
     return {
         "usable cores": str(devices.usable_cores()),
         "OMP_NUM_THREADS": asked or "not set: all usable cores are used",
-        "BLAS": "; ".join(sorted(libraries)) or "unknown",
+        "BLAS": "; ".join(blas),
     }
 
 

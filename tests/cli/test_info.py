@@ -23,6 +23,13 @@ def test_info_says_what_there_is(run):
             assert f"  {name} " in text
 
 
+def test_info_says_what_chooses_the_kernels_of_openblas(run, monkeypatch):
+    chosen = "kernels chosen by OPENBLAS_CORETYPE=Haswell"
+    for name, said in (("", False), ("Haswell", True)):
+        monkeypatch.setenv("OPENBLAS_CORETYPE", name)
+        assert (chosen in json.loads(run("info", "--json")[1])["threads"]["BLAS"]) is said
+
+
 def test_info_knows_the_extras_of_the_package_and_how_to_add_them(run):
     import tomllib
     from pathlib import Path
