@@ -1,21 +1,27 @@
 """Stage i: thousands of small factorizations at once."""
 
+import multiprocessing
 import time
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 from ceilings import DTYPES
 from harness import FAILED, Prediction, load, reason, tried
 
 from geomxp.linalg import batched, batched_gpu
+from geomxp.runtime.devices import usable_cores
 
 
 def batches(machine, budget):
     """Stage i: small factorizations, tuned, beside potrfBatched (NumPy's and MKL's on a CPU)."""
     study, batch = load("batched"), 64 if machine.tiny else 16_384
     prediction = Prediction(1)
-    for n in machine.sizes(5, 8, 12, 16, 24, 32, 48, 64, 96, 128, tiny=(5,)):
+    sizes = machine.sizes(5, 8, 12, 16, 24, 32, 48, 64, 96, 128, tiny=(5,))
+    if machine.gpu:
+        _compile(sizes[::-1])
+    for n in sizes:
         if why := budget.refuses(prediction.of(n)):
             yield {"n": n, "note": why}
             continue
@@ -30,6 +36,25 @@ def batches(machine, budget):
             yield from _alone(machine, study.matrices(n, DTYPES[form], batch))
         prediction.learn(n, time.perf_counter() - start)
         machine.give_back()
+
+
+def _compile(sizes):
+    """Compile the variants of a search on all cores: CuPy keeps them on disk."""
+    start = multiprocessing.get_context("spawn")
+    with start.Pool(max(1, usable_cores() - 1)) as pool:
+        for _ in pool.imap_unordered(_compiled, product(sizes, DTYPES.values()), 1):
+            pass
+
+
+def _compiled(case):
+    import cupy
+
+    n, dtype = case
+    for variant in batched.candidates(n, "gpu", dtype):
+        kinds = (variant, replace(variant, fast=True)) if variant.block else (variant,)
+        for kind in kinds:
+            a = cupy.asarray(load("batched").matrices(n, dtype, 64))
+            batched.potrf(a, variant=kind, check=False)
 
 
 def _searched(machine, n, dtype, batch):
@@ -89,10 +114,10 @@ def _ours(machine, a):
     """Return the factorization of chunks in place, what makes them anew, and the variant."""
     n, variant = a.shape[1], batched.variant_for(a.shape[1], a.dtype, machine.on)
     if machine.gpu and not variant.chunk:
-        # a block of threads for each matrix: nothing is interleaved
+        # nothing is interleaved
         kept = machine.xp.asarray(a)
         chunks = kept.copy()
-        work = partial(batched.potrf, chunks, overwrite=True, check=False, variant=variant)
+        work = batched_gpu.launcher(chunks, chunks, machine.xp.zeros(len(a) + 1, np.int64), variant)
     else:
         variant = batched.variant_for(n, a.dtype, machine.on, layout="interleaved")
         kept = batched.interleave(machine.xp.asarray(a))

@@ -119,7 +119,9 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
     __syncthreads();
     if (i < n && !proper(a[start_of(i, rows) + i])) atomicMin(&failed, i);
     __syncthreads();
-    if (i == 0) info[m] = broken < n ? -1 - broken : failed < n ? failed + 1 : 0;
+    if (i == 0) {
+        report(info, m, gridDim.x, broken < n ? -1 - broken : failed < n ? failed + 1 : 0);
+    }
     for (int r = i / 32; r < n; r += blockDim.x / 32) {
         for (int k = i % 32; k < n; k += 32) {
             const Real entry = k > r ? 0 : failed < n ? root((Real)-1) : a[start_of(k, rows) + r];
@@ -341,7 +343,8 @@ static __device__ void unpack(const View<Real> &view, Real *chunks, Real *lower,
                 if (!is_finite(*view.at(first + lane, i, j))) failed = -1 - i;
             }
         }
-        info[first + lane] = found[lane] = failed;
+        found[lane] = failed;
+        report(info, first + lane, batch, failed);
     }
     __syncthreads();
     for (int start = 0; start < n * n; start += 32) {

@@ -70,6 +70,14 @@ template <class Real> struct View {
     BOTH bool by_columns() const { return down < across; }
 };
 
+/* Entry m of info <- value; info[batch], which is 0 before, <- 1 if a matrix has no factor: the host
+   reads the others only then. */
+BOTH void report(long long *info, long long m, long long batch, long long value)
+{
+    info[m] = value;
+    if (value != 0) info[batch] = 1;
+}
+
 /* A view as arguments of a kernel, and made of them. */
 #define VIEWED(Real, a) const Real *a, long long a##_step, long long a##_down, long long a##_across
 #define VIEW(Real, a) (View<Real>{a, a##_step, a##_down, a##_across})

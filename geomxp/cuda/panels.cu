@@ -202,7 +202,9 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
         wait();
     }
     if (!exists) return;
-    if (thread == 0) info[m] = *broken < ORDER ? -1 - *broken : *failed < ORDER ? *failed + 1 : 0;
+    if (thread == 0) {
+        report(info, m, batch, *broken < ORDER ? -1 - *broken : *failed < ORDER ? *failed + 1 : 0);
+    }
     for (int at = thread; *failed < ORDER && at < ORDER * ORDER; at += THREADS) {
         if (at % ORDER <= at / ORDER) lower[m * ORDER * ORDER + at] = root((Real)-1);
     }

@@ -35,11 +35,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
@@ -148,6 +150,8 @@ def potrf(
         with a.device:
             variant = variant or variant_for(a.shape[1], kind, "gpu")
         lower, info = batched_gpu.potrf(a, kind, overwrite, variant)
+        if info is None:
+            return lower if check else (lower, np.zeros(len(a), np.int64))
     else:
         lower, info = _factored(_checked(np.asarray(a)), overwrite, variant)
     return _raised(lower, info) if check else (lower, info)
@@ -547,7 +551,8 @@ def _lanes(chunk, batch, dtype, on="cpu"):
 
 
 def _is_on_gpu(a):
-    return hasattr(a, "__cuda_array_interface__")
+    # of the type: the property of an array takes microseconds
+    return hasattr(type(a), "__cuda_array_interface__")
 
 
 def _checked(a):
@@ -732,9 +737,9 @@ def remembered() -> dict[str, Variant]:
 
     Keys of interleaved batches end in " interleaved", those of substitutions in " solve".
     """
-    path = cache_directory() / "batched.json"
+    path = os.path.join(cache_directory(), "batched.json")
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        return _read(path, os.stat(path).st_mtime_ns)
     except OSError:
         return {}
 
@@ -742,7 +747,7 @@ def remembered() -> dict[str, Variant]:
 @cache
 def _read(path, _changed):
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(Path(path).read_text(encoding="utf-8"))
         known = {key: Variant(**entry) for key, entry in entries.items()}
         if all(map(_is_valid, known.values())):
             return known
@@ -818,8 +823,9 @@ def candidates(
 ) -> list[Variant]:
     """Return the variants worth timing for an order; chunks of one register, or one warp.
 
-    For canonical batches on a GPU also one with panels for each panel width, see
-    `batched_gpu.panels`. Substitutions have variants only there.
+    For canonical batches on a GPU also one with panels for each panel width, and one with rows in
+    registers for each number of lanes; see `batched_gpu.panels` and `batched_gpu.rows`.
+    Substitutions have variants only there.
     """
     if what == "solve":
         return [ON_GPU, *batched_gpu.warps(batched_gpu.limits())]
@@ -828,15 +834,19 @@ def candidates(
     if n <= UNROLLED[on]:
         variants += [Variant(looking, 4, unroll=True) for looking in LOOKING]
     if on == "gpu" and layout == "canonical":
-        by_width = batched_gpu.panels(n, dtype, batched_gpu.limits())
+        limits = batched_gpu.limits()
+        by_width = batched_gpu.panels(n, dtype, limits)
         variants += [ON_GPU, *(shapes[0] for shapes in by_width.values())]
+        variants += batched_gpu.rows(n, dtype, limits)
     return variants
 
 
-def _beside(best, n, dtype, layout):
+def _beside(best, n, dtype, layout, what):
     """Return variants like the best one of a race: larger chunks, or other blocks of threads."""
     if best.panel:
         return batched_gpu.panels(n, dtype, batched_gpu.limits())[best.panel][1:SHAPES]
+    if best.block and what == "potrf":
+        return batched_gpu.rows(n, dtype, batched_gpu.limits(), best.block[0])
     sizes = (2, 4) if layout == "canonical" else (2, 4, "batch")
     return [replace(best, chunk=chunk) for chunk in sizes] if best.chunk else []
 
@@ -896,7 +906,7 @@ def fastest(
     seconds = raced(dict.fromkeys((untuned, *first)))
     if among is None:
         best = min(seconds, key=seconds.get)
-        seconds |= raced((best, *_beside(best, n, dtype, layout)))
+        seconds |= raced(dict.fromkeys((best, *_beside(best, n, dtype, layout, what))))
     winner = min(seconds, key=seconds.get)
     if winner != untuned:
         last = raced((untuned, winner), 2 * rounds)

@@ -1,16 +1,17 @@
 """Batched factorizations on a GPU.
 
-There are three ways to factor: each thread factors one matrix of an interleaved chunk, by a program
+There are four ways to factor: each thread factors one matrix of an interleaved chunk, by a program
 translated from the text that numba compiles for the CPU; a block of threads holds one matrix in
-shared memory (`cuda/batched.cu`); or a block holds a panel in registers and reads the panels to its
-left again (`cuda/panels.cu`, Algorithm 5 of paper 004). Substitutions use a block or a warp for
-each matrix, or a thread for each one of an interleaved chunk. `batched.variant_for` chooses. All
-give the bits of the CPU, unless `Variant.fast`.
+shared memory (`cuda/batched.cu`); a block holds a panel in registers and reads the panels to its
+left again (`cuda/panels.cu`, Algorithm 5 of paper 004); or some lanes of a warp hold the rows of a
+matrix in registers (`cuda/rows.cu`). Substitutions use a block or a warp for each matrix, or a
+thread for each one of an interleaved chunk. `batched.variant_for` chooses. All give the bits of the
+CPU, unless `Variant.fast`.
 """
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -149,22 +150,22 @@ def _view(a):
     return a, *(step // a.itemsize for step in a.strides)
 
 
-def _launch(kernel, blocks, block, arguments, shared):
-    """Launch a kernel with `shared` bytes of shared memory."""
+def _with_shared(kernel, shared):
+    """Return a kernel after it has been allowed `shared` bytes of shared memory."""
     # never reduced: other threads may launch the kernel for other orders
     most = max(shared, kernel.max_dynamic_shared_size_bytes)
     kernel.max_dynamic_shared_size_bytes = most
     kernel.preferred_shared_memory_carveout = 100
-    kernel((blocks,), block, arguments, shared_mem=shared)
+    return kernel
 
 
-def _per_matrix(kernel, a, arguments, beside=0):
-    """Launch a kernel with one block for each matrix; shared memory has `beside` more numbers."""
-    batch, n, _ = a.shape
+def _triangle(n, itemsize, beside=0):
+    """Return threads of a block for one matrix, and bytes of its shared memory.
+
+    It has a lower triangle, as cuda/batched.cu has them, and `beside` more numbers.
+    """
     order = _padded(n)
-    # start_of(order) + order, as cuda/batched.cu has them
-    shared = (order * (order + 4 - order // 2) + beside) * a.itemsize
-    _launch(kernel, batch, (-(-n // WARP) * WARP,), arguments, shared)
+    return (-(-n // WARP) * WARP,), (order * (order + 4 - order // 2) + beside) * itemsize
 
 
 def _padded(n):
@@ -320,6 +321,12 @@ def refusal(variant, n, itemsize, limits):
             f"a block must have whole warps of {WARP} threads. Got {threads}: put more matrices "
             "into it, the last number of `block`."
         )
+    remedy = "take a narrower panel or more threads"
+    return _beyond(limits, threads, matrices, registers, shared, remedy)
+
+
+def _beyond(limits, threads, matrices, registers, shared, remedy):
+    """Return what a block needs that the GPU has not, with a remedy for registers, or None."""
     if threads > limits.block_threads:
         return (
             f"a block may have {limits.block_threads} threads on this GPU. Got {threads}: halve a "
@@ -331,12 +338,12 @@ def refusal(variant, n, itemsize, limits):
     if registers > most:
         return (
             f"a thread may have {most} registers in a block of {threads} threads. About "
-            f"{registers} are needed: take a narrower panel or more threads."
+            f"{registers} are needed: {remedy}."
         )
     if shared > limits.block_shared:
         return (
             f"a block may have {limits.block_shared} bytes of shared memory on this GPU. "
-            f"{shared} are needed: take a narrower panel or fewer matrices."
+            f"{shared} are needed: take fewer matrices, or a narrower panel."
         )
     return None
 
@@ -374,6 +381,63 @@ def panels(n, dtype, limits):
     return dict(sorted(by_width.items()))
 
 
+LANES = tuple(2**k for k in range(WARP.bit_length()))
+"""Lanes of a warp that may have the rows of a matrix."""
+
+LONGEST = 64
+"""Largest order whose rows are in registers; the program has each operation of a row."""
+
+
+def rows_demand(variant, n, itemsize):
+    """Return threads of a block, registers of a thread, and bytes of shared memory of a block.
+
+    Registers are estimated: `BESIDE`, and the thread's rows up to the end of the diagonal block.
+    """
+    lanes, _, matrices = variant.block
+    entries = sum(min(last, n) for last in range(lanes, n + lanes, lanes))
+    # ROOM of cuda/rows.cu
+    needed = n * (n | 1) if n > 1 else 4
+    room = -(-needed // 16) * 16 + lanes % 16
+    return lanes * matrices, entries * itemsize // 4 + BESIDE, matrices * room * itemsize
+
+
+def rows_refusal(variant, n, itemsize, limits):
+    """Return why a GPU cannot factor with rows in registers in this way, or None."""
+    lanes, width, matrices = variant.block
+    if lanes not in LANES or width != 1 or matrices < 1 or lanes * matrices % WARP:
+        return (
+            "with panel=0, `block` must be the lanes of a matrix, 1, and the matrices of a block: "
+            f"1 to {WARP} lanes, a power of two, and whole warps of {WARP} threads, for example "
+            f"(8, 1, 16). Got {variant.block}."
+        )
+    if n > LONGEST or lanes >= 2 * n:
+        return (
+            f"rows are in registers up to order {LONGEST}, with fewer lanes than twice the order. "
+            f"Got order {n} and {lanes} lanes: leave `block` out, or take a panel."
+        )
+    threads, registers, shared = rows_demand(variant, n, itemsize)
+    return _beyond(limits, threads, matrices, registers, shared, "take more lanes")
+
+
+def rows(n, dtype, limits, lanes=None):
+    """Return the variants with rows in registers that are worth timing for an order.
+
+    One for each number of lanes, within the limits; a block has the number of matrices with which
+    it occupies most threads. With `lanes`, blocks of all numbers of matrices instead.
+    """
+    itemsize, found = np.dtype(dtype).itemsize, []
+    for count in LANES if lanes is None else (lanes,):
+        fitting = {}
+        for matrices in _powers(limits.block_matrices):
+            variant = Variant(chunk=0, block=(count, 1, matrices))
+            if rows_refusal(variant, n, itemsize, limits) is None:
+                fitting[variant] = occupancy(limits, *rows_demand(variant, n, itemsize))
+        if lanes is not None:
+            return list(fitting)
+        found += [max(fitting, key=fitting.get)] if fitting else []
+    return found
+
+
 def warps(limits):
     """Return the variants of substitutions by warps that are worth timing: warps of a block."""
     powers = [w for w in _powers(WARPS) if w * WARP <= limits.block_threads]
@@ -388,24 +452,55 @@ def _occupying(found):
 
 
 def potrf(a, dtype, overwrite, variant):
-    """Return factors and info; see `geomxp.linalg.batched.potrf`."""
+    """Return factors, and info or None if all matrices have one; see `batched.potrf`."""
     import cupy
 
-    given, (batch, n, _) = a, a.shape
+    given, batch = a, len(a)
     with a.device:
         a = a.astype(dtype, copy=False)
         own = (overwrite or a is not given) and a.flags.c_contiguous
-        lower, info = a if own else cupy.empty(a.shape, a.dtype), cupy.empty(batch, np.int64)
+        lower = a if own else cupy.empty(a.shape, a.dtype)
         if not a.size:
-            return lower, np.zeros(batch, np.int64)
+            return lower, None
+        # the last one is nonzero if any is
+        info = cupy.zeros(batch + 1, np.int64)
         if variant.chunk:
             _interleaved(a, lower, info, variant)
-        elif variant.panel or variant.block:
-            _by_panels(a, lower, info, variant)
         else:
-            kernel = _kernel("factor", a.dtype, *_options(variant))
-            _per_matrix(kernel, a, (*_view(a), lower, info, n))
-        return lower, info.get()
+            launcher(a, lower, info, variant)()
+        return lower, info[:batch].get() if info[batch:].get()[0] else None
+
+
+def launcher(a, lower, info, variant):
+    """Return a function that launches the factorization of matrices that are not interleaved."""
+    batch, n, _ = a.shape
+    matrices, kernel, block, shared = _plan(variant, n, a.dtype, a.device.id)
+    arguments = *_view(a), lower, info, batch if matrices else n
+    return partial(kernel, (-(-batch // (matrices or 1)),), block, arguments, shared_mem=shared)
+
+
+@cache
+def _plan(variant, n, dtype, device):
+    """Return matrices of a block, the kernel, threads of a block and bytes of its shared memory.
+
+    Matrices are 0 where the kernel has one order for all and a block for each matrix.
+    """
+    if not variant.panel and not variant.block:
+        kernel = _kernel("factor", dtype, *_options(variant))
+        block, shared = _triangle(n, dtype.itemsize)
+        return 0, _with_shared(kernel, shared), block, shared
+    in_rows = len(variant.block) == 3 and not variant.panel
+    refused = rows_refusal if in_rows else refusal
+    if reason := refused(variant, n, dtype.itemsize, _limits(device)):
+        raise InvalidInput(reason)
+    if in_rows:
+        source = module("rows.cu", *rows_options(variant, n))
+        shared = rows_demand(variant, n, dtype.itemsize)[2]
+    else:
+        source = module("panels.cu", *panel_options(variant, n))
+        shared = variant.block[2] * variant.panel * (n | 1) * dtype.itemsize
+    kernel = source.get_function(f"factor_{_suffix(dtype)}")
+    return variant.block[2], _with_shared(kernel, shared), variant.block, shared
 
 
 def _options(variant):
@@ -420,17 +515,10 @@ def panel_options(variant, n):
     return *defined, *_options(variant)
 
 
-def _by_panels(a, lower, info, variant):
-    """Write factors and info; a block has a panel of each of its matrices in registers."""
-    batch, n, _ = a.shape
-    if reason := refusal(variant, n, a.itemsize, limits()):
-        raise InvalidInput(reason)
-    matrices = variant.block[2]
-    kernel = module("panels.cu", *panel_options(variant, n))
-    kernel = kernel.get_function(f"factor_{_suffix(a.dtype)}")
-    shared = matrices * variant.panel * (n | 1) * a.itemsize
-    arguments = *_view(a), lower, info, batch
-    _launch(kernel, -(-batch // matrices), variant.block, arguments, shared)
+def rows_options(variant, n):
+    """Return the compiler's options for cuda/rows.cu."""
+    lanes, _, matrices = variant.block
+    return f"-DORDER={n}", f"-DLANES={lanes}", f"-DMATRICES={matrices}", *_options(variant)
 
 
 def _interleaved(a, lower, info, variant):
@@ -538,5 +626,7 @@ def substitute(lower, b, dtype, passes, variant):
                 kernel((-(-len(b) // block[2]),), block, (*entries, len(b)))
             else:
                 # reciprocals of the diagonal, and twice four rows of four right-hand sides
-                _per_matrix(_kernel("solve", dtype), lower, entries, _padded(n) + 32)
+                block, shared = _triangle(n, dtype.itemsize, _padded(n) + 32)
+                kernel = _with_shared(_kernel("solve", dtype), shared)
+                kernel((len(b),), block, entries, shared_mem=shared)
         return x

@@ -65,8 +65,9 @@ class Variant:
         triangle is in shared memory, with one row for each thread.
     block : tuple of int
         With chunk=0: threads along the rows of a panel, threads along its columns, and matrices of
-        a block. (32, 1, m) in a substitution: m warps, each with one matrix. (): chosen by the
-        kernel in shared memory.
+        a block. (lanes, 1, m) with panel=0: m matrices of a block, each with its rows in the
+        registers of some lanes of a warp; of 32 in a substitution. (): chosen by the kernel in
+        shared memory.
     """
 
     looking: str = "left"

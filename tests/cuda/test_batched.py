@@ -15,7 +15,7 @@ import geomxp as gx
 from geomxp import cuda
 from geomxp.linalg import batched, batched_gpu
 from geomxp.linalg.batched import LOOKING, Variant
-from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text
+from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text, rows_options
 from geomxp.linalg.simd import FUSED
 
 HOST = """
@@ -51,6 +51,15 @@ PANELS = (
 )
 """Orders and panels: in one warp and in several, of all columns and of one, with widths that divide
 the order or do not, with blocks as high as a panel, lower, and higher."""
+
+ROWS = tuple(
+    (n, Variant(chunk=0, block=(lanes, 1, matrices)))
+    for n, lanes, matrices in (
+        *((1, 1, 32), (2, 2, 16), (3, 4, 16), (5, 1, 64), (9, 2, 32), (16, 4, 16), (20, 16, 4)),
+        *((31, 8, 4), (32, 32, 2), (33, 16, 2), (64, 32, 1)),
+    )
+)
+"""Orders and rows in registers: lanes with one row and with several, as many as rows and more."""
 
 WARPS = tuple(Variant(chunk=0, block=(32, 1, warps)) for warps in (1, 4))
 KEPLER = Limits(1024, 64, 2048, 16, 65_536, 65_536, 49_152, 49_152, 0)
@@ -122,12 +131,22 @@ def test_kernels_by_panels_compile_without_warnings(n, variant):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("n", "variant"), ROWS[::3], ids=str)
+def test_kernels_with_rows_in_registers_compile_without_warnings(n, variant):
+    code, log, ptx = compiled(cuda.source("rows.cu"), 90, *rows_options(variant, n))
+    assert (code, log) == (0, "")
+    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == {"factor_fp64", "factor_fp32"}
+    assert not re.search(r"(fma|mul|sqrt|rcp|div)\.[\w.]*ftz", ptx)
+
+
+@pytest.mark.slow
 def test_fast_roots_are_one_instruction_and_only_where_they_are_asked_for():
     n, panels = PANELS[5]
     for fast in (False, True):
         variants = replace(panels, fast=fast), Variant("left", 4, fast=fast), Variant(chunk=0)
         sources = (
             (cuda.source("panels.cu"), panel_options(variants[0], n)),
+            (cuda.source("rows.cu"), rows_options(replace(ROWS[5][1], fast=fast), ROWS[5][0])),
             (potrf_text(variants[1]), ()),
             (cuda.source("batched.cu"), ("-DFAST_ROOTS=true",) if fast else ()),
         )
@@ -329,10 +348,11 @@ def test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu(dtype):
 @pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_panels_have_the_bits_of_the_cpu_in_batches_of_any_number(dtype):
+@pytest.mark.parametrize("variants", [PANELS, ROWS], ids=["panels", "rows"])
+def test_blocks_have_the_bits_of_the_cpu_in_batches_of_any_number(variants, dtype):
     import cupy
 
-    for n, variant in PANELS:
+    for n, variant in variants:
         for batch in (1, variant.block[2] + 2):
             a = positive_definite(batch, n, dtype)
             given = cupy.asarray(a)
@@ -344,11 +364,10 @@ def test_panels_have_the_bits_of_the_cpu_in_batches_of_any_number(dtype):
 @pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("place", [3, 6])
-def test_panels_name_the_matrices_without_a_factor_in_any_layout(dtype, place):
+@pytest.mark.parametrize(("n", "variant"), [PANELS[3], PANELS[6], ROWS[4], ROWS[6]], ids=str)
+def test_blocks_name_the_matrices_without_a_factor_in_any_layout(dtype, n, variant):
     import cupy
 
-    n, variant = PANELS[place]
     a = indefinite(40, n, dtype)
     expected, info = batched.potrf(a, check=False)
     for layout in (by_columns, batch_last, part_of_a_larger):
@@ -374,6 +393,7 @@ def test_all_candidates_give_right_factors(dtype):
     expected, given = batched.potrf(a), cupy.asarray(a)
     found = batched.candidates(n, "gpu", dtype)
     assert {v.panel for v in found} == {0, 1, 2, 3, 5, 9}
+    assert {v.block[0] for v in found if v.block and not v.panel} == {1, 2, 4, 8, 16}
     for variant in found:
         lower = batched.potrf(given, variant=variant)
         np.testing.assert_array_equal(lower.get(), expected)
@@ -381,7 +401,9 @@ def test_all_candidates_give_right_factors(dtype):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("variant", [Variant(), Variant(chunk=0), PANELS[3][1]], ids=str)
+@pytest.mark.parametrize(
+    "variant", [Variant(), Variant(chunk=0), PANELS[3][1], ROWS[4][1]], ids=str
+)
 def test_fast_roots_give_factors_within_the_bound_and_other_bits(variant, dtype):
     import cupy
 
@@ -403,10 +425,20 @@ def test_fast_roots_give_factors_within_the_bound_and_other_bits(variant, dtype)
 def test_a_gpu_refuses_blocks_that_do_not_fit():
     import cupy
 
+    large = cupy.asarray(positive_definite(1, 65, np.float64))
+    with pytest.raises(gx.InvalidInput, match=r"up to order 64.* Got order 65 and 32 lanes"):
+        batched.potrf(large, variant=Variant(chunk=0, block=(32, 1, 1)))
+    with pytest.raises(gx.InvalidInput, match=r"may have 255 registers.*take more lanes"):
+        batched.potrf(large[:, :64, :64], variant=Variant(chunk=0, block=(8, 1, 4)))
     a = cupy.asarray(positive_definite(3, 9, np.float64))
     for variant, message in (
         (Variant(chunk=0, panel=3), r"powers of two.*Got \(\)"),
-        (Variant(chunk=0, block=(32, 1, 1)), "`panel` must be 1 to 9"),
+        (Variant(chunk=0, panel=10, block=(32, 1, 1)), "`panel` must be 1 to 9"),
+        (Variant(chunk=0, block=(8, 1)), r"powers of two.*Got \(8, 1\)"),
+        (Variant(chunk=0, block=(8, 2, 4)), r"the lanes of a matrix, 1, .*Got \(8, 2, 4\)"),
+        (Variant(chunk=0, block=(8, 1, 3)), r"whole warps of 32 threads, for .*Got \(8, 1, 3\)"),
+        (Variant(chunk=0, block=(32, 1, 1)), "Got order 9 and 32 lanes"),
+        (Variant(chunk=0, block=(1, 1, 2048)), "may have 1024 threads on this GPU. Got 2048"),
         (Variant(chunk=0, panel=3, block=(4, 1, 1)), "whole warps of 32 threads. Got 4"),
         (Variant(chunk=1, panel=3, block=(4, 1, 8)), "`panel` and `block` are for chunk=0"),
     ):

@@ -10,7 +10,13 @@ from compilers import compiled
 
 from geomxp import cuda
 from geomxp.linalg import batched, batched_gpu
-from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text, substitution_text
+from geomxp.linalg.batched_gpu import (
+    Limits,
+    panel_options,
+    potrf_text,
+    rows_options,
+    substitution_text,
+)
 from geomxp.linalg.batched_programs import LOOKING, Variant
 from geomxp.vecchia import gpu
 
@@ -92,6 +98,19 @@ def test_panels_stay_in_registers(architecture, n, panel, block):
     assert_in_registers(kernels, height * width * matrices)
     # the threads of a matrix that are in one warp wait for each other only
     assert all(k.barriers == (height * width > 32) for k in kernels.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("n", [5, 16, 32, 48, 64])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_stay_in_registers(architecture, n, dtype):
+    for variant in batched_gpu.rows(n, dtype, HOPPER):
+        kernels = used(cuda.source("rows.cu"), architecture, *rows_options(variant, n))
+        of_type = {k: v for k, v in kernels.items() if k.endswith(batched_gpu._suffix(dtype))}
+        assert len(of_type) == 1
+        assert_in_registers(of_type, variant.block[0] * variant.block[2])
+        assert all(kernel.barriers == 0 for kernel in of_type.values())
 
 
 @pytest.mark.slow

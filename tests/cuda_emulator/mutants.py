@@ -35,6 +35,7 @@ MODULES = {
     "cuda/batched.cuh": "tests/cuda/test_batched.py",
     "cuda/batched.cu": "tests/cuda/test_batched.py",
     "cuda/panels.cu": "tests/cuda/test_batched.py",
+    "cuda/rows.cu": "tests/cuda/test_batched.py",
     "cuda/combine.cu": "tests/linalg/test_combine.py tests/linalg/test_gpu.py",
     "linalg/recursive.py": "tests/linalg/test_gpu.py",
     "tiles/on_gpu.py": "tests/tiles/test_on_gpu.py",

@@ -41,7 +41,7 @@ _emulated = {}
 
 CACHES = {
     "geomxp.cuda": ("module",),
-    "geomxp.linalg.batched_gpu": ("_module", "_limits"),
+    "geomxp.linalg.batched_gpu": ("_module", "_limits", "_plan"),
     "geomxp.linalg.products_gpu": ("plan", "_cublaslt", "has_units"),
     "geomxp.linalg.gpu": ("_most_blocks",),
     "geomxp.tiles.memories": ("_copy_streams",),
