@@ -605,6 +605,72 @@ def batches():
     rates = [sized("interleaved", n) for n in ("48", "56", "64", "100")]
     yield name, f"{listed(rates, '.1f')} GFLOP/s, interleaved, FP64, n = 48, 56, 64, 100"
     yield "Headline: orders 5 to 100", spanned("batched", "size")
+    yield from batches_on_gpu()
+
+
+def batches_on_gpu():
+    rows = results("h200", "i_batches_fourth")
+
+    def best(layout, n, *words):
+        """The best rate of the variants whose titles have all words, the title, milliseconds."""
+        found = (
+            (float(row["gflops"]), row["variant"], 1e3 * float(row["seconds"]))
+            for row in results("h200", "i_batches_fourth", n=n, dtype="float64")
+            if row["what"] == f"search, {layout}" and "fast" not in row["variant"]
+        )
+        return max(each for each in found if set(words) <= set(each[1].split()))
+
+    panel, triangle, in_rows = (
+        max(best("canonical", "32", *words) for words in some)
+        for some in ([("panel",)], [("shared",)], [("32x1x1",), ("32x1x16",), ("16x1x2",)])
+    )
+    name = "Algorithm 5: factorization by a block of threads"
+    rates = f"panels {panel[0]:.0f}, whole triangle {triangle[0]:.0f}"
+    yield name, f"{rates}, rows in registers {in_rows[0]:,.0f} GFLOP/s"
+    _, columns, _, block = panel[1].split()
+    name = "Section VII: search space of the block kernel"
+    yield name, f"the fastest panel has {columns} columns, block {block}"
+    warps, block = (best("solve", "48", word)[2] for word in ("block", "shared"))
+    name = "Section VI: solves by warps with shuffles"
+    yield name, f"by warps {warps:.3f} ms, by a block {block:.3f} ms"
+    whole, chunks = (best("interleaved", "64", *words)[0] for words in (("chunks",), ("x2",)))
+    name = "Figures 7 and 17: interleaved without chunks"
+    yield name, f"without chunks {whole:.0f}, with chunks {chunks:.0f} GFLOP/s"
+    tiles = [best("interleaved", "64", tile)[0] for tile in "124"]
+    yield "Figure 15: tiling", f"{listed(tiles, '.0f')} GFLOP/s, tiles 1, 2, 4"
+    orders = [best("interleaved", "64", order)[0] for order in ("right", "left", "top")]
+    yield "Figure 16: order of evaluation", "right {:.0f}, left {:.0f}, top {:.0f}".format(*orders)
+    unrolled, any_way = (best("interleaved", "16", *words)[0] for words in (("unrolled",), ()))
+    name = "Figure 19: unrolling pays up to about 20"
+    yield name, f"unrolled {unrolled:.1f}, else {any_way:.1f} GFLOP/s, interleaved"
+    tuned = {(row["n"], row["dtype"]): row for row in rows if row["what"] == "potrf, tuned"}
+    rates = [float(tuned["64", dtype]["gflops"]) for dtype in ("float32", "float64")]
+    name = "Figure 20, headline: 600 GFLOP/s (IEEE)"
+    yield name, "FP32 {:,.0f}, FP64 {:,.0f} GFLOP/s with copies".format(*rates)
+    times = {
+        (row["what"], row["n"], row["dtype"], row["variant"]): float(row["seconds"])
+        for row in rows
+        if row["seconds"]
+    }
+    low, high = ends(
+        seconds / times[*key, variant.removesuffix(" fast")]
+        for (*key, variant), seconds in times.items()
+        if variant.endswith(" fast")
+    )
+    name = "Figure 20, second curve: fast math, near 800 GFLOP/s"
+    yield name, f"{low:.2f} to {high:.2f} times the time of IEEE arithmetic, n = 5 to 64"
+    gains = ends(float(row["speedup"]) for row in tuned.values())
+    name = "Figure 21, headlines: many times the speed of MAGMA and CPUs"
+    yield name, "{:.1f} to {:.1f} times cuSOLVER, n = 5 to 64".format(*gains)
+    triangle = best("canonical", "64", "shared")[0]
+    name = "Section XIII: interleaved levels off, MAGMA passes it"
+    yield name, f"interleaved {max(orders):.0f}, whole triangle {triangle:,.0f} GFLOP/s"
+    (vendor,) = (
+        float(row["gflops"])
+        for row in rows
+        if (row["what"], row["n"], row["dtype"]) == ("potrfBatched", "64", "float64")
+    )
+    yield "Sections II and XII: references MKL, LAPACK, MAGMA", f"cuSOLVER {vendor:.0f} GFLOP/s"
 
 
 def spanned(study, table):

@@ -673,7 +673,7 @@ def h200():
     assert 7e-3 < min(steps) <= max(steps) < 12e-3
     batches = [row for row in results("h200", "i_batches") if row["what"].startswith("potrf, ")]
     low, high = ends(column(batches, "speedup"))
-    yield f"{low:.1f} to {high:.1f} times at orders 5 to 12"
+    yield f"orders 5 to 12: {low:.1f} to {high:.1f} times"
     tests = [row for row in results("h200", "c_tests") if not row["test"]]
     passed, failed, skipped = (
         sum(int(r[k]) for r in tests) for k in ("passed", "failed", "skipped")
@@ -832,8 +832,93 @@ def h200_third():
     again = results("h200", "by_norm_planes", commit=weak[-1]["commit"], correlation="weak")
     (slow,) = (r for r in again if (r["columns"], r["leaf"]) == ("1024", "4096"))
     best = 65536**3 / 3e12 / float(weak[-1]["seconds"])
-    yield f"{float(slow['tflops']):.0f} to {best:.0f} TFLOP/s"
+    assert (round(float(slow["tflops"])), round(best)) == (232, 275)
+    yield f"to {best:.0f} TFLOP/s with generation"
     yield f"{float(slow['seconds']):.3f} s in one run, {float(weak[-1]['seconds']):.3f} s in"
+
+
+def h200_fourth():
+    """What the fourth session measured."""
+    rows = results("h200", "i_batches_fourth")
+    found = {
+        (row["what"].split(",")[0], row["n"], row["dtype"]): row
+        for row in rows
+        if not row["what"].startswith(("search", "potrf, untuned"))
+    }
+    gains, alone = [], []
+    for n in ("5", "8", "12", "16", "24", "32", "48", "64"):
+        shown = [n]
+        for dtype in ("float64", "float32"):
+            ours, kernel, vendor = (
+                found[what, n, dtype] for what in ("potrf", "kernel alone", "potrfBatched alone")
+            )
+            gains.append(float(ours["speedup"]))
+            alone.append(float(vendor["seconds"]) / float(kernel["seconds"]))
+            milliseconds = f"{1e3 * float(ours['seconds']):.3f} ms"
+            shown += [milliseconds, f"{gains[-1]:.1f}", f"{alone[-1]:.1f}"]
+        yield cells(*shown)
+    (low, high), (least, most) = ends(gains), ends(alone)
+    yield f"{low:.1f} to {high:.1f} times at orders 5 to 64, copies included; kernels alone"
+    yield f"kernels alone {least:.1f} to {most:.1f} times"
+    search = [row for row in rows if row["what"] == "search, canonical"]
+    seconds = {(row["n"], row["dtype"], row["variant"]): float(row["seconds"]) for row in search}
+    threads = [s for (n, _, v), s in seconds.items() if v == "left 4 x1" and int(n) <= 32]
+    low, high = ends(1e3 * s for s in threads)
+    yield f"up to order 32, took {low:.1f} to {high:.1f} ms"
+    fastest = {
+        key: min((s, v) for (*k, v), s in seconds.items() if k == [*key])[1]
+        for key in {(n, dtype) for n, dtype, _ in seconds}
+    }
+    for (n, dtype), variant in fastest.items():
+        in_rows = variant.startswith("block")
+        assert in_rows == ((n, dtype) != ("64", "float64")), (n, dtype, variant)
+    every = {
+        (row["what"], row["n"], row["dtype"], row["variant"]): float(row["seconds"])
+        for row in rows
+        if row["seconds"]
+    }
+    pairs = (
+        seconds / every[*key, variant.removesuffix(" fast")]
+        for (*key, variant), seconds in every.items()
+        if variant.endswith(" fast")
+    )
+    low, high = ends(pairs)
+    yield f"{low:.2f} to {high:.2f} times as long"
+    solved = results("h200", "h_refinement_fourth")
+    best = {
+        (row["n"], row["matrix"]): float(row["times_fp64"])
+        for row in solved
+        if row["solver"] == "fp16 fp16 fp16 fp32, ir"
+    }
+    weak, medium = best["65536", "Matérn weak"], best["65536", "Matérn medium"]
+    yield f"{weak:.1f} times FP64 at n = 65,536 with weak correlation and {medium:.1f} with medium"
+    (smaller,) = {f"{gain:.1f}" for (n, _), gain in best.items() if n == "32768"}
+    yield f"{smaller} times for both"
+    tiled = [r for r in solved if "refine.solve, fp" in r["solver"] and r["n"] == "65536"]
+    low, high = ends(column([r for r in tiled if "fp16" in r["solver"]], "seconds"))
+    yield f"takes {low:.2f} to {high:.2f} s"
+    low, high = ends(column([r for r in tiled if "fp16" in r["solver"]], "times_fp64"))
+    yield f"{low:.1f} to {high:.1f} times FP64; with FP32 tiles"
+    assert max(column([r for r in tiled if "fp16" not in r["solver"]], "times_fp64")) < 1
+    policies = results("h200", "g_out_of_core_fourth")[1:]
+    assert {row["same_bits_as_in_core"] for row in policies} == {"True"}
+    share = {row["policy"]: 100 * float(row["of_in_core_rate"]) for row in policies}
+    yield f"`v3` {share['v3']:.0f} % and `v2` {share['v2']:.0f} % of the rate in core"
+    yield f"`v1` {share['v1']:.0f} %, `async`"
+    yield f"{share['async']:.0f} %, `sync` {share['sync']:.0f} %, all with the same bits"
+    read = {row["policy"]: float(row["bytes_in"]) / 1e9 for row in policies}
+    yield f"`v3` reads {read['v3']:.1f} GB, `v2` {read['v2']:.0f} GB, `v1` {read['v1']:.0f} GB"
+    yield f"the others {read['sync']:.0f} GB"
+    by_norm = results("h200", "f_by_norm_fourth")
+    yield f"FP64 tiles take {float(by_norm[0]['seconds']):.2f} s:"
+    for name in ("weak", "medium", "strong"):
+        some = [row for row in by_norm if row["correlation"] == name]
+        yield cells(name, *(f"{float(row['seconds']):.3f} s" for row in some))
+    tests = results("h200", "c_tests_fourth")[0]
+    passed, failed, skipped = (int(tests[name]) for name in ("passed", "failed", "skipped"))
+    yield f"{passed:,} passed, {failed} failed, {skipped} were skipped"
+    slowest = float(results("h200", "f_by_norm_fourth", correlation="weak")[0]["tflops"])
+    yield f"{slowest:.0f} to 275 TFLOP/s with generation"
 
 
 def short(number, digits=2):
@@ -1176,6 +1261,7 @@ STUDIES = (
         covariance,
         h200,
         h200_third,
+        h200_fourth,
         space_time,
         multivariate,
     ),
@@ -1184,7 +1270,7 @@ STUDIES = (
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
 def test_numbers_of_a_study_are_those_of_its_results(study):
-    folder = study.__name__.removesuffix("_third")
+    folder = study.__name__.removesuffix("_third").removesuffix("_fourth")
     assert missing(study(), f"experiments/{folder}/README.md") == []
 
 

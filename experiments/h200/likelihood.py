@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -177,7 +178,9 @@ def _called(words, budget):
         printed, errors = printed.decode(), f"stopped after {error.timeout:.0f} s"
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     said = errors.strip().splitlines() or [f"exit status {status}"]
-    return lines, said[-1][:300] if status else ""
+    # advice may stand below the error
+    wrong = [line for line in said if re.match(r"[\w.]*(Error|Exception|stopped)\b", line)]
+    return lines, (wrong or said)[-1][:300] if status else ""
 
 
 def vecchia(machine, budget):

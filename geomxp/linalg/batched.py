@@ -3,9 +3,8 @@
 Matrices of a batch are interleaved while they are computed on: `chunk[i, j, m]` is entry (i, j) of
 matrix m, so that one SIMD instruction of a CPU serves a register of matrices, and one memory
 transaction of a GPU a warp. Only the lower triangle (j <= i) is read and written. `potrf` and
-`solve` take batches as NumPy stores them and pack chunk by chunk. On a GPU, matrices above order
-32, and those of all their substitutions, are then not interleaved: a block of threads or a warp has
-each of them.
+`solve` take batches as NumPy stores them and pack chunk by chunk. On a GPU these are not
+interleaved: some lanes of a warp, or a block of threads, have each of them.
 
 `interleave` and `interleave_vectors` make batches that stay interleaved, for `potrf_interleaved`,
 `forward_interleaved`, `backward_interleaved`, `solve_interleaved` and `posv_interleaved` (the
@@ -683,10 +682,17 @@ ON_GPU = Variant(chunk=0)
 substitutions on a GPU."""
 
 SHIPPED_ON_GPU = {
-    "canonical": ((32, UNTUNED), (128, ON_GPU)),
-    "interleaved": ((128, UNTUNED),),
+    "canonical": (
+        (2, Variant(chunk=0, block=(1, 1, 32))),
+        (8, Variant(chunk=0, block=(4, 1, 16))),
+        (16, Variant(chunk=0, block=(8, 1, 16))),
+        (32, Variant(chunk=0, block=(16, 1, 2))),
+        (48, Variant(chunk=0, block=(32, 1, 1))),
+        (128, ON_GPU),
+    ),
+    "interleaved": ((24, Variant("left", 1)), (48, Variant("left", 2)), (128, Variant("top", 4))),
 }
-"""As SHIPPED, on a GPU; chosen by counting bytes, not timed yet."""
+"""As SHIPPED, on a GPU: among the fastest in both types on an H200 (experiments/h200, stage i)."""
 
 UNROLLED = {"cpu": 24, "gpu": 16}
 """Largest order for which full unrolling is a candidate; compilation then takes seconds."""

@@ -626,13 +626,16 @@ def test_an_infinity_goes_no_further_on_a_gpu_than_on_the_cpu(n):
 
 
 @pytest.mark.gpu
-def test_large_orders_have_a_block_for_each_matrix():
-    for n, dtype in product((33, 64, 128), (np.float64, np.float32)):
-        assert batched.variant_for(n, dtype, "gpu") == batched.ON_GPU
-    assert batched.variant_for(32, np.float64, "gpu") == Variant()
+def test_small_orders_have_rows_in_registers_and_large_ones_a_block(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    for n, dtype in product(range(1, batched.MOST + 1), (np.float64, np.float32)):
+        shipped = batched.variant_for(n, dtype, "gpu")
+        assert (shipped == batched.ON_GPU) == (n > 48)
+        if n <= 48:
+            lanes = shipped.block[0]
+            assert shipped in batched_gpu.rows(n, dtype, batched_gpu.limits(), lanes)
+        assert not batched.variant_for(n, dtype, "gpu", layout="interleaved").block
     for n in (4, 16, 17, 128):
-        shipped = batched.variant_for(n, np.float64, "gpu")
-        assert shipped in batched.candidates(n, "gpu")
         assert batched.ON_GPU in batched.candidates(n, "gpu")
 
 
