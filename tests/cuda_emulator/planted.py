@@ -183,6 +183,27 @@ FAULTS = (
         BATCHED + "test_blocks_have_the_bits_of_the_cpu_in_batches_of_any_number[panels-float64]",
     ),
     Fault(
+        "a lane reads a column before the others have written it",
+        "cuda/rows.cu",
+        "        __syncwarp();\n#pragma unroll\n        for (int j = (K",
+        "#pragma unroll\n        for (int j = (K",
+        BATCHED + "test_blocks_have_the_bits_of_the_cpu_in_batches_of_any_number[rows-float64]",
+    ),
+    Fault(
+        "rows are stored before all lanes have written them",
+        "cuda/rows.cu",
+        "    __syncwarp();\n    if (!exists) return;",
+        "    if (!exists) return;",
+        BATCHED + "test_blocks_have_the_bits_of_the_cpu_in_batches_of_any_number[rows-float64]",
+    ),
+    Fault(
+        "the host does not learn of a matrix without a factor",
+        "cuda/batched.cuh",
+        "    if (value != 0) info[batch] = 1;",
+        "",
+        BATCHED + "test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu[float64]",
+    ),
+    Fault(
         "a shuffle takes the entry of another row",
         "cuda/batched.cu",
         "inverse[own]), from);",

@@ -533,6 +533,11 @@ SOURCES = {
         )
         for panel, block in ((1, (1, 1, 32)), (11, (16, 4, 1)))
     },
+    "rows": (
+        cuda.source("rows.cu"),
+        "factor_fp64",
+        *batched_gpu.rows_options(Variant(chunk=0, block=(16, 1, 2)), 33),
+    ),
 }
 
 
