@@ -9,6 +9,8 @@ import pytest
 from scipy.stats import binomtest
 from studies import ROOT, cells, column, digits, ends, missing, power, results
 
+from geomxp.linalg.batched import SHIPPED_ON_GPU
+
 
 def peers():
     rows = results("peers", "likelihood")
@@ -872,6 +874,21 @@ def h200_fourth():
     for (n, dtype), variant in fastest.items():
         in_rows = variant.startswith("block")
         assert in_rows == ((n, dtype) != ("64", "float64")), (n, dtype, variant)
+    whole = {(row["n"], row["dtype"]): row for row in rows if row["what"] == "potrf, untuned"}
+    for n in ("24", "32"):
+        shared, chosen = (
+            1e3 * float(row["seconds"])
+            for row in (whole[n, "float64"], found["potrf", n, "float64"])
+        )
+        yield f"{shared:.3f} instead of {chosen:.3f} ms"
+    small = [row for (n, _), row in whole.items() if int(n) <= 16]
+    low, high = ends(1e3 * each for each in column(small, "seconds"))
+    least, most = ends(column(small, "speedup"))
+    yield f"{low:.3f} to {high:.3f} ms, {least:.1f} to {most:.1f} times as fast"
+    for (n, dtype), variant in fastest.items():
+        shipped = next(v for m, v in SHIPPED_ON_GPU["canonical"] if int(n) <= m).title
+        if (n, dtype, shipped) in seconds:
+            assert seconds[n, dtype, shipped] < 4 / 3 * seconds[n, dtype, variant]
     every = {
         (row["what"], row["n"], row["dtype"], row["variant"]): float(row["seconds"])
         for row in rows

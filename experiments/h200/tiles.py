@@ -107,13 +107,16 @@ def out_of_core(machine, budget):
     prediction, in_core, hosts = Prediction(), {}, {}
     for n, tile, bound, policy, trace in _cases(machine):
         row = {"n": n, "tile": tile, "budget": bound or "in core", "policy": policy}
-        if reason := budget.refuses(prediction.of(n)) or (bound and _too_large(n, tile)):
+        if n not in hosts:
+            hosts.clear()
+        unknown = bound and n not in hosts
+        if reason := budget.refuses(prediction.of(n)) or (unknown and _too_large(n, tile)):
             yield row | {"note": reason}
             continue
         start = time.perf_counter()
-        if bound and n not in hosts:
-            # pinned for the first policy, and kept for the others
-            hosts = {n: Placement.of(machine.on, device_memory=bound).host()}
+        if unknown:
+            # RAM that is pinned for the first policy, and kept for the others
+            hosts[n] = Placement.of(machine.on, device_memory=bound).host()
         host = hosts.get(n) if bound else None
         found = tried(row, partial(_factored, machine, n, tile, bound, policy, trace, host))
         if "seconds" in found:

@@ -550,8 +550,10 @@ def _lanes(chunk, batch, dtype, on="cpu"):
 
 
 def _is_on_gpu(a):
-    # of the type: the property of an array takes microseconds
-    return hasattr(type(a), "__cuda_array_interface__")
+    # quickly for CuPy's arrays, whose property takes microseconds; PyTorch's on a CPU have none
+    kind = type(a)
+    known = kind is not np.ndarray and kind.__module__.partition(".")[0] == "cupy"
+    return known or hasattr(a, "__cuda_array_interface__")
 
 
 def _checked(a):
@@ -692,7 +694,8 @@ SHIPPED_ON_GPU = {
     ),
     "interleaved": ((24, Variant("left", 1)), (48, Variant("left", 2)), (128, Variant("top", 4))),
 }
-"""As SHIPPED, on a GPU: among the fastest in both types on an H200 (experiments/h200, stage i)."""
+"""As SHIPPED, on a GPU, for both types: within a third of the fastest of each type on an H200
+(experiments/h200, stage i)."""
 
 UNROLLED = {"cpu": 24, "gpu": 16}
 """Largest order for which full unrolling is a candidate; compilation then takes seconds."""

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
+from threading import Lock
 
 import numpy as np
 
@@ -150,12 +151,16 @@ def _view(a):
     return a, *(step // a.itemsize for step in a.strides)
 
 
+_attributes = Lock()
+
+
 def _with_shared(kernel, shared):
     """Return a kernel after it has been allowed `shared` bytes of shared memory."""
-    # never reduced: other threads may launch the kernel for other orders
-    most = max(shared, kernel.max_dynamic_shared_size_bytes)
-    kernel.max_dynamic_shared_size_bytes = most
-    kernel.preferred_shared_memory_carveout = 100
+    with _attributes:
+        # never reduced: the kernel may be kept for other orders too
+        most = max(shared, kernel.max_dynamic_shared_size_bytes)
+        kernel.max_dynamic_shared_size_bytes = most
+        kernel.preferred_shared_memory_carveout = 100
     return kernel
 
 
@@ -326,7 +331,7 @@ def refusal(variant, n, itemsize, limits):
 
 
 def _beyond(limits, threads, matrices, registers, shared, remedy):
-    """Return what a block needs that the GPU has not, with a remedy for registers, or None."""
+    """Return what a block needs that the GPU has not, with a remedy, or None."""
     if threads > limits.block_threads:
         return (
             f"a block may have {limits.block_threads} threads on this GPU. Got {threads}: halve a "
@@ -343,7 +348,7 @@ def _beyond(limits, threads, matrices, registers, shared, remedy):
     if shared > limits.block_shared:
         return (
             f"a block may have {limits.block_shared} bytes of shared memory on this GPU. "
-            f"{shared} are needed: take fewer matrices, or a narrower panel."
+            f"{shared} are needed: {remedy if matrices == 1 else 'take fewer matrices'}."
         )
     return None
 
@@ -410,13 +415,16 @@ def rows_refusal(variant, n, itemsize, limits):
             f"1 to {WARP} lanes, a power of two, and whole warps of {WARP} threads, for example "
             f"(8, 1, 16). Got {variant.block}."
         )
-    if n > LONGEST or lanes >= 2 * n:
+    if n > LONGEST:
         return (
-            f"rows are in registers up to order {LONGEST}, with fewer lanes than twice the order. "
-            f"Got order {n} and {lanes} lanes: leave `block` out, or take a panel."
+            f"rows are in registers up to order {LONGEST}. Got order {n}: leave `block` out, or "
+            "take a panel."
         )
+    if lanes >= 2 * n:
+        return f"some of {lanes} lanes would have no row of order {n}: take fewer lanes."
     threads, registers, shared = rows_demand(variant, n, itemsize)
-    return _beyond(limits, threads, matrices, registers, shared, "take more lanes")
+    remedy = "take more lanes" if registers > MOST_REGISTERS else "take fewer matrices"
+    return _beyond(limits, threads, matrices, registers, shared, remedy)
 
 
 def rows(n, dtype, limits, lanes=None):
@@ -474,6 +482,9 @@ def potrf(a, dtype, overwrite, variant):
 def launcher(a, lower, info, variant):
     """Return a function that launches the factorization of matrices that are not interleaved."""
     batch, n, _ = a.shape
+    if any(type(x) is not int for x in variant.block):
+        # equal floats would find a plan of integers
+        raise InvalidInput(f"`block` must have integers. Got {variant.block}.")
     matrices, kernel, block, shared = _plan(variant, n, a.dtype, a.device.id)
     arguments = *_view(a), lower, info, batch if matrices else n
     return partial(kernel, (-(-batch // (matrices or 1)),), block, arguments, shared_mem=shared)

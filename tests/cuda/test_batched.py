@@ -421,15 +421,27 @@ def test_fast_roots_give_factors_within_the_bound_and_other_bits(variant, dtype)
     np.testing.assert_array_equal(failed, info)
 
 
+def test_arrays_on_a_cpu_of_types_that_may_be_on_a_gpu_are_factored_on_the_cpu():
+    class Tensor(np.ndarray):
+        @property
+        def __cuda_array_interface__(self):
+            raise AttributeError("this one is on the CPU")
+
+    a = positive_definite(3, 9, np.float64)
+    np.testing.assert_array_equal(batched.potrf(a.view(Tensor)), batched.potrf(a))
+
+
 @pytest.mark.gpu
 def test_a_gpu_refuses_blocks_that_do_not_fit():
     import cupy
 
     large = cupy.asarray(positive_definite(1, 65, np.float64))
-    with pytest.raises(gx.InvalidInput, match=r"up to order 64.* Got order 65 and 32 lanes"):
+    with pytest.raises(gx.InvalidInput, match=r"up to order 64\. Got order 65"):
         batched.potrf(large, variant=Variant(chunk=0, block=(32, 1, 1)))
     with pytest.raises(gx.InvalidInput, match=r"may have 255 registers.*take more lanes"):
         batched.potrf(large[:, :64, :64], variant=Variant(chunk=0, block=(8, 1, 4)))
+    with pytest.raises(gx.InvalidInput, match=r"may have 128 registers.*take fewer matrices"):
+        batched.potrf(large[:, :64, :64], variant=Variant(chunk=0, block=(32, 1, 16)))
     a = cupy.asarray(positive_definite(3, 9, np.float64))
     for variant, message in (
         (Variant(chunk=0, panel=3), r"powers of two.*Got \(\)"),
@@ -437,7 +449,8 @@ def test_a_gpu_refuses_blocks_that_do_not_fit():
         (Variant(chunk=0, block=(8, 1)), r"powers of two.*Got \(8, 1\)"),
         (Variant(chunk=0, block=(8, 2, 4)), r"the lanes of a matrix, 1, .*Got \(8, 2, 4\)"),
         (Variant(chunk=0, block=(8, 1, 3)), r"whole warps of 32 threads, for .*Got \(8, 1, 3\)"),
-        (Variant(chunk=0, block=(32, 1, 1)), "Got order 9 and 32 lanes"),
+        (Variant(chunk=0, block=(32, 1, 1)), "some of 32 lanes would have no row of order 9"),
+        (Variant(chunk=0, block=(8.0, 1, 4)), r"must have integers. Got \(8.0, 1, 4\)"),
         (Variant(chunk=0, block=(1, 1, 2048)), "may have 1024 threads on this GPU. Got 2048"),
         (Variant(chunk=0, panel=3, block=(4, 1, 1)), "whole warps of 32 threads. Got 4"),
         (Variant(chunk=1, panel=3, block=(4, 1, 8)), "`panel` and `block` are for chunk=0"),
