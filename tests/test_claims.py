@@ -123,23 +123,31 @@ def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
 
 
 def test_estimates_in_mixed_formats_are_those_of_the_results():
-    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
-    rows = results("static_schedule_mxp", "estimates_3600")
-    assert len(rows) == 750
+    text = " ".join((ROOT / "experiments/static_schedule_mxp/README.md").read_text().split())
+    small, large = (differences_of_estimates(*case) for case in ((3600, 50), (6400, 10)))
+    estimates, likelihoods = zip(small, large, strict=True)
+    one, other = (f"{100 * each:.2f} %" for each in estimates)
+    assert f"{one} (3,600 locations) and {other} (6,400) of the standard deviation" in text
+    assert "and {:.3f} and {:.3f} in the log-likelihood.".format(*likelihoods) in text
+
+
+def differences_of_estimates(n, fields):
+    """Return the largest differences from FP64 of estimates, in deviations, and likelihoods."""
+    rows = results("static_schedule_mxp", f"estimates_{n}")
+    assert len(rows) == 15 * fields
     assert {row["outcome"] for row in rows} == {"CONVERGED"}
     largest = {}
     for correlation in ("weak", "medium", "strong"):
         some = [row for row in rows if row["correlation"] == correlation]
         exact = {row["replicate"]: row for row in some if row["accuracy"] == "fp64"}
-        assert len(exact) == 50
+        assert len(exact) == fields
         for name in ("variance", "range", "smoothness", "log_likelihood"):
             values = {replicate: float(row[name]) for replicate, row in exact.items()}
             change = max(abs(float(r[name]) - values[r["replicate"]]) for r in some)
             unit = 1.0 if name == "log_likelihood" else statistics.stdev(values.values())
             largest[name] = max(largest.get(name, 0.0), change / unit)
-    text = " ".join(text.split())
-    assert f"nor a log-likelihood by more than {largest.pop('log_likelihood'):.3f}." in text
-    assert f"by more than {100 * max(largest.values()):.2f} % of the standard deviation of" in text
+    likelihoods = largest.pop("log_likelihood")
+    return max(largest.values()), likelihoods
 
 
 def test_speeds_without_units_are_those_of_the_results():
