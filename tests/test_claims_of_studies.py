@@ -884,7 +884,7 @@ def h200_fourth():
     small = [row for (n, _), row in whole.items() if int(n) <= 16]
     low, high = ends(1e3 * each for each in column(small, "seconds"))
     least, most = ends(column(small, "speedup"))
-    yield f"{low:.3f} to {high:.3f} ms, {least:.1f} to {most:.1f} times as fast"
+    yield f"{low:.3f} to {high:.3f} ms and was {least:.1f} to {most:.1f} times as fast"
     for (n, dtype), variant in fastest.items():
         shipped = next(v for m, v in SHIPPED_ON_GPU["canonical"] if int(n) <= m).title
         if (n, dtype, shipped) in seconds:

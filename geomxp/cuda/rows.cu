@@ -1,14 +1,14 @@
-/* Small factorizations on a GPU with rows in registers: a few lanes of a warp have a matrix.
+/* Small factorizations on a GPU with rows in registers: some lanes of a warp factor one matrix.
 
-   Compiled for one order: ORDER, LANES of a matrix (1, 2, 4, ... 32), MATRICES of a block, which has
-   whole warps. A lane has every LANESth row. Column by column:
+   Compiled for one ORDER, number of LANES of a matrix (1, 2, 4, ..., 32) and number of MATRICES of a
+   block, which must fill whole warps. A lane holds every LANESth row. Column by column:
 
        l_kk <- √a_kk              by each lane for itself; a_kk is exchanged by a shuffle
        l_ik <- a_ik / l_kk        by the lane of row i, which writes it to shared memory
        a_ij <- a_ij - l_ik l_jk   for j > k; all lanes of a matrix read l_jk from one address
 
-   All loops over entries are unrolled, so that these are registers. Shared memory also holds the matrices while
-   they are loaded and stored, with neighbouring lanes on neighbouring entries.
+   All loops over entries are unrolled, so that entries stay in registers. Matrices are loaded and
+   stored through shared memory, so that neighbouring lanes access neighbouring entries.
 
    The same products are subtracted from an entry in the same order as in
    geomxp/linalg/batched_programs.py: the bits are the same, unless FAST_ROOTS. */
