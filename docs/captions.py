@@ -46,26 +46,30 @@ CAPTIONS = {
     "h200/a_ceilings.csv": "Rates of matrix products and copies on an H200.",
     "h200/c_tests.csv": "Tests of the GPU code that passed and failed on an H200, by file.",
     "h200/c_tests_again.csv": "The same in the second session, by file.",
-    "h200/c_tests_fourth.csv": "The same in the fourth session.",
+    "h200/c_tests_fourth.csv": "Tests of the GPU code in the fourth session on an H200.",
     "h200/d_generation.csv": "Entries of covariance matrices per second on an H200.",
     "h200/e_recursions.csv": "Recursive POTRF, TRSM, TRMM, SYRK on an H200, beside cuSOLVER.",
     "h200/e_recursions_third.csv": "Recursive POTRF at n = 65,536, third session.",
     "h200/e_recursions_large.csv": "The same at n = 65,536, second session.",
     "h200/f_by_norm.csv": "Tile Cholesky factorizations with formats by norm on an H200.",
     "h200/f_by_norm_large.csv": "The same at n = 65,536, second session.",
-    "h200/f_by_norm_fourth.csv": "The same, with FP32 tiles in FP16 planes where ε allows it.",
+    "h200/f_by_norm_fourth.csv": "Tile Cholesky factorizations with formats by norm on an H200, "
+    "n = 65,536, FP32 tiles in FP16 planes where ε allows it.",
     "h200/g_out_of_core.csv": "FP64 factorizations in little device memory of an H200, by policy.",
     "h200/g_out_of_core_third.csv": "The same at n = 65,536, host memory already pinned.",
-    "h200/g_out_of_core_fourth.csv": "The same by policy.",
+    "h200/g_out_of_core_fourth.csv": "FP64 factorizations in 8 GB of an H200's memory, by policy, "
+    "n = 65,536.",
     "h200/g_timeline_32768_v3.json": "Timeline of one out-of-core factorization on an H200, "
     "n = 32,768, policy v3.",
     "h200/h_refinement.csv": "Refined solutions on an H200, beside FP64.",
     "h200/h_refinement_large.csv": "The same at n = 65,536.",
     "h200/h_refinement_third.csv": "The same, with solves by inverses.",
-    "h200/h_refinement_fourth.csv": "The same, with `refine.solve`, n = 32,768 and 65,536.",
+    "h200/h_refinement_fourth.csv": "Refined solutions on an H200, `refine.solve` included, "
+    "n = 32,768 and 65,536.",
     "h200/i_batches_fourth.csv": "Batched factorizations of orders 5 to 64 on an H200, with rows "
     "in registers.",
-    "h200/m_products.csv": "The same at order 2,048, fourth session.",
+    "h200/m_products.csv": "Errors and rates of products of FP32 matrices of order 2,048 in "
+    "several formats on an H200.",
     "h200/j_peers_fourth.csv": "How peers failed at n = 65,536 on an H200.",
     "h200/i_batches_third.csv": "Batched factorizations of order 16 on an H200.",
     "h200/i_batches.csv": "Batched factorizations on an H200, beside cuBLAS.",

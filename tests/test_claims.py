@@ -128,7 +128,7 @@ def test_estimates_in_mixed_formats_are_those_of_the_results():
     estimates, likelihoods = zip(small, large, strict=True)
     one, other = (f"{100 * each:.2f} %" for each in estimates)
     assert f"{one} (3,600 locations) and {other} (6,400) of the standard deviation" in text
-    assert "and {:.3f} and {:.3f} in the log-likelihood.".format(*likelihoods) in text
+    assert "log-likelihoods by at most {:.3f} and {:.3f}.".format(*likelihoods) in text
 
 
 def differences_of_estimates(n, fields):

@@ -70,8 +70,8 @@ template <class Real> struct View {
     BOTH bool by_columns() const { return down < across; }
 };
 
-/* Entry m of info <- value; info[batch], which is 0 before, <- 1 if a matrix has no factor: the host
-   reads the others only then. */
+/* Entry m of info <- value. If it is not 0, info[batch], which the host initializes to 0, <- 1: the
+   host copies the other entries only then. */
 BOTH void report(long long *info, long long m, long long batch, long long value)
 {
     info[m] = value;

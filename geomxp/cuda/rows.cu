@@ -4,7 +4,7 @@
    block, which must fill whole warps. A lane holds every LANESth row. Column by column:
 
        l_kk <- √a_kk              by each lane for itself; a_kk is exchanged by a shuffle
-       l_ik <- a_ik / l_kk        by the lane of row i, which writes it to shared memory
+       l_ik <- a_ik · (1/l_kk)    by the lane of row i, which writes it to shared memory
        a_ij <- a_ij - l_ik l_jk   for j > k; all lanes of a matrix read l_jk from one address
 
    All loops over entries are unrolled, so that entries stay in registers. Matrices are loaded and
@@ -61,7 +61,7 @@ static __device__ int fetch(const View<Real> &view, long long m, bool exists, Re
 }
 
 /* The columns from K on <- those of the factor; the first row with a pivot that is not positive and
-   finite goes to `failed`. Recursive, because compilers unroll no loop as long as this one. */
+   finite goes to `failed`. Recursive, because compilers do not unroll a loop this long. */
 template <class Real, int K> struct Columns {
     static BOTH void factor(Real *warp, int member, Real (&c)[ROWS][ORDER], int &failed)
     {

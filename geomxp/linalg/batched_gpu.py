@@ -331,7 +331,7 @@ def refusal(variant, n, itemsize, limits):
 
 
 def _beyond(limits, threads, matrices, registers, shared, remedy):
-    """Return what a block needs that the GPU has not, with a remedy, or None."""
+    """Return which limit of the GPU a block exceeds, with a remedy, or None."""
     if threads > limits.block_threads:
         return (
             f"a block may have {limits.block_threads} threads on this GPU. Got {threads}: halve a "
@@ -390,7 +390,7 @@ LANES = tuple(2**k for k in range(WARP.bit_length()))
 """Lanes of a warp that may have the rows of a matrix."""
 
 LONGEST = 64
-"""Largest order whose rows are in registers; the program has each operation of a row."""
+"""Largest order with rows in registers; the unrolled program grows with the order."""
 
 
 def rows_demand(variant, n, itemsize):
@@ -411,17 +411,20 @@ def rows_refusal(variant, n, itemsize, limits):
     lanes, width, matrices = variant.block
     if lanes not in LANES or width != 1 or matrices < 1 or lanes * matrices % WARP:
         return (
-            "with panel=0, `block` must be the lanes of a matrix, 1, and the matrices of a block: "
-            f"1 to {WARP} lanes, a power of two, and whole warps of {WARP} threads, for example "
-            f"(8, 1, 16). Got {variant.block}."
+            "with panel=0, `block` must be (lanes, 1, matrices), for example (8, 1, 16): lanes is "
+            f"a power of two up to {WARP}, and lanes times matrices is a multiple of {WARP}. Got "
+            f"{variant.block}."
         )
     if n > LONGEST:
         return (
-            f"rows are in registers up to order {LONGEST}. Got order {n}: leave `block` out, or "
-            "take a panel."
+            f"rows can be kept in registers up to order {LONGEST}. Got order {n}: leave `block` "
+            "out, or set `panel`."
         )
     if lanes >= 2 * n:
-        return f"some of {lanes} lanes would have no row of order {n}: take fewer lanes."
+        return (
+            f"the lanes of a matrix must be fewer than twice its order. Got {lanes} lanes for "
+            f"order {n}: take fewer lanes."
+        )
     threads, registers, shared = rows_demand(variant, n, itemsize)
     remedy = "take more lanes" if registers > MOST_REGISTERS else "take fewer matrices"
     return _beyond(limits, threads, matrices, registers, shared, remedy)
@@ -431,7 +434,8 @@ def rows(n, dtype, limits, lanes=None):
     """Return the variants with rows in registers that are worth timing for an order.
 
     One for each number of lanes, within the limits; a block has the number of matrices with which
-    it occupies most threads. With `lanes`, blocks of all numbers of matrices instead.
+    it occupies most threads. If `lanes` is given, one for each number of
+    matrices in a block instead.
     """
     itemsize, found = np.dtype(dtype).itemsize, []
     for count in LANES if lanes is None else (lanes,):
@@ -483,8 +487,8 @@ def launcher(a, lower, info, variant):
     """Return a function that launches the factorization of matrices that are not interleaved."""
     batch, n, _ = a.shape
     if any(type(x) is not int for x in variant.block):
-        # equal floats would find a plan of integers
-        raise InvalidInput(f"`block` must have integers. Got {variant.block}.")
+        # floats hash like equal integers: the cache of `_plan` would accept them
+        raise InvalidInput(f"`block` must contain integers of type int. Got {variant.block}.")
     matrices, kernel, block, shared = _plan(variant, n, a.dtype, a.device.id)
     arguments = *_view(a), lower, info, batch if matrices else n
     return partial(kernel, (-(-batch // (matrices or 1)),), block, arguments, shared_mem=shared)

@@ -65,9 +65,9 @@ class Variant:
         triangle is in shared memory, with one row for each thread.
     block : tuple of int
         With chunk=0: threads along the rows of a panel, threads along its columns, and matrices of
-        a block. (lanes, 1, m) with panel=0: m matrices of a block, each with its rows in the
-        registers of some lanes of a warp; of 32 in a substitution. (): chosen by the kernel in
-        shared memory.
+        a block. With panel=0: (lanes, 1, m); a block has m matrices, and the rows of each are in
+        the registers of `lanes` lanes of a warp. In a substitution: (32, 1, m); a block has m
+        warps with one matrix each. (): the kernel in shared memory, which chooses its block.
     """
 
     looking: str = "left"
