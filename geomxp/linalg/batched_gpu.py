@@ -393,17 +393,22 @@ LONGEST = 64
 """Largest order with rows in registers; the unrolled program grows with the order."""
 
 
+BESIDE_ROWS = 64
+"""Registers of a thread beside the entries of its rows; with fewer, ptxas spills some."""
+
+
 def rows_demand(variant, n, itemsize):
     """Return threads of a block, registers of a thread, and bytes of shared memory of a block.
 
-    Registers are estimated: `BESIDE`, and the thread's rows up to the end of the diagonal block.
+    Registers are estimated: `BESIDE_ROWS`, and the entries of the thread's rows up to the diagonal
+    block.
     """
     lanes, _, matrices = variant.block
     entries = sum(min(last, n) for last in range(lanes, n + lanes, lanes))
     # ROOM of cuda/rows.cu
     needed = n * (n | 1) if n > 1 else 4
     room = -(-needed // 16) * 16 + lanes % 16
-    return lanes * matrices, entries * itemsize // 4 + BESIDE, matrices * room * itemsize
+    return lanes * matrices, entries * itemsize // 4 + BESIDE_ROWS, matrices * room * itemsize
 
 
 def rows_refusal(variant, n, itemsize, limits):
