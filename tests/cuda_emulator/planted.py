@@ -220,8 +220,8 @@ FAULTS = (
     Fault(
         "the last matrices of a batch have no block",
         "linalg/batched_gpu.py",
-        "-(-batch // matrices), variant.block",
-        "max(batch // matrices, 1), variant.block",
+        "(-(-batch // (matrices or 1)),)",
+        "(max(batch // (matrices or 1), 1),)",
         BATCHED + "test_blocks_have_the_bits_of_the_cpu_in_batches_of_any_number[panels-float64]",
     ),
     Fault(
