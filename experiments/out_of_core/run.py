@@ -85,7 +85,6 @@ def work(case, host=None):
     first = {}
     if case.get("twice"):
         host = host or placement.host()
-    if case.get("twice"):
         # kernels are compiled and pinned memory is prepared, as after the first step of a fit
         start = time.perf_counter()
         tile_factor(model, seen, rule, tile, replace(placement, trace=None), host)

@@ -331,7 +331,7 @@ def refusal(variant, n, itemsize, limits):
 
 
 def _beyond(limits, threads, matrices, registers, shared, remedy):
-    """Return which limit of the GPU a block exceeds, with a remedy, or None."""
+    """Return which limit of the GPU a block exceeds, or None; `remedy` is for registers."""
     if threads > limits.block_threads:
         return (
             f"a block may have {limits.block_threads} threads on this GPU. Got {threads}: halve a "
@@ -348,7 +348,7 @@ def _beyond(limits, threads, matrices, registers, shared, remedy):
     if shared > limits.block_shared:
         return (
             f"a block may have {limits.block_shared} bytes of shared memory on this GPU. "
-            f"{shared} are needed: {remedy if matrices == 1 else 'take fewer matrices'}."
+            f"{shared} are needed: take {'fewer matrices' if matrices > 1 else 'a narrower panel'}."
         )
     return None
 
@@ -391,7 +391,6 @@ LANES = tuple(2**k for k in range(WARP.bit_length()))
 
 LONGEST = 64
 """Largest order with rows in registers; the unrolled program grows with the order."""
-
 
 BESIDE_ROWS = 64
 """Registers of a thread beside the entries of its rows; with fewer, ptxas spills some."""
@@ -439,8 +438,8 @@ def rows(n, dtype, limits, lanes=None):
     """Return the variants with rows in registers that are worth timing for an order.
 
     One for each number of lanes, within the limits; a block has the number of matrices with which
-    it occupies most threads. If `lanes` is given, one for each number of
-    matrices in a block instead.
+    it occupies most threads. If `lanes` is given, one for each number of matrices in a block
+    instead.
     """
     itemsize, found = np.dtype(dtype).itemsize, []
     for count in LANES if lanes is None else (lanes,):
