@@ -25,6 +25,20 @@ def ends(numbers):
     return low, high
 
 
+def times_of_fast_roots(rows):
+    """Return the times of batched kernels with approximate roots, relative to exact ones."""
+    seconds = {
+        (row["what"], row["n"], row["dtype"], row["variant"]): float(row["seconds"])
+        for row in rows
+        if row["seconds"]
+    }
+    return [
+        each / seconds[*key, variant.removesuffix(" fast")]
+        for (*key, variant), each in seconds.items()
+        if variant.endswith(" fast")
+    ]
+
+
 def digits(number, count):
     """Return a number with so many significant digits: 0.30, 12, 2.1e-9; 0 stays 0.
 

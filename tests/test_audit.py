@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from math import floor
 
-from studies import ROOT, column, digits, ends, power, results
+from studies import ROOT, column, digits, ends, power, results, times_of_fast_roots
 
 FP16_3, FP16_5, BF16_3 = (
     " ".join((name,) * count + ("fp32",)) for name, count in (("fp16", 3), ("fp16", 5), ("bf16", 3))
@@ -647,16 +647,7 @@ def batches_on_gpu():
     rates = [float(tuned["64", dtype]["gflops"]) for dtype in ("float32", "float64")]
     name = "Figure 20, headline: 600 GFLOP/s (IEEE)"
     yield name, "FP32 {:,.0f}, FP64 {:,.0f} GFLOP/s with copies".format(*rates)
-    times = {
-        (row["what"], row["n"], row["dtype"], row["variant"]): float(row["seconds"])
-        for row in rows
-        if row["seconds"]
-    }
-    low, high = ends(
-        seconds / times[*key, variant.removesuffix(" fast")]
-        for (*key, variant), seconds in times.items()
-        if variant.endswith(" fast")
-    )
+    low, high = ends(times_of_fast_roots(rows))
     name = "Figure 20, second curve: fast math, near 800 GFLOP/s"
     yield name, f"{low:.2f} to {high:.2f} times the time of IEEE arithmetic, n = 5 to 64"
     gains = ends(float(row["speedup"]) for row in tuned.values())

@@ -7,7 +7,7 @@ from statistics import mean, median, stdev
 
 import pytest
 from scipy.stats import binomtest
-from studies import ROOT, cells, column, digits, ends, missing, power, results
+from studies import ROOT, cells, column, digits, ends, missing, power, results, times_of_fast_roots
 
 from geomxp.linalg.batched import SHIPPED_ON_GPU
 
@@ -889,17 +889,7 @@ def h200_fourth():
         shipped = next(v for m, v in SHIPPED_ON_GPU["canonical"] if int(n) <= m).title
         if (n, dtype, shipped) in seconds:
             assert seconds[n, dtype, shipped] < 4 / 3 * seconds[n, dtype, variant]
-    every = {
-        (row["what"], row["n"], row["dtype"], row["variant"]): float(row["seconds"])
-        for row in rows
-        if row["seconds"]
-    }
-    pairs = (
-        seconds / every[*key, variant.removesuffix(" fast")]
-        for (*key, variant), seconds in every.items()
-        if variant.endswith(" fast")
-    )
-    low, high = ends(pairs)
+    low, high = ends(times_of_fast_roots(rows))
     yield f"{low:.2f} to {high:.2f} times as long"
     solved = results("h200", "h_refinement_fourth")
     best = {
