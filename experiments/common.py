@@ -118,9 +118,26 @@ def provenance():
         "scipy": scipy.__version__,
         "nlopt": metadata.version("nlopt"),
         "openblas": _openblas(),
-        "mkl": metadata.version("mkl") if blas.mkl() else "none",
+        "mkl": _mkl(),
         "geomxp": geomxp.__version__,
     }
+
+
+def _mkl():
+    """Return MKL's version, and whether geomxp uses it here."""
+    if not blas.mkl():
+        return "none"
+    return metadata.version("mkl") + ("" if blas.uses_mkl() else ", as a baseline only")
+
+
+def by_mkl(work):
+    """Return a function that calls another one with MKL's routines."""
+
+    def run(*arguments):
+        with blas.library("MKL"):
+            return work(*arguments)
+
+    return run
 
 
 def _openblas():

@@ -33,7 +33,7 @@ from geomxp.tiles.assemble import covariance_matrix
 from geomxp.tiles.layout import Layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import ceilings, keep_memory, resume, write_rows
+from common import by_mkl, ceilings, keep_memory, resume, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -157,8 +157,8 @@ def dpotrf(library, sigma):
     copy = sigma.copy(order="F")
     start = time.perf_counter()
     if library == "mkl":
-        blas.mkl().MKL_Set_Num_Threads(usable_cores())
-        info = blas.potrf(copy)
+        with blas.cores(usable_cores()):
+            info = by_mkl(blas.potrf)(copy)
     else:
         with blas_threads(len(sigma)):
             _, info = lapack.dpotrf(copy, lower=1, clean=0, overwrite_a=1)
@@ -208,10 +208,8 @@ def rate_rows(sizes, accuracies, repeats, correlations=tuple(RANGES), tile=None)
 
 def without_units():
     """Let this process have neither MKL nor matrix units."""
-    blas.mkl.cache_clear()
     blas.mkl = lambda: None
     blas.has_unit = lambda form: False
-    blas.routine.cache_clear()
 
 
 @cache

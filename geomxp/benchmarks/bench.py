@@ -6,6 +6,7 @@ equally; medians are reported. GPU benchmarks have not been run on a GPU yet.
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -141,9 +142,9 @@ def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
 def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
     """Measure peak rates: n×n matrix products in each number format, and a memory copy.
 
-    FP64 and FP32 use geomxp's BLAS and SciPy's. FP16 and BF16 are timed where the device has matrix
-    units. On a CPU each is timed on one core and on all usable cores. A copy counts the bytes that
-    are read and those that are written. Return rows.
+    FP64 and FP32 use SciPy's BLAS, and MKL where it is installed. FP16 and BF16 are timed where the
+    device has matrix units. On a CPU each is timed on one core and on all usable cores. A copy
+    counts the bytes that are read and those that are written. Return rows.
     """
     device, rows = BenchmarkDevice(on), []
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
@@ -165,17 +166,17 @@ def _products(device, n):
     single = a.astype(np.float32)
     double_out, out = a.copy(order="F"), single.copy(order="F")
     backend = backend_of(a)
-    library = "cuBLAS" if device.gpu else "MKL" if blas.mkl() else "scipy"
-    products = {
-        f"fp64, {library}": lambda: backend.gemm(double_out, a, a.T, 1.0, 1.0),
-        f"fp32, {library}": lambda: backend.gemm(out, single, single.T, 1.0, 1.0),
-    }
-    if library == "MKL":
-        from scipy.linalg.blas import dgemm, sgemm
+    libraries = ["cuBLAS"] if device.gpu else ["MKL", "scipy"] if blas.mkl() else ["scipy"]
+    products = {}
 
-        last = {"beta": 1.0, "trans_b": 1, "overwrite_c": 1}
-        products["fp64, scipy"] = lambda: dgemm(1.0, a, a, c=double_out, **last)
-        products["fp32, scipy"] = lambda: sgemm(1.0, single, single, c=out, **last)
+    def by(library, c, factor):
+        # a GPU's products do not depend on it
+        with blas.library(library):
+            backend.gemm(c, factor, factor.T, 1.0, 1.0)
+
+    for name in libraries:
+        products[f"fp64, {name}"] = partial(by, name, double_out, a)
+        products[f"fp32, {name}"] = partial(by, name, out, single)
     for form in (FP16, BF16):
         if device.gpu or blas.has_unit(form):
             values = quantize(single, form).values
@@ -397,7 +398,12 @@ def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
         **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
     }
     if blas.mkl() and not device.gpu:
-        candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
+
+        def by_mkl():
+            with blas.library("MKL"):
+                blas.potrf(a.copy(order="F"))
+
+        candidates["mkl"] = by_mkl
     with device.one_core():
         seconds = interleaved(candidates, rounds, line, device.wait)
     library = min(seconds[name] for name in (device.library, "mkl") if name in seconds)

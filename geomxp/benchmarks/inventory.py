@@ -122,11 +122,11 @@ def _matrix_units():
     names = [form.name for form in (FP16, BF16) if blas.has_unit(form)]
     if names:
         found = {"cpu": f"{' and '.join(names)} on AMX through MKL"}
-    elif blas.mkl() is None:
-        advice = 'pip install "geomxp[mkl]"'
-        found = {"cpu": f"unknown without MKL: {advice}; FP16 is widened to FP32"}
+    elif any(map(blas.cpu_has_unit, (FP16, BF16))):
+        advice = 'pip install -U "geomxp[mkl]"'
+        found = {"cpu": f"AMX, not used without a recent MKL: {advice}; FP16 is widened to FP32"}
     else:
-        found = {"cpu": "none that MKL uses: FP16 is widened to FP32"}
+        found = {"cpu": "none: FP16 is widened to FP32"}
     try:
         count = devices.gpu_count()
     except MissingDevice:
@@ -149,20 +149,26 @@ def _threads():
     import scipy.linalg  # noqa: F401  (loads the BLAS that the listing shows)
     from threadpoolctl import threadpool_info
 
+    from ..linalg import blas
+
     libraries = {
         f"{lib['internal_api']} {lib.get('version')} for {lib.get('architecture', 'any core')}, "
         f"{lib['num_threads']} threads"
         for lib in threadpool_info()
         if lib["user_api"] == "blas"
     }
-    asked, blas = os.environ.get("OMP_NUM_THREADS"), sorted(libraries) or ["unknown"]
+    asked, names = os.environ.get("OMP_NUM_THREADS"), sorted(libraries) or ["unknown"]
     if kernels := os.environ.get("OPENBLAS_CORETYPE"):
         # they may be slower than those that OpenBLAS would choose
-        blas.append(f"kernels chosen by OPENBLAS_CORETYPE={kernels}")
+        names.append(f"kernels chosen by OPENBLAS_CORETYPE={kernels}")
+    if blas.uses_mkl():
+        names.append("MKL for factorizations and products of tiles")
+    elif blas.mkl() is not None:
+        names.append("MKL is installed but not used: it is slower on AMD processors")
     return {
         "usable cores": str(devices.usable_cores()),
         "OMP_NUM_THREADS": asked or "not set: all usable cores are used",
-        "BLAS": "; ".join(blas),
+        "BLAS": "; ".join(names),
     }
 
 

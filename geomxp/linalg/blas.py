@@ -1,14 +1,16 @@
 """BLAS and LAPACK by pointer: threads run side by side, each on one core.
 
 SciPy's wrappers hold the interpreter's lock while they compute; the same routines called through
-their addresses do not. Where MKL is installed (pip install "geomxp[mkl]") it is used instead: it
-also has the matrix units' routines. Arrays are in Fortran order.
+their addresses do not. Where MKL is installed (pip install "geomxp[mkl]") it is used instead, but
+not on AMD processors, where it may take twice as long as OpenBLAS (`uses_mkl`). MKL also has the
+matrix units' routines. Arrays are in Fortran order.
 """
 
 import ctypes
+import platform
 import sys
 import sysconfig
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_char, c_double, c_float, c_int, c_void_p
 from ctypes.util import find_library
 from functools import cache
@@ -37,12 +39,53 @@ def mkl():
     return None
 
 
+CPUINFO = Path("/proc/cpuinfo")
+"""Linux's list of processors."""
+
+
 @cache
+def _on_amd():
+    """Return whether this is an AMD processor."""
+    with suppress(OSError):
+        return "AuthenticAMD" in CPUINFO.read_text()
+    # Windows: "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD"
+    return "AuthenticAMD" in platform.processor()
+
+
+_CHOSEN = []
+"""Libraries that `library` has chosen, the last one counts."""
+
+
+def uses_mkl():
+    """Return whether BLAS and LAPACK are MKL's: where it is installed, unless the CPU is AMD's.
+
+    On a Zen 5 processor MKL 2026.2 multiplies at about half the rate of OpenBLAS 0.3.30, in FP64
+    and in FP32 (`geomxp bench ceilings`).
+    """
+    if _CHOSEN:
+        return _CHOSEN[-1] == "MKL" and mkl() is not None
+    return not _on_amd() and mkl() is not None
+
+
+@contextmanager
+def library(name):
+    """Call MKL ("MKL") or SciPy's BLAS ("SciPy") in all threads, to compare the two."""
+    _CHOSEN.append(name)
+    try:
+        yield
+    finally:
+        _CHOSEN.pop()
+
+
 def routine(name):
     """Return a function of BLAS or LAPACK with Fortran's calling convention."""
-    library = mkl()
-    if library is not None:
-        function = getattr(library, name)
+    return _routine(name, uses_mkl())
+
+
+@cache
+def _routine(name, of_mkl):
+    if of_mkl:
+        function = getattr(mkl(), name)
         function.restype = None
         return function
     import scipy.linalg.cython_blas as blas
@@ -142,7 +185,7 @@ BRIEF = 2**26
 
 def triangular_at_once(name, side, uplo, trans, diag, t, b):
     """As `triangular`, for arrays without gaps, with less overhead; other threads may wait."""
-    if mkl() is not None:
+    if uses_mkl():
         return triangular(name, side, uplo, trans, diag, t, b)
     wrapper = _wrapper(name, b.dtype)
     result = wrapper(1.0, t, b, side == "R", uplo == "L", trans == "T", diag == "U", True)
@@ -171,10 +214,9 @@ COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
 """CblasColMajor, CblasNoTrans, CblasTrans."""
 
 
-@cache
-def has_unit(form):
-    """Return whether MKL multiplies a `Format` on this CPU's matrix units."""
-    if form.mkl is None or mkl() is None or not hasattr(mkl(), form.mkl[0]):
+def cpu_has_unit(form):
+    """Return whether this CPU has matrix units for a `Format`; False if numba is missing."""
+    if form.mkl is None:
         return False
     try:
         from ..runtime.devices import binding
@@ -182,6 +224,12 @@ def has_unit(form):
         # the casts to these formats need numba as well
         return False
     return bool(binding.get_host_cpu_features().get(form.mkl[1]))
+
+
+@cache
+def has_unit(form):
+    """Return whether MKL multiplies a `Format` on this CPU's matrix units."""
+    return cpu_has_unit(form) and mkl() is not None and hasattr(mkl(), form.mkl[0])
 
 
 def multiply_on_units(c, a, b, form, alpha):

@@ -8,19 +8,13 @@ UNIT = {np.float64: 2.0**-53, np.float32: 2.0**-24}
 SHAPES = [(1, 1, 1), (1, 7, 3), (7, 1, 3), (5, 6, 1), (33, 17, 64), (64, 64, 64), (5, 4, 0)]
 
 
-@pytest.fixture(params=["mkl", "scipy"], autouse=True)
-def library(request, monkeypatch):
+@pytest.fixture(params=["MKL", "SciPy"], autouse=True)
+def library(request):
     """Every law holds with MKL's routines and with those that SciPy brings."""
-    if request.param == "mkl" and blas.mkl() is None:
+    if request.param == "MKL" and blas.mkl() is None:
         pytest.skip('MKL is not installed: pip install "geomxp[mkl]"')
-    if request.param == "scipy":
-        monkeypatch.setattr(blas, "mkl", lambda: None)
-    caches = (blas.routine, blas.has_unit)
-    for cached in caches:
-        cached.cache_clear()
-    yield request.param
-    for cached in caches:
-        cached.cache_clear()
+    with blas.library(request.param):
+        yield request.param
 
 
 @pytest.fixture(params=[np.float64, np.float32], ids=["fp64", "fp32"])
@@ -118,7 +112,7 @@ def test_potrf_says_which_minor_is_not_positive(order, dtype):
 
 
 def test_the_calling_thread_keeps_to_one_core_inside_and_is_as_before_after(library):
-    if library == "scipy":
+    if blas.mkl() is None:
         with blas.one_core():
             return
     count = blas.mkl().MKL_Get_Max_Threads
@@ -131,6 +125,42 @@ def test_the_calling_thread_keeps_to_one_core_inside_and_is_as_before_after(libr
     assert count() == before
 
 
+def test_the_library_in_use_computes(library):
+    assert blas.uses_mkl() == (library == "MKL")
+    a, b = random((64, 64), np.float64), random((64, 64), np.float64, 1)
+    c = blas.gemm(np.zeros((64, 64), order="F"), a, b, trans_b="N", beta=0.0)
+    other = "SciPy" if library == "MKL" or blas.mkl() is None else "MKL"
+    with blas.library(other):
+        assert blas.uses_mkl() == (other == "MKL")
+        again = blas.gemm(np.zeros((64, 64), order="F"), a, b, trans_b="N", beta=0.0)
+    assert blas.uses_mkl() == (library == "MKL")
+    np.testing.assert_allclose(c, again, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(c, a @ b, rtol=0, atol=1e-13)
+
+
 def test_no_library_has_a_routine_of_no_name():
     with pytest.raises((KeyError, AttributeError)):
         blas.routine("dnothing")
+
+
+@pytest.mark.parametrize("on_amd", [True, False])
+@pytest.mark.parametrize("installed", [True, False])
+def test_mkl_is_used_where_it_is_installed_except_on_amd(on_amd, installed, monkeypatch):
+    monkeypatch.setattr(blas, "_CHOSEN", [])
+    monkeypatch.setattr(blas, "_on_amd", lambda: on_amd)
+    monkeypatch.setattr(blas, "mkl", lambda: object() if installed else None)
+    assert blas.uses_mkl() == (installed and not on_amd)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "amd"), [("AuthenticAMD", True), ("GenuineIntel", False), ("HygonGenuine", False)]
+)
+@pytest.mark.parametrize("linux", [True, False])
+def test_the_vendor_is_read_on_linux_and_on_windows(vendor, amd, linux, tmp_path, monkeypatch):
+    listing = tmp_path / "cpuinfo"
+    if linux:
+        listing.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    named = "" if linux else f"AMD64 Family 25 Model 33 Stepping 0, {vendor}"
+    monkeypatch.setattr(blas.platform, "processor", lambda: named)
+    monkeypatch.setattr(blas, "CPUINFO", listing)
+    assert blas._on_amd.__wrapped__() == amd
