@@ -82,8 +82,8 @@ def whole_fits():
             )
     rows = results("peers", "fits", method="geomxp")
     counts = column(rows, "evaluations")
-    assert (min(counts), max(counts)) == (4, 7)
-    yield "geomxp needs four to seven factorizations"
+    assert (min(counts), max(counts)) == (4, 11)
+    yield "geomxp evaluates ℓ four to eleven times"
     needs = [float(row["gradient_bytes"]) / (8 * int(row["n"]) ** 2) for row in rows]
     yield f"The likelihood with its gradient needs {median(needs):.1f} matrices"
     yield f"The peak of {peaks['geomxp']:.0f} matrices comes from the information"
