@@ -26,7 +26,7 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.data.observations import Observations
 from geomxp.likelihood.divergence import compare
 from geomxp.likelihood.exact import tile_factor
-from geomxp.linalg import blas
+from geomxp.linalg import blas, recursive
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.assemble import covariance_matrix
@@ -151,14 +151,20 @@ def target_rows(sizes, targets=(1e-3,), tile=None):
 
 
 def dpotrf(library, sigma):
-    """Return the seconds of one dpotrf of a copy of a matrix, on all usable cores."""
+    """Return the seconds of one factorization of a copy of a matrix in FP64, on all usable cores.
+
+    "halves" is geomxp's own above order 8,192: by halves, with OpenBLAS's dpotrf for the leaves.
+    """
     from scipy.linalg import lapack
 
-    copy = sigma.copy(order="F")
+    copy, info = sigma.copy(order="F"), 0
     start = time.perf_counter()
     if library == "mkl":
         with blas.cores(usable_cores()):
             info = by_mkl(blas.potrf)(copy)
+    elif library == "halves":
+        with blas_threads(len(sigma)):
+            recursive.potrf(copy)
     else:
         with blas_threads(len(sigma)):
             _, info = lapack.dpotrf(copy, lower=1, clean=0, overwrite_a=1)
@@ -172,9 +178,8 @@ def rate_rows(sizes, accuracies, repeats, correlations=tuple(RANGES), tile=None)
         model, x = gx.Matern(1.0, RANGES[name], 0.5), places(n)
         seen = Observations(x, np.zeros(n))
         sigma = covariance_matrix(model, x, "euclidean")
-        libraries = (["openblas"] if n < CRASHES or usable_cores() == 1 else []) + (
-            ["mkl"] if blas.mkl() else []
-        )
+        libraries = ["openblas" if n < CRASHES or usable_cores() == 1 else "halves"]
+        libraries += ["mkl"] if blas.mkl() else []
         rules = {accuracy: gx.by_tile_norm(accuracy) for accuracy in accuracies}
         rules["fp32"] = gx.uniform("fp32")
         seconds = {key: [] for key in (*libraries, *rules)}
@@ -198,7 +203,10 @@ def rate_rows(sizes, accuracies, repeats, correlations=tuple(RANGES), tile=None)
                 "seconds": medians[accuracy],
                 "gflops": n**3 / 3 / medians[accuracy] / 1e9,
                 "seconds_fp32_tiles": medians["fp32"],
-                **{f"seconds_dpotrf_{key}": medians.get(key) for key in ("openblas", "mkl")},
+                **{
+                    f"seconds_dpotrf_{key}": medians.get(key)
+                    for key in ("openblas", "mkl", "halves")
+                },
                 "speedup": min(medians[key] for key in libraries) / medians[accuracy],
                 "bytes_over_fp64": factor.store.bytes / fp64,
                 "peak_bytes_over_fp64": factor.store.peak_bytes / fp64,

@@ -683,6 +683,10 @@ ON_GPU = Variant(chunk=0)
 """A block of threads for each matrix, in shared memory, for any order. The untuned variant of
 substitutions on a GPU."""
 
+IN_GLOBAL_MEMORY = {"potrf": Variant("top", 4), "solve": Variant(chunk=0, block=(32, 1, 4))}
+"""Variants for orders whose matrices exceed a block's shared memory: in FP64 above 104 where a
+block may have 48 KB, above 124 where it may have 64 KB."""
+
 SHIPPED_ON_GPU = {
     "canonical": (
         (2, Variant(chunk=0, block=(1, 1, 32))),
@@ -722,9 +726,17 @@ def variant_for(
     if known is not None:
         return known
     if what == "solve":
-        return ON_GPU
+        return _by_blocks(n, dtype, what)
     shipped = (SHIPPED_ON_GPU if on == "gpu" else SHIPPED)[layout]
-    return next(variant for most, variant in shipped if n <= most)
+    found = next(variant for most, variant in shipped if n <= most)
+    return _by_blocks(n, dtype, what) if found == ON_GPU else found
+
+
+def _by_blocks(n, dtype, what):
+    """Return ON_GPU, or another variant if shared memory cannot hold a matrix of this order."""
+    size = np.dtype(dtype).itemsize
+    excess = batched_gpu.excess(n, size, what, batched_gpu.limits())
+    return IN_GLOBAL_MEMORY[what] if excess else ON_GPU
 
 
 def _check_search(n, on, layout, what):
@@ -837,7 +849,8 @@ def candidates(
     Substitutions have variants only there.
     """
     if what == "solve":
-        return [ON_GPU, *batched_gpu.warps(batched_gpu.limits())]
+        blocks = _by_blocks(n, dtype, what)
+        return list(dict.fromkeys((blocks, *batched_gpu.warps(batched_gpu.limits()))))
     tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
     if n <= UNROLLED[on]:
@@ -845,9 +858,9 @@ def candidates(
     if on == "gpu" and layout == "canonical":
         limits = batched_gpu.limits()
         by_width = batched_gpu.panels(n, dtype, limits)
-        variants += [ON_GPU, *(shapes[0] for shapes in by_width.values())]
+        variants += [_by_blocks(n, dtype, what), *(shapes[0] for shapes in by_width.values())]
         variants += batched_gpu.rows(n, dtype, limits)
-    return variants
+    return list(dict.fromkeys(variants))
 
 
 def _beside(best, n, dtype, layout, what):
@@ -904,7 +917,7 @@ def fastest(
     with one right-hand side.
     """
     _check_search(n, on, layout, what)
-    untuned = ON_GPU if what == "solve" else UNTUNED
+    untuned = _by_blocks(n, dtype, what) if what == "solve" else UNTUNED
     a = _matrices(n, dtype, batch)
 
     def raced(variants, rounds=rounds):

@@ -173,6 +173,26 @@ def _triangle(n, itemsize, beside=0):
     return (-(-n // WARP) * WARP,), (order * (order + 4 - order // 2) + beside) * itemsize
 
 
+def _beside(n, what):
+    """Return how many numbers the kernel of a task, "potrf" or "solve", keeps beside a triangle.
+
+    A substitution has the reciprocals of the diagonal, and twice four rows of four right-hand
+    sides.
+    """
+    return _padded(n) + 32 if what == "solve" else 0
+
+
+def excess(n, itemsize, what, limits):
+    """Return why a block of threads cannot have a matrix in shared memory, or None."""
+    needed = _triangle(n, itemsize, _beside(n, what))[1]
+    if needed <= limits.block_shared:
+        return None
+    return (
+        f"a block may have {limits.block_shared} bytes of shared memory on this GPU. {needed} are "
+        f"needed for a matrix of order {n}: leave `variant` out."
+    )
+
+
 def _padded(n):
     return -(-n // 4) * 4
 
@@ -505,6 +525,8 @@ def _plan(variant, n, dtype, device):
     Matrices are 0 where the kernel has one order for all and a block for each matrix.
     """
     if not variant.panel and not variant.block:
+        if reason := excess(n, dtype.itemsize, "potrf", _limits(device)):
+            raise InvalidInput(reason)
         kernel = _kernel("factor", dtype, *_options(variant))
         block, shared = _triangle(n, dtype.itemsize)
         return 0, _with_shared(kernel, shared), block, shared
@@ -644,8 +666,9 @@ def substitute(lower, b, dtype, passes, variant):
                 kernel = _kernel("solve_by_warps", dtype)
                 kernel((-(-len(b) // block[2]),), block, (*entries, len(b)))
             else:
-                # reciprocals of the diagonal, and twice four rows of four right-hand sides
-                block, shared = _triangle(n, dtype.itemsize, _padded(n) + 32)
+                if reason := excess(n, dtype.itemsize, "solve", _limits(lower.device.id)):
+                    raise InvalidInput(reason)
+                block, shared = _triangle(n, dtype.itemsize, _beside(n, "solve"))
                 kernel = _with_shared(_kernel("solve", dtype), shared)
                 kernel((len(b),), block, entries, shared_mem=shared)
         return x

@@ -9,6 +9,7 @@ which is exact, and multiplied there. FP32 as two FP16 planes costs three produc
 is still faster than FP32's own arithmetic, also on a GPU.
 """
 
+import threading
 from math import isqrt
 
 import numpy as np
@@ -98,8 +99,11 @@ def gemm(c, pairs, form, columns=0):
             if low_rank.takes_part(left, right):
                 compressed.append((left, right))
                 continue
-            a = left.widen()
-            b = a if left is right else right.widen()
+            a = left.widen() if backend.on_gpu else _widened(left, FP64, 0)
+            if left is right:
+                b = a
+            else:
+                b = right.widen() if backend.on_gpu else _widened(right, FP64, 1)
             if backend.on_gpu and b is a and len(c) > gpu.LARGEST_SQUARE:
                 backend.syrk(c, a, -1.0, 1.0)
             elif backend.on_gpu:
@@ -124,7 +128,8 @@ def gemm(c, pairs, form, columns=0):
         from .loops import add
 
         for left, right in pairs:
-            total = np.zeros(c.shape, np.float32, order="F")
+            total = _scratch(c.shape, np.float32, 2)
+            total[...] = 0
             subtract_product(total, left, right, form)
             add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
     return c
@@ -150,6 +155,9 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
         with c.device:
             return _subtract_on_gpu(c, left, right, form, alpha, beta, columns)
     form = form.wider or form
+    if not blas.has_unit(form) and not splits():
+        blas.gemm(c, *(_widened(t, form, k) for k, t in enumerate((left, right))), alpha=-1.0)
+        return c
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
         for p, q in products_gpu.PLANES:
@@ -159,6 +167,33 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
     else:
         blas.gemm(c, a.widen(np.float32), b.widen(np.float32), alpha=-1.0)
     return c
+
+
+_mine = threading.local()
+"""Memory of a thread, for operands of one product: fresh memory costs more than the conversion."""
+
+
+def _scratch(shape, dtype, place):
+    """Return a NumPy array in Fortran order, one of those that this thread uses again."""
+    size, key = shape[0] * shape[1], (np.dtype(dtype), place)
+    kept = vars(_mine).setdefault("arrays", {})
+    if key not in kept or kept[key].size < size:
+        kept[key] = np.empty(size, dtype)
+    return kept[key][:size].reshape(shape, order="F")
+
+
+def _widened(tile, form, place):
+    """Return a tile's numbers in a format as FP64 or FP32; they may be overwritten by the next.
+
+    `form` is that of an arithmetic, on a CPU.
+    """
+    dtype = np.float64 if form is FP64 else np.float32
+    # what FP8 holds is also FP16
+    same = form is tile.form.wider and not tile.casts
+    tile = tile if same or form is FP64 else operand(tile, form)
+    if tile.values.dtype == dtype and not tile.exponent:
+        return tile.widen(dtype)
+    return tile.widen(dtype, _scratch(tile.shape, dtype, place))
 
 
 def _on_units(c, a, b):

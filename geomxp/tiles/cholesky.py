@@ -42,6 +42,26 @@ def left_looking(tiles, width=1, height=None):
                     yield i, k
 
 
+def looking_ahead(tiles):
+    """Yield the tiles column by column, the next diagonal tile in the middle of each column.
+
+    All tiles of a column wait for its diagonal tile, which takes longest: its products are FP64.
+
+    Examples
+    --------
+    >>> list(looking_ahead(4))
+    [(0, 0), (1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3)]
+    """
+    if tiles:
+        yield 0, 0
+    for k in range(tiles - 1):
+        middle = (k + tiles) // 2
+        for i in range(k + 1, tiles):
+            yield i, k
+            if i == middle:
+                yield k + 1, k + 1
+
+
 def deal(order, devices):
     """Return the tiles of each of p devices: block row i belongs to device i mod p.
 

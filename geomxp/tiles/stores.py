@@ -14,7 +14,7 @@ from ..linalg.backend import backend_of
 from ..linalg.formats import FP32, FP64, Tile, quantize
 from ..linalg.low_rank import INTERPOLATED, LowRankTile, Sum, interpolated
 from ..linalg.mixed import cast_formats, columns_of_sum, other_formats, splits
-from .cholesky import Stopped, left_looking, run, working_format
+from .cholesky import Stopped, left_looking, looking_ahead, run, working_format
 from .factor import TileFactor
 
 STEADY = 0.1
@@ -269,6 +269,10 @@ class InCore(Store):
         self._tiles = {}
         self._unfinished = [self.layout.tiles - k for k in range(self.layout.tiles)]
         self._lock = Lock()
+
+    def order(self):
+        """Return the tiles in the order in which they are finished."""
+        return looking_ahead(self.layout.tiles)
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""

@@ -653,6 +653,38 @@ def test_small_orders_have_rows_in_registers_and_large_ones_a_block(tmp_path, mo
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("shared", "largest"), [(49_152, 104), (65_536, 124)])
+def test_matrices_that_exceed_shared_memory_are_in_global_memory(
+    shared, largest, tmp_path, monkeypatch
+):
+    import cupy
+
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    limits = replace(batched_gpu.limits(), block_shared=shared)
+    monkeypatch.setattr(batched_gpu, "_limits", lambda device: limits)
+    batched_gpu._plan.cache_clear()
+    for n in (largest, largest + 1):
+        exceeds = n > largest
+        assert (batched.variant_for(n, np.float64, "gpu") != batched.ON_GPU) == exceeds
+        assert (batched.ON_GPU in batched.candidates(n, "gpu")) != exceeds
+    a = positive_definite(3, largest + 1, np.float64)
+    b = np.random.default_rng(0).standard_normal((3, largest + 1))
+    for n in (104, 108, 128):
+        solves = batched.variant_for(n, np.float64, "gpu", what="solve")
+        assert (solves == batched.ON_GPU) == (n <= largest)
+    lower = batched.potrf(cupy.asarray(a))
+    np.testing.assert_array_equal(lower.get(), batched.potrf(a))
+    solution = batched.solve(lower, cupy.asarray(b)).get()
+    np.testing.assert_allclose(np.einsum("bij,bj->bi", a, solution), b, atol=1e-10)
+    message = f"{shared} bytes of shared memory on this GPU.*leave `variant` out"
+    with pytest.raises(gx.InvalidInput, match=message):
+        batched.potrf(cupy.asarray(a), variant=batched.ON_GPU)
+    with pytest.raises(gx.InvalidInput, match=message):
+        batched.solve(lower, cupy.asarray(b), variant=batched.ON_GPU)
+    batched_gpu._plan.cache_clear()
+
+
+@pytest.mark.gpu
 def test_a_search_on_a_gpu_remembers_its_winner(tmp_path, monkeypatch):
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(

@@ -7,7 +7,7 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64, Tile
 from geomxp.linalg.precision import PrecisionMap, count_finer
 from geomxp.tiles.assemble import Originals
-from geomxp.tiles.cholesky import factorize, finish, finish_tile, left_looking
+from geomxp.tiles.cholesky import factorize, finish, finish_tile, left_looking, looking_ahead
 from geomxp.tiles.factor import TileFactor
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.stores import InCore
@@ -230,3 +230,20 @@ def test_zeros_below_the_diagonal_cost_nothing_and_change_nothing():
     expected = np.kron(np.eye(3), known(16)[1])
     assert abs(factor.dense() - expected).max() <= 4 * 17 * FP64.unit_roundoff
     assert factor.store.final(2, 0).form is FP8
+
+
+@pytest.mark.parametrize("tiles", range(10))
+def test_looking_ahead_has_each_tile_once_after_those_that_it_needs(tiles):
+    order = list(looking_ahead(tiles))
+    place = {tile: at for at, tile in enumerate(order)}
+    assert len(place) == len(order) == tiles * (tiles + 1) // 2
+    for (i, k), at in place.items():
+        needed = [(row, j) for row in (i, k) for j in range(k)] + [(k, k)] * (i > k)
+        assert all(place[tile] < at for tile in needed)
+
+
+@pytest.mark.parametrize("tiles", range(4, 10))
+def test_looking_ahead_has_a_diagonal_tile_before_the_end_of_the_column_before(tiles):
+    place = {tile: at for at, tile in enumerate(looking_ahead(tiles))}
+    for k in range(1, tiles - 2):
+        assert place[k, k] < place[tiles - 1, k - 1]
