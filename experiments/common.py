@@ -130,6 +130,12 @@ def _mkl():
     return metadata.version("mkl") + ("" if blas.uses_mkl() else ", as a baseline only")
 
 
+def let_mkl_rest():
+    """Wait until MKL's threads, which spin for 0.2 s after their work, sleep."""
+    if blas.mkl():
+        time.sleep(0.25)
+
+
 def by_mkl(work):
     """Return a function that calls another one with MKL's routines."""
 
@@ -339,4 +345,6 @@ def timings(candidates, a, b, repeats, cores=1):
                     fresh[-1, -1].get()
                 if k:
                     seconds[name].append(time.perf_counter() - start)
+                if name == "mkl" and cores != 1:
+                    let_mkl_rest()
     return {name: float(np.median(times)) for name, times in seconds.items()}

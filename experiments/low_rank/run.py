@@ -34,7 +34,7 @@ from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import usable_cores
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import ceilings, resume, write_rows
+from common import ceilings, let_mkl_rest, resume, write_rows
 
 HERE = Path(__file__).parent
 TARGET = 1e-3
@@ -150,6 +150,7 @@ def dpotrf_seconds(model, places):
         start = time.perf_counter()
         failed = blas.potrf(sigma)
         seconds = time.perf_counter() - start
+    let_mkl_rest()
     assert not failed
     return seconds
 

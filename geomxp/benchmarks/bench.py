@@ -150,7 +150,9 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
         with device.cores(count):
             candidates = _products(device, n) | {"copy": _copy(device, count)}
-            seconds = interleaved(candidates, rounds, line, device.wait)
+            # MKL's threads spin for 0.2 s after its last product
+            fresh = {"fp64, scipy": partial(time.sleep, 0.25)} if count > 1 and blas.mkl() else {}
+            seconds = interleaved(candidates, rounds, line, device.wait, fresh)
         for what, value in seconds.items():
             work, unit = (2 * COPIED, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
             about = {} if device.gpu else {"cores": count}

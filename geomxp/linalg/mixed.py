@@ -188,9 +188,9 @@ def _widened(tile, form, place):
     `form` is that of an arithmetic, on a CPU.
     """
     dtype = np.float64 if form is FP64 else np.float32
-    # what FP8 holds is also FP16
-    same = form is tile.form.wider and not tile.casts
-    tile = tile if same or form is FP64 else operand(tile, form)
+    if form not in (FP64, tile.form.wider):
+        # the wider format would only hold the same numbers
+        tile = operand(tile, form)
     if tile.values.dtype == dtype and not tile.exponent:
         return tile.widen(dtype)
     return tile.widen(dtype, _scratch(tile.shape, dtype, place))
