@@ -174,7 +174,8 @@ def test_rates_of_formats_by_norm_are_those_of_the_results():
     rows = results("static_schedule_mxp", "rate", n="16384", accuracy="1e-05")
     for row in rows:
         speedup = f"{float(row['speedup']):.2f}"
-        assert line(row, "seconds_fp32_tiles", "seconds_dpotrf_mkl", speedup=speedup) in text
+        names = "seconds_fp32_tiles", "seconds_dpotrf_halves", "seconds_dpotrf_mkl"
+        assert line(row, *names, speedup=speedup) in text
     for row in results("static_schedule_mxp", "rate_16384"):
         assert line(row, "seconds_dpotrf_mkl", speedup=f"{float(row['speedup']):.1f}") in text
     least = [
@@ -532,7 +533,7 @@ def measured():
     yield f"(GPBoost {seconds_of_fits(False, 'gpboost'):.1f} s)"
     about = {"n": "16384", "correlation": "weak", "accuracy": "1e-05"}
     plain, weak = (results("static_schedule_mxp", t, **about)[0] for t in ("rate", "rate_16384"))
-    yield f"{float(plain['speedup']):.1f} times as fast as MKL's FP64 on an EPYC"
+    yield f"{float(plain['speedup']):.1f} times as fast as the fastest FP64 on an EPYC"
     yield f"{float(weak['speedup']):.1f} times on a Xeon with AMX"
     assert plain["bytes_over_fp64"] == weak["bytes_over_fp64"]
     yield f"{100 * float(weak['bytes_over_fp64']):.0f} % of the memory"
