@@ -738,3 +738,15 @@ def test_rates_of_products_with_older_kernels_are_those_of_the_headers():
     low, high = ends(float(each[1]) for each in found if each)
     text = " ".join((ROOT / "experiments" / "README.md").read_text().split())
     assert f"show {low:.0f} to {high:.0f} GFLOP/s for FP64 products of SciPy on one core" in text
+    head, other = (
+        (ROOT / "experiments" / folder / "results" / f"{name}.csv")
+        .read_text()
+        .split("\n# ceilings: ")
+        for folder, name in (("refinement", "factor"), ("static_schedule_mxp", "rate"))
+    )
+    assert "(SkylakeX)" in head[0]
+    assert "(SkylakeX)" in other[0]
+    fast = [re.search(rf"{form}, scipy ([\d.]+)", head[1])[1] for form in ("fp64", "fp32")]
+    slow = [re.search(rf"{form}, MKL ([\d.]+)", other[1])[1] for form in ("fp64", "fp32")]
+    assert f"reach {fast[0]} GFLOP/s in FP64 and {fast[1]} in FP32" in text
+    assert f"reaches {float(slow[0]):.0f} and {float(slow[1]):.0f} on the same core" in text
