@@ -21,7 +21,7 @@ from ..linalg.mixed import (
     stands_by_rows,
     trsm,
 )
-from .cholesky import solved_in, update_tile, working_format
+from .cholesky import left_looking, solved_in, update_tile, working_format
 from .stores import InCore, meets_fp64_in_fp32, original, with_casts
 
 
@@ -137,6 +137,10 @@ class GpuStore(InCore):
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
         self._exponents = None
+
+    def order(self):
+        """Return the tiles column by column; diagonal tiles have a stream of their own."""
+        return left_looking(self.layout.tiles)
 
     def run(self, tiles):
         """Finish some tiles, each after those that it needs, the tiles of one column together.

@@ -13,6 +13,7 @@ from geomxp import testing
 from geomxp.covariance import table
 from geomxp.covariance.ordering import hilbert
 from geomxp.likelihood.exact import tile_factor
+from geomxp.linalg import mixed
 from geomxp.linalg.formats import FP64
 from geomxp.runtime.devices import gpu_count
 from geomxp.tiles import assemble, cholesky
@@ -185,6 +186,16 @@ def test_a_tile_that_is_not_finite_is_an_error(where, monkeypatch):
     assert errors[0] == errors[1]
     on_the_diagonal = where[0] == where[1]
     assert errors[0][0] is (gx.NotPositiveDefinite if on_the_diagonal else gx.InvalidInput)
+
+
+def test_all_solves_of_a_column_use_one_set_of_inverses(monkeypatch):
+    def again(*_):
+        raise AssertionError("inverses of a diagonal tile were computed for one solve")
+
+    # `trsm` calls it if it is given no triangle
+    monkeypatch.setattr(mixed, "solver", again)
+    found, _ = factored(GpuStore, ROUGH, gx.by_tile_norm(1e-4))
+    assert found.formats.counts()["fp64"] < found.layout.tiles * (found.layout.tiles + 1) // 2
 
 
 def test_after_an_error_nothing_is_left_and_the_rest_can_be_done(monkeypatch):
