@@ -131,13 +131,13 @@ def _mkl():
 
 
 def let_mkl_rest():
-    """Wait until MKL's threads, which spin for 0.2 s after their work, sleep."""
+    """Wait until MKL's threads sleep; they spin for 0.2 s after their work."""
     if blas.mkl():
         time.sleep(0.25)
 
 
 def by_mkl(work):
-    """Return a function that calls another one with MKL's routines."""
+    """Wrap a function so that its BLAS and LAPACK calls use MKL."""
 
     def run(*arguments):
         with blas.library("MKL"):

@@ -1234,8 +1234,8 @@ def low_rank_time():
         )
     faster, smaller, _ = zip(*ratios["16384"], strict=True)
     yield (
-        f"it is {min(faster):.1f} to {max(faster):.1f} times as fast as FP64 and takes "
-        f"{min(smaller):.1f} to {max(smaller):.0f} times fewer bytes"
+        f"it is {min(faster):.1f} to {max(faster):.1f} times as fast as FP64, and its "
+        f"tiles take 1/{max(smaller):.1f} to 1/{min(smaller):.1f} of the bytes"
     )
     faster, _, seconds = zip(*ratios["65536"], strict=True)
     yield f"it takes {min(seconds):.1f} to {max(seconds):.1f} s"

@@ -142,7 +142,7 @@ def time_rows(sizes, repeats):
 
 
 def dpotrf_seconds(model, places):
-    """Return the seconds of LAPACK's Cholesky factorization of Σ, without its generation."""
+    """Return the seconds of MKL's dpotrf of Σ, or of SciPy's without MKL; generation excluded."""
     sigma = np.asfortranarray(model(places, places))
     sigma[np.diag_indices(len(places))] += model.nugget
     # OpenBLAS 0.3.30's dpotrf crashes on two threads above order 15,000

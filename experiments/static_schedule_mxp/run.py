@@ -153,7 +153,7 @@ def target_rows(sizes, targets=(1e-3,), tile=None):
 def dpotrf(library, sigma):
     """Return the seconds of one factorization of a copy of a matrix in FP64, on all usable cores.
 
-    "halves" is geomxp's own above order 8,192: by halves, with OpenBLAS's dpotrf for the leaves.
+    "halves" is geomxp's recursive factorization, with OpenBLAS for leaves and products.
     """
     from scipy.linalg import lapack
 

@@ -684,8 +684,8 @@ ON_GPU = Variant(chunk=0)
 substitutions on a GPU."""
 
 IN_GLOBAL_MEMORY = {"potrf": Variant("top", 4), "solve": Variant(chunk=0, block=(32, 1, 4))}
-"""Variants for orders whose matrices exceed a block's shared memory: in FP64 above 104 where a
-block may have 48 KB, above 124 where it may have 64 KB."""
+"""Variants for orders whose matrices exceed a block's shared memory. In FP64 these are orders above
+104 where a block has at most 48 KB; with 64 KB, above 124 for `potrf` and above 120 for `solve`."""
 
 SHIPPED_ON_GPU = {
     "canonical": (

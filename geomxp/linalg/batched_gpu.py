@@ -183,13 +183,14 @@ def _beside(n, what):
 
 
 def excess(n, itemsize, what, limits):
-    """Return why a block of threads cannot have a matrix in shared memory, or None."""
+    """Return why a block of threads cannot hold a matrix in shared memory, or None."""
     needed = _triangle(n, itemsize, _beside(n, what))[1]
     if needed <= limits.block_shared:
         return None
     return (
-        f"a block may have {limits.block_shared} bytes of shared memory on this GPU. {needed} are "
-        f"needed for a matrix of order {n}: leave `variant` out."
+        f"a matrix of order {n} needs {needed} bytes, and a block has at most "
+        f"{limits.block_shared} bytes of shared memory on this GPU. Leave `variant` out to use "
+        "another kernel."
     )
 
 

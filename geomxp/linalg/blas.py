@@ -53,12 +53,13 @@ def _on_amd():
 
 
 _CHOSEN = []
-"""Libraries that `library` has chosen, the last one counts."""
+"""Stack of the libraries chosen by `library`; the last one is used."""
 
 
 def uses_mkl():
-    """Return whether BLAS and LAPACK are MKL's: where it is installed, unless the CPU is AMD's.
+    """Return whether geomxp calls MKL for BLAS and LAPACK.
 
+    It does where MKL is installed and the CPU is not from AMD, or where `library` chose it.
     On a Zen 5 processor MKL 2026.2 multiplies at about half the rate of OpenBLAS 0.3.30, in FP64
     and in FP32 (`geomxp bench ceilings`).
     """

@@ -170,11 +170,15 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
 
 
 _mine = threading.local()
-"""Memory of a thread, for operands of one product: fresh memory costs more than the conversion."""
+"""Scratch arrays of each thread for the operands of a product. Allocating them costs more than
+converting into them."""
 
 
 def _scratch(shape, dtype, place):
-    """Return a NumPy array in Fortran order, one of those that this thread uses again."""
+    """Return a scratch array of this thread, in Fortran order.
+
+    `place` tells apart arrays that are in use at the same time.
+    """
     size, key = shape[0] * shape[1], (np.dtype(dtype), place)
     kept = vars(_mine).setdefault("arrays", {})
     if key not in kept or kept[key].size < size:
@@ -183,9 +187,10 @@ def _scratch(shape, dtype, place):
 
 
 def _widened(tile, form, place):
-    """Return a tile's numbers in a format as FP64 or FP32; they may be overwritten by the next.
+    """Return a tile's numbers in a format as FP64 or FP32.
 
-    `form` is that of an arithmetic, on a CPU.
+    The next call with the same `place` may overwrite them. `form` is the format in which a CPU
+    multiplies.
     """
     dtype = np.float64 if form is FP64 else np.float32
     if form not in (FP64, tile.form.wider):

@@ -45,7 +45,8 @@ def left_looking(tiles, width=1, height=None):
 def looking_ahead(tiles):
     """Yield the tiles column by column, the next diagonal tile in the middle of each column.
 
-    All tiles of a column wait for its diagonal tile, which takes longest: its products are FP64.
+    All tiles of a column wait for its diagonal tile, which takes longest: for it, products of FP32
+    and FP64 tiles are computed in FP64.
 
     Examples
     --------

@@ -125,7 +125,7 @@ def test_the_calling_thread_keeps_to_one_core_inside_and_is_as_before_after(libr
     assert count() == before
 
 
-def test_the_library_in_use_computes(library):
+def test_the_chosen_library_is_used_inside_and_the_earlier_one_after(library):
     assert blas.uses_mkl() == (library == "MKL")
     a, b = random((64, 64), np.float64), random((64, 64), np.float64, 1)
     c = blas.gemm(np.zeros((64, 64), order="F"), a, b, trans_b="N", beta=0.0)
