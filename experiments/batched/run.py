@@ -107,11 +107,12 @@ def on_gpu(n, dtype, batch, rounds):
 
         return run
 
+    untuned = batched.by_blocks(a.shape[1], a.dtype, "potrf")
     candidates = {
         # of a batch, CuPy's is potrfBatched
         "potrfBatched": timed(lambda: cupy.linalg.cholesky(a)),
         "potrf, tuned": timed(lambda: batched.potrf(a, variant=chosen)),
-        "potrf, untuned": timed(lambda: batched.potrf(a, variant=batched.ON_GPU)),
+        "potrf, untuned": timed(lambda: batched.potrf(a, variant=untuned)),
     }
     return interleaved(candidates, rounds)
 

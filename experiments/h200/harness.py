@@ -144,7 +144,7 @@ class Machine:
         """Return the name of what multiplies a format here."""
         if self.gpu:
             return "cuBLASLt" if form.name == "fp8" else "cuBLAS"
-        name = "MKL" if blas.mkl() else "SciPy's BLAS"
+        name = "MKL" if blas.uses_mkl() else "SciPy's BLAS"
         widened = form.coarse and not blas.has_unit(form.wider or form)
         return f"{name}, widened to FP32" if widened else name
 

@@ -45,7 +45,7 @@ from geomxp.tiles.refine import Dense, Preconditioner, RefinedFactor, solve
 from geomxp.tiles.stores import InCore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import COMMIT, by_mkl, ceilings, keep_memory, peak, write_rows
+from common import COMMIT, by_mkl, ceilings, keep_memory, let_mkl_rest, peak, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -236,6 +236,12 @@ def libraries(n):
     return found
 
 
+def restore(target, a):
+    """Copy a matrix to where it was factored, and wait until no thread of MKL is busy."""
+    np.copyto(target, a)
+    let_mkl_rest()
+
+
 def on_all_cores(work, n):
     """Return the function with BLAS and MKL on all usable cores."""
 
@@ -259,7 +265,7 @@ def factor_rows(n, rounds, tiles):
     for (name, potrf), form in product(libraries(n).items(), target):
         key = f"{name} {form}"
         works[key] = partial(on_all_cores(potrf, n), target[form])
-        fresh[key] = partial(np.copyto, target[form], a)
+        fresh[key] = partial(restore, target[form], a)
         about[key] = {"potrf": name, "factor": {"f8": "fp64", "f4": "fp32"}[form], "tile": None}
     for factor, tile in product(("fp64", *reversed(FACTORS)), tiles):
         key = f"tiles {factor} {tile}"
@@ -294,7 +300,7 @@ def direct_solvers(a, b, tile):
 
     potrfs = libraries(n)
     solvers = {name: on_all_cores(partial(by, potrf), n) for name, potrf in potrfs.items()}
-    fresh = dict.fromkeys(potrfs, partial(np.copyto, work, a))
+    fresh = dict.fromkeys(potrfs, partial(restore, work, a)) | {"tiles": let_mkl_rest}
     source = Dense(a, Layout.of(n, tile), scaling=False)
 
     def by_tiles():

@@ -117,7 +117,10 @@ def seconds_on_gpu(device, n, dtype, batch=16384, rounds=5, line=None):
     import cupy
 
     kind = np.dtype(dtype)
-    variants = {"tuned": batched.variant_for(n, kind, "gpu"), "untuned": batched.ON_GPU}
+    variants = {
+        "tuned": batched.variant_for(n, kind, "gpu"),
+        "untuned": batched.by_blocks(n, kind, "potrf"),
+    }
     with device.active():
         a = device.put(matrices(n, dtype, batch))
         candidates = {"cupy": lambda: cupy.linalg.cholesky(a), "copy": a.copy}

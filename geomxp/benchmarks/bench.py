@@ -151,7 +151,8 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
         with device.cores(count):
             candidates = _products(device, n) | {"copy": _copy(device, count)}
             # MKL's threads spin for 0.2 s after its last product
-            fresh = {"fp64, scipy": partial(time.sleep, 0.25)} if count > 1 and blas.mkl() else {}
+            after = ("fp64, scipy", "copy") if count > 1 and blas.mkl() else ()
+            fresh = dict.fromkeys(after, partial(time.sleep, 0.25))
             seconds = interleaved(candidates, rounds, line, device.wait, fresh)
         for what, value in seconds.items():
             work, unit = (2 * COPIED, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
@@ -168,7 +169,8 @@ def _products(device, n):
     single = a.astype(np.float32)
     double_out, out = a.copy(order="F"), single.copy(order="F")
     backend = backend_of(a)
-    libraries = ["cuBLAS"] if device.gpu else ["MKL", "scipy"] if blas.mkl() else ["scipy"]
+    names = {"MKL": "MKL"} if blas.mkl() and not device.gpu else {}
+    names |= {"cuBLAS": "SciPy"} if device.gpu else {"scipy": "SciPy"}
     products = {}
 
     def by(library, c, factor):
@@ -176,9 +178,9 @@ def _products(device, n):
         with blas.library(library):
             backend.gemm(c, factor, factor.T, 1.0, 1.0)
 
-    for name in libraries:
-        products[f"fp64, {name}"] = partial(by, name, double_out, a)
-        products[f"fp32, {name}"] = partial(by, name, out, single)
+    for name, library in names.items():
+        products[f"fp64, {name}"] = partial(by, library, double_out, a)
+        products[f"fp32, {name}"] = partial(by, library, out, single)
     for form in (FP16, BF16):
         if device.gpu or blas.has_unit(form):
             values = quantize(single, form).values

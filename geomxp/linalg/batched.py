@@ -726,13 +726,13 @@ def variant_for(
     if known is not None:
         return known
     if what == "solve":
-        return _by_blocks(n, dtype, what)
+        return by_blocks(n, dtype, what)
     shipped = (SHIPPED_ON_GPU if on == "gpu" else SHIPPED)[layout]
     found = next(variant for most, variant in shipped if n <= most)
-    return _by_blocks(n, dtype, what) if found == ON_GPU else found
+    return by_blocks(n, dtype, what) if found == ON_GPU else found
 
 
-def _by_blocks(n, dtype, what):
+def by_blocks(n, dtype, what):
     """Return ON_GPU, or another variant if shared memory cannot hold a matrix of this order."""
     size = np.dtype(dtype).itemsize
     excess = batched_gpu.excess(n, size, what, batched_gpu.limits())
@@ -849,7 +849,7 @@ def candidates(
     Substitutions have variants only there.
     """
     if what == "solve":
-        blocks = _by_blocks(n, dtype, what)
+        blocks = by_blocks(n, dtype, what)
         return list(dict.fromkeys((blocks, *batched_gpu.warps(batched_gpu.limits()))))
     tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
@@ -858,7 +858,7 @@ def candidates(
     if on == "gpu" and layout == "canonical":
         limits = batched_gpu.limits()
         by_width = batched_gpu.panels(n, dtype, limits)
-        variants += [_by_blocks(n, dtype, what), *(shapes[0] for shapes in by_width.values())]
+        variants += [by_blocks(n, dtype, what), *(shapes[0] for shapes in by_width.values())]
         variants += batched_gpu.rows(n, dtype, limits)
     return list(dict.fromkeys(variants))
 
@@ -917,7 +917,7 @@ def fastest(
     with one right-hand side.
     """
     _check_search(n, on, layout, what)
-    untuned = _by_blocks(n, dtype, what) if what == "solve" else UNTUNED
+    untuned = by_blocks(n, dtype, what) if what == "solve" else UNTUNED
     a = _matrices(n, dtype, batch)
 
     def raced(variants, rounds=rounds):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import MissingPackage
+from ..errors import InvalidInput, MissingPackage
 from ..runtime.devices import LIMITS_BY_THREAD
 from .views import by_columns, leading
 
@@ -64,13 +64,18 @@ def uses_mkl():
     and in FP32 (`geomxp bench ceilings`).
     """
     if _CHOSEN:
-        return _CHOSEN[-1] == "MKL" and mkl() is not None
+        return _CHOSEN[-1] == "MKL"
     return not _on_amd() and mkl() is not None
 
 
 @contextmanager
 def library(name):
-    """Call MKL ("MKL") or SciPy's BLAS ("SciPy") in all threads, to compare the two."""
+    """Call MKL ("MKL") or SciPy's BLAS ("SciPy") in all threads, to compare the two.
+
+    Matrix units belong to MKL in either case. Blocks of different threads must not overlap.
+    """
+    if name not in ("MKL", "SciPy") or (name == "MKL" and mkl() is None):
+        raise InvalidInput(f"`name` must be MKL, if it is installed, or SciPy. Got {name!r}.")
     _CHOSEN.append(name)
     try:
         yield

@@ -161,8 +161,12 @@ def _random(n, dtype):
     return np.random.default_rng(n).standard_normal((int(DENSE * n) + MORE, n), dtype)
 
 
-@lru_cache(maxsize=2)
 def _routines(dtype):
+    return _routines_of(dtype, blas.uses_mkl())
+
+
+@lru_cache(maxsize=4)
+def _routines_of(dtype, _):
     from .low_rank_numba import Routines
 
     return Routines(*blas.addresses(Routines._fields, dtype))

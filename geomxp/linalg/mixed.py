@@ -179,11 +179,16 @@ def _scratch(shape, dtype, place):
 
     `place` tells apart arrays that are in use at the same time.
     """
-    size, key = shape[0] * shape[1], (np.dtype(dtype), place)
-    kept = vars(_mine).setdefault("arrays", {})
-    if key not in kept or kept[key].size < size:
-        kept[key] = np.empty(size, dtype)
-    return kept[key][:size].reshape(shape, order="F")
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    kept = vars(_mine)
+    if str(place) not in kept or kept[str(place)].size < size:
+        kept[str(place)] = np.empty(size, np.uint8)
+    return kept[str(place)][:size].view(dtype).reshape(shape, order="F")
+
+
+def release():
+    """Release the scratch arrays of this thread."""
+    vars(_mine).clear()
 
 
 def _widened(tile, form, place):

@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from ..errors import NotPositiveDefinite
 from ..linalg import blas
 from ..linalg.formats import FP32, FP64, in_planes
-from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, trsm
+from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, release, trsm
 from ..runtime.devices import blas_threads, usable_cores
 
 # Order of the tiles.
@@ -187,11 +187,14 @@ def run(store, tiles, threads=None):
 
 
 def _finish_all(worker, tiles):
-    with blas.one_core(), worker.inside():
-        for tile in tiles:
-            if worker.error:
-                return
-            finish(worker, *tile)
+    try:
+        with blas.one_core(), worker.inside():
+            for tile in tiles:
+                if worker.error:
+                    return
+                finish(worker, *tile)
+    finally:
+        release()
 
 
 def _start_on_new_threads(work, workers):

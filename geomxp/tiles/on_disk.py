@@ -66,7 +66,8 @@ class OnDisk(Store):
 
     def _room(self, threads):
         """Return the bytes that threads need for their work."""
-        dense = 2 * 8 * self.layout.tile**2
+        # a dense tile, and two operands in FP64
+        dense = 3 * 8 * self.layout.tile**2
         return int(threads * (WORKING * self._row() + dense))
 
     def _cache(self):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+import geomxp as gx
 from geomxp.linalg import blas
 
 UNIT = {np.float64: 2.0**-53, np.float32: 2.0**-24}
@@ -141,6 +142,13 @@ def test_the_chosen_library_is_used_inside_and_the_earlier_one_after(library):
 def test_no_library_has_a_routine_of_no_name():
     with pytest.raises((KeyError, AttributeError)):
         blas.routine("dnothing")
+
+
+@pytest.mark.parametrize("name", ["mkl", "OpenBLAS", ""])
+def test_no_other_library_can_be_chosen(name):
+    message = "must be MKL, if it is installed, or SciPy"
+    with pytest.raises(gx.InvalidInput, match=message), blas.library(name):
+        pass
 
 
 @pytest.mark.parametrize("on_amd", [True, False])

@@ -1,3 +1,6 @@
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -236,3 +239,38 @@ def test_what_overflowed_has_no_factor(dtype, place, wrong):
     a[place] = wrong
     with pytest.raises(gx.NotPositiveDefinite):
         potrf(a)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("forms", [(FP8, FP16), (FP8, FP8), (FP16, FP32), (FP32, FP64)])
+def test_operands_of_concurrent_products_do_not_share_memory(forms, dtype, way):
+    left, right = (stored(random((96, 96), k), form) for k, form in enumerate(forms))
+    c = random((96, 96), 2).astype(dtype)
+    form = arithmetic(c, left, right)
+    expected = gemm(c.copy(order="F"), [(left, right)] * 3, form)
+    exact = c - 3.0 * left.widen() @ right.widen().T
+    np.testing.assert_allclose(expected, exact, atol=0.3 if forms == (FP16, FP32) else 1e-3)
+    start = Barrier(4)
+
+    def repeated(_):
+        start.wait()
+        return [gemm(c.copy(order="F"), [(left, right)] * 3, form) for _ in range(20)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(repeated, range(4)):
+            for one in found:
+                np.testing.assert_array_equal(one, expected)
+
+
+def test_scratch_arrays_of_one_product_differ_and_are_used_again():
+    mixed.release()
+    one, other = (mixed._scratch((5, 3), np.float32, place) for place in (0, 1))
+    assert one.flags.f_contiguous
+    assert one.shape == (5, 3)
+    assert not np.shares_memory(one, other)
+    assert np.shares_memory(one, mixed._scratch((3, 2), np.float64, 0))
+    larger = mixed._scratch((50, 30), np.float64, 0)
+    assert larger.shape == (50, 30)
+    assert not np.shares_memory(one, larger)
+    mixed.release()
+    assert not vars(mixed._mine)
