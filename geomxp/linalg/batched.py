@@ -732,7 +732,7 @@ def variant_for(
     return by_blocks(n, dtype, what) if found == ON_GPU else found
 
 
-def by_blocks(n, dtype, what):
+def by_blocks(n: int, dtype: DTypeLike, what: Task) -> Variant:
     """Return ON_GPU, or another variant if shared memory cannot hold a matrix of this order."""
     size = np.dtype(dtype).itemsize
     excess = batched_gpu.excess(n, size, what, batched_gpu.limits())
