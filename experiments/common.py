@@ -136,16 +136,6 @@ def let_mkl_rest():
         time.sleep(0.25)
 
 
-def by_mkl(work):
-    """Wrap a function so that its BLAS and LAPACK calls use MKL."""
-
-    def run(*arguments):
-        with blas.library("MKL"):
-            return work(*arguments)
-
-    return run
-
-
 def _openblas():
     """Return the versions of OpenBLAS and the processors whose kernels they use."""
     try:

@@ -34,7 +34,7 @@ from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import usable_cores
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import by_mkl, ceilings, let_mkl_rest, resume, write_rows
+from common import ceilings, let_mkl_rest, resume, write_rows
 
 HERE = Path(__file__).parent
 TARGET = 1e-3
@@ -146,7 +146,7 @@ def dpotrf_seconds(model, places):
     sigma = np.asfortranarray(model(places, places))
     sigma[np.diag_indices(len(places))] += model.nugget
     # OpenBLAS 0.3.30's dpotrf crashes on two threads above order 15,000, the recursion does not
-    potrf = by_mkl(blas.potrf) if blas.mkl() else recursive.potrf
+    potrf = blas.library("MKL")(blas.potrf) if blas.mkl() else recursive.potrf
     with blas.cores(usable_cores()):
         start = time.perf_counter()
         potrf(sigma)

@@ -37,7 +37,7 @@ from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.assemble import covariance_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import by_mkl, ceilings, peak, timings, write_rows
+from common import ceilings, peak, timings, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -81,15 +81,15 @@ def libraries(on, what):
     found = {
         "potrf": {
             "scipy": lambda a, b: lapack.dpotrf(b, lower=1, clean=0, overwrite_a=1),
-            "mkl": by_mkl(lambda a, b: blas.potrf(b)),
+            "mkl": blas.library("MKL")(lambda a, b: blas.potrf(b)),
         },
         "syrk": {
             "scipy": lambda a, b: scipy_blas.dsyrk(-1.0, a, 1.0, b, lower=1, overwrite_c=1),
-            "mkl": by_mkl(lambda a, b: blas.syrk(b, a, -1.0, 1.0)),
+            "mkl": blas.library("MKL")(lambda a, b: blas.syrk(b, a, -1.0, 1.0)),
         },
         "trsm": {
             "scipy": lambda a, b: scipy_blas.dtrsm(1.0, a, b, 1, 1, 1, 0, overwrite_b=1),
-            "mkl": by_mkl(lambda a, b: blas.trsm(a, b)),
+            "mkl": blas.library("MKL")(lambda a, b: blas.trsm(a, b)),
         },
     }[what]
     return found if blas.mkl() else {"scipy": found["scipy"]}

@@ -45,7 +45,7 @@ from geomxp.tiles.refine import Dense, Preconditioner, RefinedFactor, solve
 from geomxp.tiles.stores import InCore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import COMMIT, by_mkl, ceilings, keep_memory, let_mkl_rest, peak, write_rows
+from common import COMMIT, ceilings, keep_memory, let_mkl_rest, peak, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -231,7 +231,7 @@ def libraries(n):
         kinds = {8: scipy.linalg.lapack.dpotrf, 4: scipy.linalg.lapack.spotrf}
         found["SciPy"] = lambda a: kinds[a.itemsize](a, lower=1, clean=0, overwrite_a=1)
     if blas.mkl():
-        found["MKL"] = by_mkl(blas.potrf)
+        found["MKL"] = blas.library("MKL")(blas.potrf)
     found["recursion"] = lambda a: nested.potrf(a, ("fp64",) if a.itemsize == 8 else ("fp32",))
     return found
 

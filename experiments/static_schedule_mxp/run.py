@@ -33,7 +33,7 @@ from geomxp.tiles.assemble import covariance_matrix
 from geomxp.tiles.layout import Layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import by_mkl, ceilings, keep_memory, let_mkl_rest, resume, write_rows
+from common import ceilings, keep_memory, let_mkl_rest, resume, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -161,7 +161,7 @@ def dpotrf(library, sigma):
     start = time.perf_counter()
     if library == "mkl":
         with blas.cores(usable_cores()):
-            info = by_mkl(blas.potrf)(copy)
+            info = blas.library("MKL")(blas.potrf)(copy)
     elif library == "halves":
         with blas_threads(len(sigma)):
             recursive.potrf(copy)

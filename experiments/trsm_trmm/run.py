@@ -21,7 +21,7 @@ from geomxp.linalg import blas, nested
 from geomxp.runtime.devices import usable_cores
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import by_mkl, ceilings, peak, timings, write_rows
+from common import ceilings, peak, timings, write_rows
 
 HERE = Path(__file__).parent
 COLUMNS = 256
@@ -44,7 +44,7 @@ def libraries(what, single, on, side="L", trans="N"):
     about = {"side": side == "R", "lower": 1, "trans_a": trans == "T", "overwrite_b": 1}
     found = {"scipy": lambda a, b: routine(1.0, a, b, **about)}
     if blas.mkl():
-        found["mkl"] = by_mkl(lambda a, b: blas.triangular(what, *letters, a, b))
+        found["mkl"] = blas.library("MKL")(lambda a, b: blas.triangular(what, *letters, a, b))
     return found
 
 

@@ -172,15 +172,11 @@ def _products(device, n):
     names = {"MKL": "MKL"} if blas.mkl() and not device.gpu else {}
     names |= {"cuBLAS": "SciPy"} if device.gpu else {"scipy": "SciPy"}
     products = {}
-
-    def by(library, c, factor):
-        # a GPU's products do not depend on it
-        with blas.library(library):
-            backend.gemm(c, factor, factor.T, 1.0, 1.0)
-
     for name, library in names.items():
-        products[f"fp64, {name}"] = partial(by, library, double_out, a)
-        products[f"fp32, {name}"] = partial(by, library, out, single)
+        for form, c, factor in (("fp64", double_out, a), ("fp32", out, single)):
+            # a GPU's products do not depend on the library
+            product = partial(backend.gemm, c, factor, factor.T, 1.0, 1.0)
+            products[f"{form}, {name}"] = blas.library(library)(product)
     for form in (FP16, BF16):
         if device.gpu or blas.has_unit(form):
             values = quantize(single, form).values
@@ -402,12 +398,7 @@ def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
         **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
     }
     if blas.mkl() and not device.gpu:
-
-        def by_mkl():
-            with blas.library("MKL"):
-                blas.potrf(a.copy(order="F"))
-
-        candidates["mkl"] = by_mkl
+        candidates["mkl"] = blas.library("MKL")(lambda: blas.potrf(a.copy(order="F")))
     with device.one_core():
         seconds = interleaved(candidates, rounds, line, device.wait)
     library = min(seconds[name] for name in (device.library, "mkl") if name in seconds)

@@ -72,6 +72,7 @@ def uses_mkl():
 def library(name):
     """Call MKL ("MKL") or SciPy's BLAS ("SciPy") in all threads, to compare the two.
 
+    A context manager, or a decorator of a function to be called with the library.
     Matrix units belong to MKL in either case. Blocks of different threads must not overlap.
     """
     if name not in ("MKL", "SciPy") or (name == "MKL" and mkl() is None):

@@ -99,11 +99,8 @@ def gemm(c, pairs, form, columns=0):
             if low_rank.takes_part(left, right):
                 compressed.append((left, right))
                 continue
-            a = left.widen() if backend.on_gpu else _widened(left, FP64, 0)
-            if left is right:
-                b = a
-            else:
-                b = right.widen() if backend.on_gpu else _widened(right, FP64, 1)
+            a = _widened(left, FP64, 0)
+            b = a if left is right else _widened(right, FP64, 1)
             if backend.on_gpu and b is a and len(c) > gpu.LARGEST_SQUARE:
                 backend.syrk(c, a, -1.0, 1.0)
             elif backend.on_gpu:
@@ -181,9 +178,9 @@ def _scratch(shape, dtype, place):
     """
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     kept = vars(_mine)
-    if str(place) not in kept or kept[str(place)].size < size:
-        kept[str(place)] = np.empty(size, np.uint8)
-    return kept[str(place)][:size].view(dtype).reshape(shape, order="F")
+    if place not in kept or kept[place].size < size:
+        kept[place] = np.empty(size, np.uint8)
+    return kept[place][:size].view(dtype).reshape(shape, order="F")
 
 
 def release():
@@ -194,14 +191,15 @@ def release():
 def _widened(tile, form, place):
     """Return a tile's numbers in a format as FP64 or FP32.
 
-    The next call with the same `place` may overwrite them. `form` is the format in which a CPU
-    multiplies.
+    On a CPU the next call with the same `place` may overwrite them. `form` is the format of the
+    product.
     """
     dtype = np.float64 if form is FP64 else np.float32
     if form not in (FP64, tile.form.wider):
         # the wider format would only hold the same numbers
         tile = operand(tile, form)
-    if tile.values.dtype == dtype and not tile.exponent:
+    # the exponent of a tile on a GPU may be there as well
+    if backend_of(tile.values).on_gpu or (tile.values.dtype == dtype and not tile.exponent):
         return tile.widen(dtype)
     return tile.widen(dtype, _scratch(tile.shape, dtype, place))
 

@@ -134,6 +134,7 @@ def test_the_chosen_library_is_used_inside_and_the_earlier_one_after(library):
     with blas.library(other):
         assert blas.uses_mkl() == (other == "MKL")
         again = blas.gemm(np.zeros((64, 64), order="F"), a, b, trans_b="N", beta=0.0)
+    assert blas.library(other)(blas.uses_mkl)() == (other == "MKL")
     assert blas.uses_mkl() == (library == "MKL")
     np.testing.assert_allclose(c, again, rtol=0, atol=1e-13)
     np.testing.assert_allclose(c, a @ b, rtol=0, atol=1e-13)
