@@ -82,7 +82,7 @@ METHODS = {
 def small_leaves(monkeypatch):
     """Halve matrices of a few rows."""
     for table in (recursive.PLAIN, recursive.SMALL, recursive.LEAVES_ON_GPU):
-        monkeypatch.setitem(table, "potrf", 16)
+        monkeypatch.setitem(table, "tree", 16)
 
 
 OPERATIONS = {

@@ -556,7 +556,7 @@ class SymmetricTree:
             return backend_of(a).xp.tril(part) if rows == columns else part.copy(order="F")
 
         with device_of(a):
-            self._store(block, a.diagonal(), forms, check_leaf(leaf, "potrf", a, forms))
+            self._store(block, a.diagonal(), forms, check_leaf(leaf, "tree", a, forms))
 
     @classmethod
     def generated(cls, block, diagonal, layers, leaf=None):
@@ -575,7 +575,7 @@ class SymmetricTree:
         tree = cls.__new__(cls)
         forms = check_layers(layers, diagonal.dtype)
         with device_of(diagonal):
-            tree._store(block, diagonal, forms, check_leaf(leaf, "potrf", diagonal, forms))
+            tree._store(block, diagonal, forms, check_leaf(leaf, "tree", diagonal, forms))
         return tree
 
     def _store(self, block, diagonal, forms, leaf):

@@ -599,7 +599,7 @@ def layered_map(layers, n, on="cpu", depth=None):
     """
     last = layers[-1]
     if depth is None:
-        leaf, rows, depth = leaf_size("potrf", n, layers, on), n, 0
+        leaf, rows, depth = leaf_size("tree", n, layers, on), n, 0
         # more block rows than rows in each would not cover the matrix in equal parts
         while depth < DEEPEST and rows > leaf and 4 ** (depth + 1) < n:
             rows, depth = halve(rows, leaf), depth + 1

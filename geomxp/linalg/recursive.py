@@ -28,14 +28,19 @@ from .views import by_columns, leading, order_of
 MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
-PLAIN = {"potrf": 512, "trsm": 2048, "trmm": 2048, "syrk": 512}
-"""Orders up to which a library's own routine is called instead of another halving: the leaves.
-Those of trsm and trmm are varied by experiments/trsm_trmm/run.py leaves."""
+ONE_FORMAT = {"potrf": 4096, "trsm": 2048, "trmm": 2048, "syrk": 4096}
+"""Orders up to which a library's own routine is called instead of another halving, the leaves, of a
+dense matrix that is FP64 or FP32 throughout. Those of trsm and trmm are varied by
+experiments/trsm_trmm/run.py leaves."""
 
-SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
+PLAIN = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
+"""Leaves with several formats whose products have one speed, and of a `SymmetricTree`, which stores
+each leaf as a square."""
+
+SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
 """Leaves where products are much faster than they are: on matrix units, and in FP32 above FP64."""
 
-LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
+LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
 blocks that are factored by one call see `at_once`."""
 
@@ -49,10 +54,14 @@ launches between them."""
 
 
 def leaf_size(name, n, forms, on="cpu"):
-    """Return the leaf of a recursion, by its LAPACK name, for a matrix of order n in formats."""
-    faster = any(map(blas.has_unit, forms)) or (forms[-1] is FP64 and len(set(forms)) > 1)
-    leaves = SMALL if faster else PLAIN
-    leaves = leaves if on == "cpu" else LEAVES_ON_GPU
+    """Return the leaf for a matrix of order n in formats, by its LAPACK name or "tree"."""
+    one = len(set(forms)) == 1
+    if on != "cpu":
+        leaves = LEAVES_ON_GPU
+    elif any(map(blas.has_unit, forms)) or (forms[-1] is FP64 and not one):
+        leaves = SMALL
+    else:
+        leaves = ONE_FORMAT if one and name != "tree" else PLAIN
     return min(leaves[name], max(n, 1))
 
 

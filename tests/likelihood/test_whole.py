@@ -29,7 +29,7 @@ in_all_layers = pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 def small_leaves(monkeypatch):
     """Halve matrices of a few hundred rows several times."""
     for table in (recursive.PLAIN, recursive.SMALL, recursive.LEAVES_ON_GPU):
-        monkeypatch.setitem(table, "potrf", 16)
+        monkeypatch.setitem(table, "tree", 16)
 
 
 def whole(*layers, **options):
@@ -289,7 +289,7 @@ def test_a_report_and_a_plan_say_how_the_matrix_is_stored(tmp_path):
 
 @pytest.mark.gpu
 def test_the_map_of_a_gpu_has_the_leaves_of_a_gpu(monkeypatch):
-    monkeypatch.setitem(recursive.LEAVES_ON_GPU, "potrf", 64)
+    monkeypatch.setitem(recursive.LEAVES_ON_GPU, "tree", 64)
     seen = testing.observations(200)
     here, there = (
         whole("fp16", "fp32", on=on).prepare(seen).factorize(MODEL) for on in ("cpu", "gpu")
