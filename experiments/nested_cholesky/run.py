@@ -1,16 +1,16 @@
 """Nested, layered Cholesky: speed over the vendor library, throughput, accuracy, depth (paper 000).
 
-    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [tree] [digits]
+    python experiments/nested_cholesky/run.py [speed] [depth] [leaves] [accuracy] [tree] [digits]
                                               [divergence] [--on gpu] [--tiny]
 
 Writes results/speed.csv (POTRF, SYRK and TRSM against n, on one core and on all usable cores),
-depth.csv (POTRF against the number of low layers, on one core), accuracy.csv (errors and KL
-divergence, on the paper's matrices and Matérn's), tree.csv (seconds and bytes of dense factors and
-of trees, and seconds of pure FP16) and digits.csv (the factor's error against n, as the paper's
-Figure 8). Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS
-on a GPU), in the same run, interleaved; casts and copies are part of each time. Rates are also
-given as shares of the rate of a large product in the first layer's format, measured in the same
-run.
+depth.csv (POTRF against the number of low layers, on one core), leaves.csv (POTRF and SYRK by the
+size of the leaves), accuracy.csv (errors and KL divergence, on the paper's matrices and Matérn's),
+tree.csv (seconds and bytes of dense factors and of trees, and seconds of pure FP16) and digits.csv
+(the factor's error against n, as the paper's Figure 8). Baseline: the better of SciPy's LAPACK and
+MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in the same run, interleaved; casts and copies are part
+of each time. Rates are also given as shares of the rate of a large product in the first layer's
+format, measured in the same run.
 
 divergence.csv, which is written only when asked for, has KL divergence, bytes and seconds of
 likelihoods on all cores: matrices factored as a whole in layers, and tiles by four rules. It takes
@@ -57,8 +57,9 @@ PUBLISHED = (
 )
 """Layers of the paper's Figure 8, besides pure FP16."""
 
+LEAVES = (512, 1024, 2048, 4096)
 LEAF = 256
-"""Of accuracy.csv and digits.csv, so that their errors are the same on every machine."""
+"""Of the files where the layers that occur matter, so that they are the same on every machine."""
 
 
 def paper_matrix(n, seed=0):
@@ -117,12 +118,13 @@ def _on_gpu(what):
     return {"cusolver" if what == "potrf" else "cublas": timed}
 
 
-def ours(what, layers):
+def ours(what, layers, leaf=None):
     """Return work(a, b) of the recursion."""
+    about = {"layers": layers, "leaf": leaf}
     return {
-        "potrf": lambda a, b: nested.potrf(b, layers),
-        "syrk": lambda a, b: nested.syrk(a, b, alpha=-1.0, beta=1.0, layers=layers),
-        "trsm": lambda a, b: nested.trsm(a, b, side="R", trans="T", layers=layers),
+        "potrf": lambda a, b: nested.potrf(b, **about),
+        "syrk": lambda a, b: nested.syrk(a, b, alpha=-1.0, beta=1.0, **about),
+        "trsm": lambda a, b: nested.trsm(a, b, side="R", trans="T", **about),
     }[what]
 
 
@@ -198,12 +200,14 @@ def speed_rows(sizes, repeats, on, layers=LAYERS):
 
 
 def depth_rows(sizes, repeats, on, form="fp16"):
-    """Yield rows of depth.csv: POTRF with 1 to 5 low layers, and FP32 input too."""
+    """Yield rows of depth.csv: POTRF with 0 to 5 low layers, and FP32 input too."""
     for n in sizes:
         _, b = operands("potrf", n, on)
         baselines = libraries(on, "potrf")
         candidates = dict(baselines)
-        candidates |= {k: ours("potrf", (form,) * k + ("fp32",)) for k in range(6)}
+        candidates |= {
+            k: ours("potrf", (form,) * k + ("fp32",), LEAF if k else None) for k in range(6)
+        }
         seconds = timings(candidates, None, b, repeats)
         single = timings({k: candidates[k] for k in range(6)}, None, b.astype(np.float32), repeats)
         best = min(seconds[name] for name in baselines)
@@ -217,6 +221,20 @@ def depth_rows(sizes, repeats, on, form="fp16"):
                 "seconds_fp32_input": single[k],
                 "speedup_fp32_input": best / single[k],
             }
+
+
+def leaf_rows(sizes, repeats):
+    """Yield rows of leaves.csv: POTRF and SYRK in one format by the size of the leaves."""
+    for what, n, form in product(("potrf", "syrk"), sizes, ("fp64", "fp32")):
+        a, b = (x.astype(form.replace("fp", "float"), order="F") for x in operands(what, n, "cpu"))
+        leaves = [leaf for leaf in LEAVES if leaf < n] + [n]
+        candidates = {leaf: ours(what, (form,), leaf) for leaf in leaves}
+        for cores in sorted({1, usable_cores()}):
+            seconds = timings(candidates, a, b, repeats * max(1, 4096 // n), cores)
+            for leaf in leaves:
+                about = {"what": what, "format": form, "n": n, "cores": cores, "leaf": leaf}
+                speed = seconds[n] / seconds[leaf]
+                yield about | {"seconds": seconds[leaf], "speed_over_one_leaf": speed}
 
 
 def tree_rows(sizes, repeats):
@@ -242,8 +260,9 @@ def tree_rows(sizes, repeats):
                 for layers in PUBLISHED:
                     key, last = " ".join(layers), np.dtype(layers[-1].replace("fp", "float"))
                     dense = a.astype(last, order="F")
-                    timed((key, "dense"), partial(nested.potrf, layers=layers), dense)
-                    make = partial(nested.SymmetricTree, layers=layers)
+                    about = {"layers": layers, "leaf": LEAF if len(set(layers)) > 1 else None}
+                    timed((key, "dense"), partial(nested.potrf, **about), dense)
+                    make = partial(nested.SymmetricTree, **about)
                     tree = timed((key, "generated"), make, a)
                     timed((key, "tree"), nested.SymmetricTree.potrf, tree)
                     size[key, "dense"], size[key, "tree"] = last.itemsize / 8, tree.nbytes
@@ -410,6 +429,7 @@ def main():
         "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on),
         "depth": lambda: depth_rows(last, 1 if tiny else 3, on),
         "accuracy": lambda: accuracy_rows((200,) if tiny else (1024, 4096)),
+        "leaves": lambda: leaf_rows((600,) if tiny else sizes[1:], 1 if tiny else 3),
         "tree": lambda: tree_rows((300,) if tiny else sizes[1:], 1 if tiny else 3),
         "digits": lambda: digits_rows((200, 300) if tiny else (1024, 2048, 4096, 8192, 16384)),
         "divergence": lambda: divergence_rows(
@@ -423,7 +443,7 @@ def main():
             shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
             print(name, *shown, flush=True)
             where = f"{name}.csv" if on == "cpu" else f"{name}_gpu.csv"
-            timed = on == "cpu" and name in ("speed", "depth", "tree")
+            timed = on == "cpu" and name in ("speed", "depth", "leaves", "tree")
             rates = ceilings(sizes[-1] // 4) if timed else None
             write_rows(options.output / where, rows, rates)
 

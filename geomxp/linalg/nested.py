@@ -58,7 +58,9 @@ def potrf(
         and holds for the rest. Numbers are FP32 where it is "fp32". A block in a format coarser
         than the last one is cast to it for products, which are summed in FP32.
     leaf : int, optional
-        Blocks up to this order go to LAPACK; tuned if not given.
+        Blocks up to this order go to LAPACK, in the last format, so that layers within them do not
+        occur. If not given: at most 1,024 with several formats, less with matrix units; 4,096 with
+        one format, more on a GPU.
 
     Returns
     -------
@@ -246,6 +248,7 @@ def syrk(
         Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
         "fp32" and holds for the rest. A is cast once to each format coarser than the last.
     leaf : int, optional
+        Blocks up to this order go to BLAS; see `potrf`.
 
     Returns
     -------
@@ -270,9 +273,11 @@ def syrk(
     with one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
         backend_of(c).scale_lower(target, beta)
         with one_array(a, forms[-1], "nothing") as source:
-            rows = Rows(source, forms)
+            triangle = Triangle(target, forms, leaf)
+            # a leaf reads the last format only
+            rows = Rows(source, forms if triangle.half else forms[-1:])
             rows.finish_all(max(leaf, 1024))
-            rank_k(Triangle(target, forms, leaf), slice(0, len(c)), rows, forms, alpha)
+            rank_k(triangle, slice(0, len(c)), rows, forms, alpha)
     return c
 
 

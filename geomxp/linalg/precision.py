@@ -584,7 +584,7 @@ DEEPEST = 6
 
 
 def layered_map(layers, n, on="cpu", depth=None):
-    """Return the map of a matrix of order n that is halved recursively, as far as its leaves.
+    """Return the map of a `SymmetricTree` of order n, halved as far as its leaves.
 
     The size of the leaves depends on the device `on`. `depth` is the number of halvings, those of
     the matrix if not given. Blocks in a format finer than the leaves' are stored as the leaves are.

@@ -30,8 +30,8 @@ MULTIPLE = 128
 
 ONE_FORMAT = {"potrf": 4096, "trsm": 2048, "trmm": 2048, "syrk": 4096}
 """Orders up to which a library's own routine is called instead of another halving, the leaves, of a
-dense matrix that is FP64 or FP32 throughout. Those of trsm and trmm are varied by
-experiments/trsm_trmm/run.py leaves."""
+dense matrix that is FP64 or FP32 throughout. They are varied by the studies trsm_trmm and
+nested_cholesky, `run.py leaves`."""
 
 PLAIN = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
 """Leaves with several formats whose products have one speed, and of a `SymmetricTree`, which stores
@@ -55,7 +55,7 @@ launches between them."""
 
 def leaf_size(name, n, forms, on="cpu"):
     """Return the leaf for a matrix of order n in formats, by its LAPACK name or "tree"."""
-    one = len(set(forms)) == 1
+    one = not any(form.coarser_than(forms[-1].dtype) for form in forms)
     if on != "cpu":
         leaves = LEAVES_ON_GPU
     elif any(map(blas.has_unit, forms)) or (forms[-1] is FP64 and not one):

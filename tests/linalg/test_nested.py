@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsyrk, dtrmm, dtrsm
 from scipy.spatial.distance import cdist
 
 import geomxp as gx
-from geomxp.linalg import backend, blas, nested
+from geomxp.linalg import backend, blas, mixed, nested, recursive
 from geomxp.linalg.formats import FP16, FP32, FP64, named
 from geomxp.linalg.recursive import halve
 
@@ -264,11 +264,26 @@ def test_the_factor_is_that_of_scipys_lapack(n, leaf, dtype, layout):
 
 @pytest.mark.parametrize("layers", [("fp64",), ("fp32",)], ids=str)
 @pytest.mark.parametrize("n", [511, 700])
-def test_the_tuned_leaves_give_lapacks_factor_too(layers, n):
+def test_the_tuned_leaves_give_lapacks_factor_too(layers, n, monkeypatch):
+    monkeypatch.setitem(recursive.ONE_FORMAT, "potrf", 512)
     a, lower = case("paper", n)
     found = nested.potrf(a.copy(order="F"), layers)
     u = named(layers[0]).unit_roundoff
     assert np.linalg.norm(np.tril(found) - lower) <= 2 * (n + 1) * u * np.linalg.norm(lower)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_tiles_larger_than_a_leaf_are_factored_by_halves(dtype, monkeypatch):
+    monkeypatch.setitem(recursive.ONE_FORMAT, "potrf", 64)
+    a, lower = case("paper", 300)
+    halved, potrf = [], backend.NUMPY.potrf
+    monkeypatch.setattr(
+        backend.NumpyBackend, "potrf", lambda self, a: halved.append(len(a)) or potrf(a)
+    )
+    found = mixed.potrf(a.astype(dtype, order="F"))
+    assert len(halved) > 4
+    assert max(halved) <= 64
+    assert np.linalg.norm(found - lower) <= 600 * UNIT[np.dtype(dtype)] * np.linalg.norm(lower)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -10,7 +10,7 @@ import pytest
 import geomxp as gx
 from geomxp.linalg import batched, recursive
 from geomxp.linalg.batched import Variant
-from geomxp.linalg.formats import FP16, FP64
+from geomxp.linalg.formats import FP16, FP32, FP64
 
 QUICK = (Variant("left", 4), Variant("top", 2))
 
@@ -23,8 +23,19 @@ def own_cache(tmp_path, monkeypatch):
 
 def test_leaves_are_no_larger_than_the_matrix():
     assert recursive.leaf_size("potrf", 10, (FP64,)) == 10
-    plain = recursive.leaf_size("potrf", 9000, (FP64,))
-    assert recursive.leaf_size("potrf", 9000, (FP16, FP64)) < plain
+
+
+def test_leaves_are_larger_where_all_layers_are_computed_in_one_format():
+    def leaf(name, *forms):
+        return recursive.leaf_size(name, 9000, forms)
+
+    for name in ("potrf", "syrk"):
+        one = {leaf(name, *forms) for forms in ((FP64,), (FP32,), (FP32, FP32), (FP64, FP32))}
+        assert one == {recursive.ONE_FORMAT[name]}
+        several = leaf(name, FP16, FP32), leaf(name, FP16, FP64), leaf(name, FP32, FP64)
+        assert max(several) < min(one)
+    tree = leaf("tree", FP64), leaf("tree", FP32), leaf("tree", FP16, FP32)
+    assert max(tree) < recursive.ONE_FORMAT["potrf"]
 
 
 def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypatch):
