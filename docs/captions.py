@@ -124,6 +124,8 @@ CAPTIONS = {
     "nested_cholesky/accuracy.png": "Backward error of the factor, by layers.",
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
+    "nested_cholesky/divergence.png": "Divergence at n = 16,384 against bytes and seconds, by "
+    "rule, for three correlations.",
     "nested_cholesky/digits.png": "Correct digits of the factor against n, by layers.",
     "nested_cholesky/tree.csv": "Seconds and bytes of POTRF on dense matrices and on trees.",
     "nested_cholesky/throughput.png": "Rate of POTRF against n, and its share of the rate of a "

@@ -65,6 +65,19 @@ def nested():
     seconds = [float(row["seconds"]) for row in (stored, matrix)]
     size = 100 * float(stored["bytes_over_fp64"])
     yield name, f"{seconds[0]:.2f} s, dense {seconds[1]:.2f} s, {size:.0f} % of FP64's bytes"
+    name = "Layers in a Gaussian likelihood (the paper has random matrices)"
+    layers, norms = (
+        results("nested_cholesky", "divergence", n="16384", smoothness="0.5", method=method)
+        for method in (f"whole: {FP16_3}", "tiles: by_tile_norm 0.0001")
+    )
+    large = " and ".join(f"{float(row['kl']):.2g}" for row in layers[1:])
+    size = f"{100 * float(layers[0]['bytes_over_fp64']):.0f} % of FP64's bytes"
+    first = power(float(layers[0]["kl"]))
+    yield name, f"{first}, {large} nats (weak, medium, strong) with three FP16 layers in {size}"
+    weak, medium, strong = (power(float(row["kl"])) for row in norms)
+    low, high = ends(100 * part for part in column(norms, "bytes_over_fp64"))
+    yield name, f"of {weak}, {medium} and {strong} by norm"
+    yield name, f"in {low:.0f} to {high:.0f} %"
     name = "Section III-C, Figure 2: formats by layer"
     yield name, f"backward error {dense} with five FP16 layers"
     name = "FP32 layers above FP64: [F32×3, F64], [FP32, FP64]"

@@ -6,6 +6,7 @@ import re
 import statistics
 import subprocess
 import sys
+from math import floor
 from pathlib import Path
 from statistics import median
 
@@ -273,7 +274,7 @@ def test_digits_and_errors_of_layers_are_those_of_the_results():
             ("16384", "tree"),
         ):
             rows = results("nested_cholesky", "digits", layers=layers, n=n, stored=stored)
-            cells += [f"{float(row['digits']):.1f}" for row in rows] or [""]
+            cells += [f"{float(r['digits']):.1f}".replace("inf", "equal") for r in rows] or [""]
         assert " ".join(f"| {layers} | {' | '.join(cells)} |".split()) in text
     errors = ("factor_error", "backward_error", "kl")
     for matrix in ("uniform + n I", "Matérn weak", "Matérn medium", "Matérn strong"):
@@ -292,6 +293,34 @@ def test_digits_and_errors_of_layers_are_those_of_the_results():
         ]
         name = matrix.replace(" I", "·I").replace("Matérn ", "Matérn, ")
         assert f"| {name} | {' | '.join(cells)} |" in text
+
+
+def test_divergences_of_layers_and_trees_are_those_of_the_results():
+    text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    text, deepest = " ".join(text.split()), "fp16 " * 5 + "fp32"
+
+    def errors(layers, *names, matrices=("weak", "medium", "strong")):
+        for matrix in matrices:
+            about = {"n": "4096", "layers": layers, "matrix": f"Matérn {matrix}"}
+            (row,) = results("nested_cholesky", "accuracy", **about)
+            yield from (float(row[name]) for name in names)
+
+    def said(layers, last=" and "):
+        shown = [power(kl) if kl < 0.01 else f"{kl:.2g}" for kl in errors(layers, "kl")]
+        return f"{', '.join(shown[:2])}{last}{shown[2]}"
+
+    assert f"it is {said(deepest)} with five FP16 layers" in text
+    assert f"{said('bf16 ' * 5 + 'fp32')} with five BF16 layers" in text
+    assert f"{said(f'tree: {deepest}')} in the tree with five FP16 layers" in text
+    assert f"and {said('pure fp16')} in pure FP16" in text
+    for matrix, claim in (("weak", "{} for weak"), ("strong", "pure FP16 ({})")):
+        all_errors = ("factor_error", "backward_error", "kl")
+        pure, tree = (
+            list(errors(layers, *all_errors, matrices=[matrix]))
+            for layers in ("pure fp16", f"tree: {deepest}")
+        )
+        ratios = [f"{a / b:.2g}" for a, b in zip(pure, tree, strict=True)]
+        assert claim.format(f"{', '.join(ratios[:2])} and {ratios[2]}") in text
 
 
 def test_speeds_of_layers_are_those_of_the_results():
@@ -313,10 +342,10 @@ def test_speeds_of_layers_are_those_of_the_results():
 
     above = [layers for layers in listed if layers.endswith(" fp32")]
     bands = []
-    for some in (("8192",), ("1024", "2048", "4096")):
+    for some in (("8192",), ("2048", "4096")):
         ratios = [of_fp32(n, *case, layers) for n in some for case in cases for layers in above]
         bands.append(f"{min(ratios):.0f} to {max(ratios):.0f} %")
-    assert f"have {bands[0]} of FP32's speed at n = 8,192, {bands[1]} for n = 1,024" in text
+    assert f"have {bands[0]} of FP32's speed at n = 8,192, {bands[1]} for n = 2,048" in text
     shares = [
         f"{100 * float(found['potrf', n, '1', 'fp32']['share_of_product']):.0f} %"
         for n in ("8192", "1024")
@@ -325,17 +354,25 @@ def test_speeds_of_layers_are_those_of_the_results():
         f"reaches {shares[0]} of the rate of a large FP32 product at n = 8,192, {shares[1]}" in text
     )
     best = max(float(found[what, "8192", c, "fp32 " * 3 + "fp64"]["speedup"]) for what, c in cases)
-    assert f"FP32 layers above FP64 are up to {best:.2f} times" in text
+    assert f"FP32 layers above FP64 are up to {best:.2f} times" in " ".join(text.split())
     least = [
         min(float(found[what, n, c, "fp64"]["speedup"]) for n in orders for c in "12")
         for what in ("potrf", "syrk", "trsm")
     ]
+    least = [floor(100 * speed) / 100 for speed in least]
     assert f"at least {least[0]:.2f} of the library's speed in POTRF" in text
     assert f"{least[1]:.2f} in SYRK and {least[2]:.2f} in TRSM" in text
     one = float(found["potrf", "1024", "2", "fp64"]["speedup"])
     assert f"at n = 1,024 POTRF on two cores has {one:.2f}." in text
     depths = [f"{float(row['speedup']):.2f}" for row in results("nested_cholesky", "depth")]
+    text = " ".join(text.split())
     assert f"{', '.join(depths)} times the library's speed" in text
+    about = {"what": "potrf", "format": "fp64", "n": "8192", "cores": "1"}
+    *reached, _ = (
+        row["speed_over_one_leaf"] for row in results("nested_cholesky", "leaves", **about)
+    )
+    *first, last = (f"{float(speed):.2f}" for speed in reached)
+    assert f"rows reach {', '.join(first)} and {last} of the speed of one call" in text
 
 
 def test_seconds_and_bytes_of_trees_are_those_of_the_results():
@@ -357,7 +394,46 @@ def test_the_smallest_ratios_of_recursions_are_those_of_the_results():
     text = (folder / "README.md").read_text()
     assert table in text
     ratios = [float(row["ratio"]) for row in results("trsm_trmm", "ratios") if int(row["n"]) >= 512]
-    assert f"The ratio is at least {min(ratios):.3f} for n = 512 to 4,096" in text
+    least = floor(1000 * min(ratios)) / 1000
+    assert f"The ratio is at least {least:.3f} for n = 512 to 4,096" in text
+
+
+def test_divergences_of_layers_and_tiles_are_those_of_the_results():
+    text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    rows, correlations = results("nested_cholesky", "divergence"), ("weak", "medium", "strong")
+    large = [("16384", correlation, "0.5") for correlation in correlations]
+    smooth = [("4096", correlation, "1.5") for correlation in correlations]
+    found = {}
+    for row in rows:
+        model = row["n"], row["correlation"], row["smoothness"]
+        found.setdefault(row["method"], {})[model] = row
+
+    def between(numbers):
+        low, high = (f"{end:.2f}" for end in (min(numbers), max(numbers)))
+        return low if low == high else f"{low} to {high}"
+
+    def shown(row):
+        kl = float(row["kl"])
+        if float(row["bytes_over_fp64"]) >= 1 and kl < 1e-10:
+            return "FP64"
+        if kl < 0.1:
+            return power(kl)
+        return f"{kl:.2f}" if kl < 1 else f"{kl:.1f}" if kl < 9.95 else f"{kl:.0f}"
+
+    for method, some in found.items():
+        those = [some[model] for model in large]
+        sizes = between([float(row["bytes_over_fp64"]) for row in those])
+        times = between([float(row["seconds"]) / float(row["seconds_fp64"]) for row in those])
+        cells = [shown(some[model]) for model in (*large, *smooth)]
+        assert f"| {method} | {sizes} | {times} | {' | '.join(cells)} |" in text
+    dense = [float(row["seconds_fp64"]) for row in rows if row["n"] == "16384"]
+    assert f"log-likelihood ({min(dense):.1f} to {max(dense):.1f} s)" in text
+    kept = []
+    for target in ("0.1", "0.001", "1e-05"):
+        kept.append([float(row["kl"]) for row in found[f"tiles: for_divergence {target}"].values()])
+        assert max(kept[-1]) <= float(target)
+    assert f"in all {sum(map(len, kept))} cases of the file" in text
+    assert f"a target of 0.1 the divergence is at most {power(max(kept[0]))}" in text
 
 
 VERDICTS = ("same", "better", "weaker", "missing", "not applicable", "needs a GPU's clock")

@@ -1,4 +1,4 @@
-"""Draw results/*.csv of this folder: speed, throughput, depth, accuracy and digits, as PNG."""
+"""Draw results/*.csv of this folder as PNG."""
 
 import argparse
 from pathlib import Path
@@ -112,12 +112,43 @@ def digits():
     return figure
 
 
+LEAST = 1e-10
+"""Divergences below this one are drawn here."""
+
+
+def divergence():
+    """Draw divergences at the largest n against bytes (above) and seconds, both over FP64's."""
+    frame = read("divergence")
+    frame = frame[frame.n == frame.n.max()]
+    frame["over_fp64"] = frame.seconds / frame.seconds_fp64
+    frame["rule"] = frame.method.str.replace(r" [\de.-]+$", "", regex=True)
+    models = list(frame.groupby(["smoothness", "correlation"], sort=False))
+    figure = Figure(figsize=(15, 6.5), layout="constrained")
+    axes = figure.subplots(2, len(models), sharex="row", sharey=True)
+    for line, column in zip(axes, ("bytes_over_fp64", "over_fp64"), strict=True):
+        for ax, ((smoothness, correlation), some) in zip(line, models, strict=True):
+            for rule, group in some.groupby("rule", sort=False):
+                style = "o-" if len(group) > 1 else "x" if rule.startswith("whole") else "s"
+                ax.plot(group[column], group.kl.clip(lower=LEAST), style, label=rule)
+            ax.set(yscale="log", title=f"{correlation}, ν = {smoothness:g}")
+            ax.axvline(1.0, color="0.8", linewidth=0.8, zorder=0)
+    axes[0, 0].set_ylabel("divergence, nats")
+    axes[1, 0].set_ylabel("divergence, nats")
+    for ax in axes[0]:
+        ax.set_xlabel("bytes over FP64's triangle")
+    for ax in axes[1]:
+        ax.set_xlabel("seconds over FP64's")
+    lines = axes[0, 0].get_lines()[:-1]
+    figure.legend(handles=lines, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
-    for draw in (speed, throughput, depth, accuracy, digits):
+    for draw in (speed, throughput, depth, accuracy, digits, divergence):
         draw().savefig(output / f"{draw.__name__}.png", dpi=120)
 
 

@@ -14,7 +14,7 @@ format, measured in the same run.
 
 divergence.csv, which is written only when asked for, has KL divergence, bytes and seconds of
 likelihoods on all cores: matrices factored as a whole in layers, and tiles by four rules. It takes
-hours; a run continues from the rows that are there.
+most of an hour; a run continues from the rows that are there.
 """
 
 import argparse
@@ -59,7 +59,7 @@ PUBLISHED = (
 
 LEAVES = (512, 1024, 2048, 4096)
 LEAF = 256
-"""Of the files where the layers that occur matter, so that they are the same on every machine."""
+"""Rows of a leaf in files where layers matter, so that all machines have the same layers."""
 
 
 def paper_matrix(n, seed=0):

@@ -58,9 +58,10 @@ def potrf(
         and holds for the rest. Numbers are FP32 where it is "fp32". A block in a format coarser
         than the last one is cast to it for products, which are summed in FP32.
     leaf : int, optional
-        Blocks up to this order go to LAPACK, in the last format, so that layers within them do not
-        occur. If not given: at most 1,024 with several formats, less with matrix units; 4,096 with
-        one format, more on a GPU.
+        Blocks up to this order go to LAPACK, in the last format: layers within them have no effect.
+        Default on a CPU: 4,096 if all layers are computed in one format, else 1,024, or 256 with
+        matrix units or with coarser layers above FP64. On a GPU 1,024, where cuSOLVER factors
+        larger diagonal blocks in one call.
 
     Returns
     -------
@@ -248,7 +249,8 @@ def syrk(
         Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
         "fp32" and holds for the rest. A is cast once to each format coarser than the last.
     leaf : int, optional
-        Blocks up to this order go to BLAS; see `potrf`.
+        Blocks up to this order go to BLAS, in the last format. Default on a CPU: 4,096, 1,024 and
+        512 in the three cases of `potrf`; on a GPU 2,048.
 
     Returns
     -------

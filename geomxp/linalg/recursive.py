@@ -29,16 +29,16 @@ MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
 ONE_FORMAT = {"potrf": 4096, "trsm": 2048, "trmm": 2048, "syrk": 4096}
-"""Orders up to which a library's own routine is called instead of another halving, the leaves, of a
-dense matrix that is FP64 or FP32 throughout. They are varied by the studies trsm_trmm and
-nested_cholesky, `run.py leaves`."""
+"""Leaf sizes of dense matrices that are FP64 or FP32 throughout: orders up to which a routine of
+the library is called instead of another halving. The studies trsm_trmm and nested_cholesky vary
+them, `run.py leaves`."""
 
 PLAIN = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
-"""Leaves with several formats whose products have one speed, and of a `SymmetricTree`, which stores
-each leaf as a square."""
+"""Leaf sizes with several formats whose products have one speed, and of a `SymmetricTree`, which
+stores each leaf as a square."""
 
 SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
-"""Leaves where products are much faster than they are: on matrix units, and in FP32 above FP64."""
+"""Leaf sizes where products are much faster than leaves: on matrix units, and above FP64."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
@@ -54,7 +54,7 @@ launches between them."""
 
 
 def leaf_size(name, n, forms, on="cpu"):
-    """Return the leaf for a matrix of order n in formats, by its LAPACK name or "tree"."""
+    """Return the leaf size of a routine, by its LAPACK name, or of a "tree", for order n."""
     one = not any(form.coarser_than(forms[-1].dtype) for form in forms)
     if on != "cpu":
         leaves = LEAVES_ON_GPU
