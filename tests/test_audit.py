@@ -430,7 +430,7 @@ def refined():
     yield "Solver on the GPU", f"{gpu['Matérn weak']} times FP64 by a script"
     about = {"matrix": "Matérn weak", "n": "65536", "solver": "refine.solve, fp16 tiles, gmres"}
     packaged = value("h200", "h_refinement_fourth", "times_fp64", **about)
-    yield "Solver on the GPU", f"{packaged:.2f} times FP64 by `refine.solve`, FP16 tiles, GMRES"
+    yield "Solver on the GPU", f"{packaged:.2f} times FP64 by refine.solve, FP16 tiles, GMRES"
     times = f"{gpu['Matérn weak']} and {gpu['Matérn medium']} times FP64"
     yield "Figure 4(a, b), speed; headline 4.7 times dposv", times
     about = {"spectrum": "clustered", "condition": "100000000.0", "outcome": "CONVERGED"}
