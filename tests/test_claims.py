@@ -305,9 +305,9 @@ def test_divergences_of_layers_and_trees_are_those_of_the_results():
             (row,) = results("nested_cholesky", "accuracy", **about)
             yield from (float(row[name]) for name in names)
 
-    def said(layers, last=" and "):
+    def said(layers):
         shown = [power(kl) if kl < 0.01 else f"{kl:.2g}" for kl in errors(layers, "kl")]
-        return f"{', '.join(shown[:2])}{last}{shown[2]}"
+        return f"{', '.join(shown[:2])} and {shown[2]}"
 
     assert f"it is {said(deepest)} with five FP16 layers" in text
     assert f"{said('bf16 ' * 5 + 'fp32')} with five BF16 layers" in text

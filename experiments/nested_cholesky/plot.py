@@ -125,19 +125,15 @@ def divergence():
     models = list(frame.groupby(["smoothness", "correlation"], sort=False))
     figure = Figure(figsize=(15, 6.5), layout="constrained")
     axes = figure.subplots(2, len(models), sharex="row", sharey=True)
-    for line, column in zip(axes, ("bytes_over_fp64", "over_fp64"), strict=True):
+    shares = {"bytes_over_fp64": "bytes over FP64's triangle", "over_fp64": "seconds over FP64's"}
+    for line, (column, label) in zip(axes, shares.items(), strict=True):
         for ax, ((smoothness, correlation), some) in zip(line, models, strict=True):
             for rule, group in some.groupby("rule", sort=False):
                 style = "o-" if len(group) > 1 else "x" if rule.startswith("whole") else "s"
                 ax.plot(group[column], group.kl.clip(lower=LEAST), style, label=rule)
-            ax.set(yscale="log", title=f"{correlation}, ν = {smoothness:g}")
+            ax.set(yscale="log", title=f"{correlation}, ν = {smoothness:g}", xlabel=label)
             ax.axvline(1.0, color="0.8", linewidth=0.8, zorder=0)
-    axes[0, 0].set_ylabel("divergence, nats")
-    axes[1, 0].set_ylabel("divergence, nats")
-    for ax in axes[0]:
-        ax.set_xlabel("bytes over FP64's triangle")
-    for ax in axes[1]:
-        ax.set_xlabel("seconds over FP64's")
+        line[0].set_ylabel("divergence, nats")
     lines = axes[0, 0].get_lines()[:-1]
     figure.legend(handles=lines, loc="outside lower center", ncols=4, frameon=False)
     return figure
