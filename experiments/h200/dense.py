@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import vendor
 from ceilings import FLOPS, LEGACY, Operands
-from harness import FAILED, RANGES, LeftOut, Prediction, load, reason, tried
+from harness import ASKED, FAILED, RANGES, LeftOut, Prediction, load, reason, shown, tried
 
 import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
@@ -247,6 +247,8 @@ def refinement(machine, budget):
 
 def _refined_rows(machine, budget, prediction, about):
     n = about["n"]
+    if ASKED and not any(pattern.search(shown(about)) for pattern in ASKED):
+        return
     if why := budget.refuses(prediction.of(n)):
         yield about | {"note": why}
         return

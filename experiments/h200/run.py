@@ -1,4 +1,4 @@
-"""Every claim about a GPU, measured on one: stages a to m, the smallest sizes first.
+"""Every claim about a GPU, measured on one: stages a to n, the smallest sizes first.
 
     python experiments/h200/run.py [a b c ...] [--on gpu|cpu] [--tiny] [--output DIR]
                                    [--seconds N] [--least N] [--only REGEX] [--data DIR]
@@ -37,6 +37,7 @@ from harness import (
     write_json,
 )
 from likelihood import exact, vecchia
+from profiles import profiles
 from satellite import satellite
 from tiles import by_norm, out_of_core
 
@@ -57,6 +58,7 @@ STAGES = {
     "k": vecchia,
     "l": satellite,
     "m": products,
+    "n": profiles,
 }
 
 

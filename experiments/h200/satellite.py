@@ -215,13 +215,19 @@ def _scored(problem, budget):
     evaluator(problem.start.model)
     problem.machine.finish()
     one = time.perf_counter() - start
-    # errors by differences of scores cost two for each parameter
-    if why := budget.refuses(SCORE * one * (ENOUGH_STEPS + 2 * free)):
+    if why := budget.refuses(SCORE * one):
         raise LeftOut(why)
+    start = time.perf_counter()
+    evaluator.derivatives(problem.start.model, problem.start.free)
+    problem.machine.finish()
+    score = time.perf_counter() - start
+    # errors by differences of scores cost two for each parameter
+    if why := budget.refuses(score * (ENOUGH_STEPS + 2 * free)):
+        return {"note": why, "seconds_of_one": one, "seconds_of_score": score}
     fit = gx.fit(
         *(problem.seen, problem.start.model, problem.whole),
         **problem.way | {"fixed": problem.fixed(problem.start.model)},
-        evaluations=max(ENOUGH_STEPS, int(min(1e3, 0.9 * budget.left / (SCORE * one))) - 2 * free),
+        evaluations=max(ENOUGH_STEPS, int(min(1e3, 0.9 * budget.left / score)) - 2 * free),
         progress=False,
         raise_on_failure=False,
     )
@@ -231,7 +237,8 @@ def _scored(problem, budget):
         **{"model": fit.model, "log_likelihood": fit.log_likelihood},
         **{f"error_{k}": e if k in STEPS else e / values[k] for k, e in known.items()},
         "errors_are": "of logarithms, of the angle in degrees",
-        **{"evaluations": fit.evaluations, "seconds": fit.seconds, "seconds_of_one": one},
+        **{"evaluations": fit.evaluations, "seconds": fit.seconds},
+        **{"seconds_of_one": one, "seconds_of_score": score},
         "outcome": str(fit.outcome),
     }
 

@@ -32,6 +32,7 @@ from scipy.linalg import lapack, solve_triangular
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import blas, nested
+from geomxp.linalg.formats import BF16, FP16
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.assemble import covariance_matrix
@@ -171,11 +172,14 @@ def operands(what, n, on):
     return a, b
 
 
-def speed_rows(sizes, repeats, on, layers=LAYERS):
+ROUTINES = ("potrf", "syrk", "trsm")
+
+
+def speed_rows(sizes, repeats, on, routines=ROUTINES, layers=LAYERS):
     """Yield rows of speed.csv."""
     rates = ceilings(sizes[-1] // 4) if on == "cpu" else None
     every = (None,) if on == "gpu" else sorted({1, usable_cores()})
-    for what, n in product(("potrf", "syrk", "trsm"), sizes):
+    for what, n in product(routines, sizes):
         a, b = operands(what, n, on)
         baselines = libraries(on, what)
         candidates = dict(baselines)
@@ -199,8 +203,12 @@ def speed_rows(sizes, repeats, on, layers=LAYERS):
                 }
 
 
-def depth_rows(sizes, repeats, on, form="fp16"):
-    """Yield rows of depth.csv: POTRF with 0 to 5 low layers, and FP32 input too."""
+def depth_rows(sizes, repeats, on):
+    """Yield rows of depth.csv: POTRF with 0 to 5 low layers, and FP32 input too.
+
+    The layers are BF16 where the CPU has matrix units for BF16 only, else FP16.
+    """
+    form = "bf16" if on == "cpu" and blas.has_unit(BF16) and not blas.has_unit(FP16) else "fp16"
     for n in sizes:
         _, b = operands("potrf", n, on)
         baselines = libraries(on, "potrf")
@@ -421,12 +429,13 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--on", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--routines", nargs="+", default=ROUTINES, choices=ROUTINES)
     options = parser.parse_args()
     tiny, on = options.tiny, options.on
     sizes = (300,) if tiny else (1024, 2048, 4096, 8192) if on == "cpu" else (8192, 32768, 65536)
     last = sizes[-1:]
     known = {
-        "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on),
+        "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on, options.routines),
         "depth": lambda: depth_rows(last, 1 if tiny else 3, on),
         "accuracy": lambda: accuracy_rows((200,) if tiny else (1024, 4096)),
         "leaves": lambda: leaf_rows((600,) if tiny else sizes[1:], 1 if tiny else 3),

@@ -12,6 +12,7 @@ import numpy as np
 from ..covariance.ordering import hilbert
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
+from ..linalg.backend import backend_of, device_of
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Sequence
     from ..covariance.base import Covariance, Inputs
 
-PANEL = 512
+PANEL, PANEL_ON_GPU = 512, 1024
 """Columns of L₀ that are whitened at a time."""
 
 
@@ -183,7 +184,7 @@ class _Reference:
 
     def __init__(self, observations, model, design, on, patience=2.0):
         self.observations, self.model, self.design = observations, model, design
-        self.patience = patience
+        self.patience, self.on = patience, resolve(on)
         self.factor, self.seconds = _timed(Exact(on=on), observations, model, patience)
         self.log_determinant = self.factor.log_determinant()
         self.quadratic_form = self._quadratic_form(self.factor)
@@ -222,10 +223,13 @@ class _Reference:
 
     def _trace(self, factor):
         """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
-        total = 0.0
-        for first in range(0, len(self.observations), PANEL):
-            white = factor.half_solve(self.factor.columns(first, first + PANEL))
-            total += float(np.einsum("ij,ij->", white, white))
+        total, step = 0.0, PANEL_ON_GPU if self.on.gpu else PANEL
+        for first in range(0, len(self.observations), step):
+            white = factor.whiten(self.factor.columns(first, first + step))
+            with device_of(white):
+                # of CuPy arrays a product is taken: its sum over both indices makes copies
+                entries = white.reshape(-1, order="F")
+                total += float(backend_of(white).xp.vdot(entries, entries))
         return total
 
 

@@ -23,7 +23,7 @@ from ..runtime.devices import free_memory, human_bytes, pinned
 from ..runtime.progress import tell
 from .assemble import Originals
 from .cholesky import finish_tile, solved_in, update_tile
-from .factor import TileFactor, add_product, on_host, product
+from .factor import Factor, TileFactor, add_product, on_host, product
 from .stores import Store, in_format, original, readable
 
 # Schedule: which products of a tile are one task, and in which order.
@@ -484,13 +484,16 @@ class DaskFactor(TileFactor):
 
     def half_solve(self, b):
         """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
-        blocks = self._blocks(self._sorted(b))
+        blocks = self._blocks(self._sorted(on_host(b)))
         half = self.store.collect(lambda: self._half_solved(blocks))
         return np.asfortranarray(np.vstack(half)).reshape(b.shape, order="A")
 
+    # the tiles are in other processes
+    whiten = Factor.whiten
+
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        y = self._sorted(b)
+        y = self._sorted(on_host(b))
         panels = []
         for first in range(0, y.shape[1], PANEL):
             blocks = self._blocks(y[:, first : first + PANEL])

@@ -49,6 +49,10 @@ class Factor:
         half = self.half_solve(a)
         return half.T @ (half if b is None else self.half_solve(b))
 
+    def whiten(self, b):
+        """Return L⁻¹b as `half_solve` does, on the device of L, for a NumPy or CuPy array (n, m)."""
+        return self.half_solve(on_host(b))
+
     def explained_by(self, x):
         """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
         half_x = self.half_solve(np.asfortranarray(x)) if x.shape[1] else x
@@ -103,7 +107,12 @@ class CholeskyFactor(Factor):
     @gpu_memory()
     def half_solve(self, b):
         """Return L⁻¹b for (n,) or (n, m): independent, of variance 1 if b has covariance Σ."""
-        return on_host(recursive.trsm(self.lower, self._beside(b)))
+        return on_host(self.whiten(b))
+
+    @gpu_memory()
+    def whiten(self, b):
+        """See `Factor.whiten`."""
+        return recursive.trsm(self.lower, self._beside(b))
 
     @gpu_memory()
     def solve(self, b):
@@ -118,10 +127,12 @@ class CholeskyFactor(Factor):
 
     @gpu_memory()
     def columns(self, first, last):
-        """Return some columns of L, (n, m), zeros above the diagonal."""
-        block = np.array(on_host(self.lower[:, first:last]), order="F")
-        for j in range(block.shape[1]):
-            block[: first + j, j] = 0.0
+        """Return some columns of L, (n, m) on its device, zeros above the diagonal."""
+        xp = backend_of(self.lower).xp
+        with device_of(self.lower):
+            block = xp.array(self.lower[:, first:last], order="F")
+            block[:first] = 0.0
+            block[first:last] = xp.tril(block[first:last])
         return block
 
     @gpu_memory()
@@ -172,11 +183,11 @@ class _Ordered(Factor):
         return np.asfortranarray(inverse[np.ix_(back, back)])
 
     def _sorted(self, b):
-        """Return b / 2^e, (n, m) in the factor's order, on the host."""
-        columns = on_host(b).reshape(len(b), -1)
+        """Return b / 2^e, (n, m) in the factor's order, on the host or where b is."""
+        columns = b.reshape(len(b), -1)
         if (self.order != np.arange(len(self.order))).any():
-            columns = columns[self.order]
-        return np.asfortranarray(columns / self._unit)
+            columns = on_host(columns)[self.order]
+        return backend_of(columns).xp.asfortranarray(columns / self._unit)
 
     def _unsorted(self, x):
         """Return (n, m) rows in the order of the locations, on the host."""
@@ -211,13 +222,13 @@ class TreeFactor(_Ordered):
     @gpu_memory()
     def half_solve(self, b):
         """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
-        y = self.tree.half_solve(self._sorted(b))
+        y = self.tree.half_solve(self._sorted(on_host(b)))
         return np.asfortranarray(on_host(y)).reshape(b.shape, order="A")
 
     @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        x = self.tree.solve(self._sorted(b) / self._unit)
+        x = self.tree.solve(self._sorted(on_host(b)) / self._unit)
         return self._unsorted(x).reshape(b.shape, order="A")
 
     @gpu_memory()
@@ -291,6 +302,11 @@ class TileFactor(_Ordered):
     @gpu_memory()
     def half_solve(self, b):
         """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
+        return on_host(self.whiten(b)).reshape(b.shape, order="A")
+
+    @gpu_memory()
+    def whiten(self, b):
+        """See `Factor.whiten`."""
         columns = self._sorted(b)
         layout, final = self.store.layout, self.store.final
         blocks = range(layout.tiles)
@@ -303,15 +319,15 @@ class TileFactor(_Ordered):
                 for j in range(start, i):
                     add_product(y[rows], final(i, j), y[layout.rows(j)], -1.0)
                 y[rows] = recursive.trsm(final(i, i).widen(), y[rows])
-            return on_host(y).reshape(b.shape, order="A")
+        return y
 
     @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
         layout, final = self.store.layout, self.store.final
-        half = self.half_solve(b).reshape(len(b), -1)
-        y = self._beside(half / self._unit)
+        y = self.whiten(b)
         with device_of(y):
+            y /= self._unit
             # Y <- L⁻'Y
             for i in reversed(range(layout.tiles)):
                 rows = layout.rows(i)

@@ -172,3 +172,21 @@ def test_a_product_is_in_the_order_of_the_columns_that_it_is_added_to(shape):
         found = product(each, x)
         assert found.flags.f_contiguous
         np.testing.assert_allclose(found, a @ x, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rule", [gx.uniform("fp64"), gx.by_tile_norm(1e-6), gx.uniform("fp16")])
+def test_a_gpu_whitens_its_own_arrays_where_they_are(rule):
+    cupy = pytest.importorskip("cupy")
+    places = places_of(130)
+    dense = dense_factor(MODEL, seen_at(places), resolve("gpu"))
+    tiles = gx.Exact(rule, 32, on="gpu").prepare(seen_at(places)).factorize(MODEL)
+    columns = dense.columns(40, 61)
+    assert isinstance(columns, cupy.ndarray)
+    np.testing.assert_array_equal(columns.get(), np.tril(dense.lower.get())[:, 40:61])
+    for factor in (dense, tiles):
+        before = columns.get()
+        found = factor.whiten(columns)
+        assert isinstance(found, cupy.ndarray)
+        np.testing.assert_array_equal(columns.get(), before)
+        np.testing.assert_array_equal(found.get(), factor.half_solve(before))

@@ -1,0 +1,154 @@
+"""Stage n: where the seconds of a factorization go; PyTorch's profiler traces all CUDA calls."""
+
+import json
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import vendor
+from harness import RANGES, LeftOut, load, tried
+from tiles import parts
+
+import geomxp as gx
+from geomxp.linalg import nested
+from geomxp.tiles.on_gpu import _Run
+
+RUNS = 6
+"""Timed without the profiler, after one that compiles."""
+
+KERNELS, CALLS = 15, 8
+"""Rows of each kind, the longest first."""
+
+BY_NORM = (("weak", 1e-5), ("medium", 1e-5), ("weak", 1e-6))
+
+
+def profiles(machine, budget):
+    """Stage n: launches, busy seconds, kernels and CUDA calls, by norm and in layers."""
+    n, tile = (256, 32) if machine.tiny else (65_536, 4096)
+    places = load("static_schedule_mxp").places(n)
+    works = {
+        f"by norm, {name}, {accuracy:g}, tile {tile}": partial(
+            _by_norm, machine, places, name, accuracy, tile
+        )
+        for name, accuracy in BY_NORM
+    }
+    works["potrf, fp16 x5 fp32"] = partial(_layered, machine, n)
+    for operation, prepare in works.items():
+        row = {"operation": operation, "n": n}
+        if budget.left < 1:
+            yield row | {"note": "the seconds are used"}
+            continue
+        seconds = {}
+        yield tried(row | {"kind": "whole"}, partial(_timed, prepare, seconds))
+        if seconds:
+            yield from _traced_rows(machine, row, seconds["work"])
+        seconds.clear()
+        machine.give_back()
+
+
+def _by_norm(machine, places, name, accuracy, tile):
+    """Return a function that factors by norm once, and returns its seconds."""
+    model, rule = gx.Matern(1.0, RANGES[name], 0.5), gx.by_tile_norm(accuracy)
+    return lambda: parts(machine, model, places, rule, tile)["seconds"]
+
+
+def _layered(machine, n):
+    """Return a function that factors paper 000's matrix in layers once, and returns its seconds."""
+    target = vendor.empty(machine, (n, n))
+
+    def work():
+        vendor.fill(machine, target, 2, n)
+        machine.finish()
+        start = time.perf_counter()
+        nested.potrf(target, ("fp16",) * 5 + ("fp32",))
+        machine.finish()
+        return time.perf_counter() - start
+
+    return work
+
+
+def _timed(prepare, kept):
+    """Return the seconds of several runs, and how long the CPU issued operations on tiles."""
+    issuing, issue = [], _Run.issue
+
+    def timed_issue(run):
+        start = time.perf_counter()
+        issue(run)
+        issuing.append(time.perf_counter() - start)
+
+    work = kept["work"] = prepare()
+    _Run.issue = timed_issue
+    try:
+        work()
+        issuing.clear()
+        seconds = [work() for _ in range(RUNS)]
+    finally:
+        _Run.issue = issue
+    return {
+        "seconds": float(np.median(seconds)),
+        "seconds_issuing": float(np.median(issuing)) if issuing else None,
+        "all_seconds": " ".join(f"{one:.4f}" for one in seconds),
+    }
+
+
+def _traced_rows(machine, row, work):
+    """Yield rows of a traced run: its total, and the longest kernels and calls of CUDA."""
+    found = {}
+    yield tried(row | {"kind": "whole, traced"}, partial(_traced, machine, work, found))
+    for kind, events in found.items():
+        for name, (count, seconds) in events:
+            yield row | {"kind": kind, "name": name, "count": count, "seconds": seconds}
+
+
+def _traced(machine, work, found):
+    """Trace a run; return its seconds, launches, and the seconds in which the GPU was busy."""
+    if not machine.gpu:
+        raise LeftOut("a CPU has no kernels to trace")
+    try:
+        from torch.profiler import ProfilerActivity, profile
+    except ModuleNotFoundError:
+        raise LeftOut("PyTorch, whose profiler traces CUDA, is not installed") from None
+    with profile(activities=[ProfilerActivity.CUDA]) as traced:
+        seconds = work()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        traced.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    of = {"kernel": ("kernel", "gpu_memcpy", "gpu_memset"), "call": ("cuda_runtime", "cuda_driver")}
+    chosen = {kind: [e for e in events if e.get("cat") in cats] for kind, cats in of.items()}
+    for kind, most in (("kernel", KERNELS), ("call", CALLS)):
+        found[kind] = _longest(chosen[kind], most)
+    # the generation of norms comes before what `work` times
+    last = max(e["ts"] + e["dur"] for e in chosen["kernel"])
+    inside = [e for e in chosen["kernel"] if e["ts"] >= last - 1e6 * seconds]
+    busy, gaps = _busy(inside)
+    return {
+        "seconds": seconds,
+        "seconds_busy": busy,
+        "count": sum(e["cat"] == "kernel" for e in inside),
+        "seconds_in_gaps_above_0.1_ms": sum(gap for gap in gaps if gap > 1e-4),
+        "gaps_above_0.1_ms": sum(gap > 1e-4 for gap in gaps),
+    }
+
+
+def _longest(events, most):
+    """Return (name, (count, seconds)) of the events that take longest together."""
+    sums = {}
+    for event in events:
+        count, seconds = sums.get(event["name"], (0, 0.0))
+        sums[event["name"]] = count + 1, seconds + 1e-6 * event["dur"]
+    longest = sorted(sums.items(), key=lambda item: -item[1][1])[:most]
+    return [(name[:120], numbers) for name, numbers in longest]
+
+
+def _busy(events):
+    """Return the seconds in which at least one event runs, and the gaps between."""
+    busy, gaps, end = 0.0, [], None
+    for start, stop in sorted((e["ts"], e["ts"] + e["dur"]) for e in events):
+        if end is not None and start > end:
+            gaps.append(1e-6 * (start - end))
+        busy += max(0.0, stop - (start if end is None else max(start, end)))
+        end = stop if end is None else max(end, stop)
+    return 1e-6 * busy, gaps
