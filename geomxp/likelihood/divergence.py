@@ -223,7 +223,7 @@ class _Reference:
 
     def _trace(self, factor):
         """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
-        total, step = 0.0, PANEL_ON_GPU if self.on.gpu else PANEL
+        total, step = 0.0, PANEL_ON_GPU if self.on.index is not None else PANEL
         for first in range(0, len(self.observations), step):
             white = factor.whiten(self.factor.columns(first, first + step))
             with device_of(white):

@@ -50,7 +50,7 @@ class Factor:
         return half.T @ (half if b is None else self.half_solve(b))
 
     def whiten(self, b):
-        """Return L⁻¹b as `half_solve` does, on the device of L, for a NumPy or CuPy array (n, m)."""
+        """Return L⁻¹b as `half_solve` does, on the device of L, for a NumPy or CuPy array."""
         return self.half_solve(on_host(b))
 
     def explained_by(self, x):
