@@ -47,6 +47,7 @@ CAPTIONS = {
     "h200/c_tests.csv": "Tests of the GPU code that passed and failed on an H200, by file.",
     "h200/c_tests_again.csv": "The same in the second session, by file.",
     "h200/c_tests_fourth.csv": "Tests of the GPU code in the fourth session on an H200.",
+    "h200/c_tests_fifth.csv": "Tests of the GPU code in the fifth session on an H200.",
     "h200/d_generation.csv": "Entries of covariance matrices per second on an H200.",
     "h200/e_recursions.csv": "Recursive POTRF, TRSM, TRMM, SYRK on an H200, beside cuSOLVER.",
     "h200/e_recursions_third.csv": "Recursive POTRF at n = 65,536, third session.",
@@ -80,6 +81,13 @@ CAPTIONS = {
     "H200.",
     "h200/by_norm_planes.csv": "Factorizations by norm on an H200, n = 65,536, by the number of "
     "columns that the matrix units sum at once.",
+    "h200/by_norm_runs.csv": "Seconds of one factorization by norm in many runs on an H200.",
+    "h200/f_by_norm_fifth.csv": "Divergences of formats by norm from FP64 on an H200, n = 65,536.",
+    "h200/h_refinement_fifth.csv": "Refined solutions on an H200, n = 16,384.",
+    "h200/j_peers_fifth.csv": "How peers failed at n = 65,536 on an H200, with their messages.",
+    "h200/l_satellite_fifth.csv": "Seconds of one log-likelihood and one score of 105,569 "
+    "locations on an H200.",
+    "h200/n_profiles.csv": "Where the time of factorizations goes on an H200: kernels and calls.",
     "h200/fits.csv": "Seconds of exact fits on an H200.",
     "h200/k_vecchia.csv": "Vecchia's likelihood on an H200 and on 16 cores.",
     "h200/k_vecchia_large.csv": "Vecchia's likelihood of 10⁷ locations on an H200.",
@@ -132,7 +140,7 @@ CAPTIONS = {
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
     "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
-    "nested_cholesky/depth_amx.csv": "The same on a Xeon with AMX, of an older version.",
+    "nested_cholesky/depth_amx.csv": "The same on a Xeon with AMX, with BF16 layers.",
     "nested_cholesky/digits.csv": "Correct digits of the factor against n, by layers.",
     "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
     "ε = 1e-5, weak, medium and strong correlation.",

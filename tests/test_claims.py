@@ -398,6 +398,27 @@ def test_the_smallest_ratios_of_recursions_are_those_of_the_results():
     assert f"The ratio is at least {least:.3f} for n = 512 to 4,096" in text
 
 
+def test_speeds_with_bf16_units_are_those_of_the_results():
+    text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    rows = results("nested_cholesky", "depth_amx")
+    assert {(row["n"], row["format"]) for row in rows} == {("8192", "bf16")}
+    for title, suffix in (("FP64 matrix", ""), ("FP32 matrix", "_fp32_input")):
+        gains = [f"{float(row['speedup' + suffix]):.2f}" for row in rows]
+        assert f"| {title} | {' | '.join(gains)} |" in text
+    path = ROOT / "experiments" / "nested_cholesky" / "results" / "depth_amx.csv"
+    ceilings = path.read_text()
+    unit = float(re.search(r"bf16, matrix units (\S+) GFLOP/s", ceilings)[1])
+    copy = float(re.search(r"copy (\S+) GB/s", ceilings)[1])
+    seconds, operations = float(rows[3]["seconds"]), 8192**3 / 3e9
+    # an entry of the triangle is converted from FP64 to FP32 and back, and from FP32 to BF16
+    allowed = operations / unit + (2 * (8 + 4) + 4 + 2) * 8192**2 / 2e9 / copy
+    share = 100 * operations / seconds / unit
+    assert f"Three layers take {seconds:.3f} s, which is {share:.0f} % of the rate" in text
+    assert f"BF16 products in the same run ({unit:.0f} GFLOP/s)" in text
+    assert f"back to FP64 at {copy} GB/s, the factorization would take {allowed:.2f} s:" in text
+    assert f"{100 * allowed / seconds:.0f} % of this speed is reached" in text
+
+
 def test_divergences_of_layers_and_tiles_are_those_of_the_results():
     text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
     rows, correlations = results("nested_cholesky", "divergence"), ("weak", "medium", "strong")

@@ -89,6 +89,7 @@ OPERATIONS = {
     "likelihood": lambda run: run.likelihood(),
     "restricted likelihood": lambda run: run.likelihood(reml=True),
     "draws": lambda run: gx.simulate(run.model, run.seen.inputs, 2, seed=1, method=run.method),
+    "divergence": lambda run: gx.kl_divergence(run.model, run.seen.inputs, run.method).kl,
     "derivatives": lambda run: run.derivatives(),
     "predictions": lambda run: both(gx.predict(run.fit, run.there)),
     "from neighbours": lambda run: both(gx.predict(run.fit, run.there, neighbours=8)),

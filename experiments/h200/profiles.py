@@ -118,11 +118,10 @@ def _traced(machine, work, found):
         events = json.loads(path.read_text())["traceEvents"]
     of = {"kernel": ("kernel", "gpu_memcpy", "gpu_memset"), "call": ("cuda_runtime", "cuda_driver")}
     chosen = {kind: [e for e in events if e.get("cat") in cats] for kind, cats in of.items()}
-    for kind, most in (("kernel", KERNELS), ("call", CALLS)):
-        found[kind] = _longest(chosen[kind], most)
-    # the generation of norms comes before what `work` times
+    # norms, or the matrix, are computed before what `work` times
     last = max(e["ts"] + e["dur"] for e in chosen["kernel"])
     inside = [e for e in chosen["kernel"] if e["ts"] >= last - 1e6 * seconds]
+    found["kernel"], found["call"] = _longest(inside, KERNELS), _longest(chosen["call"], CALLS)
     busy, gaps = _busy(inside)
     return {
         "seconds": seconds,

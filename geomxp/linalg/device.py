@@ -91,7 +91,11 @@ def copy_on_gpu(array):
             _copies[key] = copy, cupy.cuda.get_current_stream().record()
             weakref.finalize(array, _copies.pop, key, None).atexit = False
         copy, made = _copies[key]
-    if not made.done:
-        # on another stream, perhaps
-        cupy.cuda.get_current_stream().wait_event(made)
+    if made is not None:
+        if made.done:
+            # later calls need not ask
+            _copies[key] = copy, None
+        else:
+            # on another stream, perhaps
+            cupy.cuda.get_current_stream().wait_event(made)
     return copy

@@ -63,27 +63,39 @@ def multiply(c, a, b, form, alpha, beta=1.0):
     C, (m, n), is by columns; A and B hold numbers of the format or their bits, in any layout. α is
     a float or an FP32 array on the GPU, whose first entry is read; β is 0 or 1.
     """
+    _accumulate(c, operand(a), operand(b), ((0, 0, a.shape[1]),), form, alpha, beta)
+    return c
+
+
+def _accumulate(c, a, b, parts, form, alpha, beta):
+    """C <- βC + α Σ A_p B_p', in the order of the parts.
+
+    A and B are results of `views.operand`. Parts are (bytes from the start of A, of B, number of
+    columns). Between products the CPU only computes addresses: on large GPUs it is often the CPU
+    that limits the rate.
+    """
     from cupy_backends.cuda.libs import cublas
 
-    (m, n), k = c.shape, a.shape[1]
+    m, n = c.shape
+    (trans_a, a), (trans_b, b) = a, b
     operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}
-    (trans_a, a), (trans_b, b) = operand(a), operand(b)
-    trans_b = "NT"[trans_b == "N"]
-    handle, on_host, (first, second), _kept = cublas_handle(), *_scalars(alpha, beta)
+    operations = operation[trans_a], operation["NT"[trans_b == "N"]]
+    start_a, start_b = a.data.ptr, b.data.ptr
+    of_a, of_b = (form.cuda_type, leading(a)), (form.cuda_type, leading(b))
+    of_c = c.data.ptr, SUMS, leading(c), form.cuda_compute, cublas.CUBLAS_GEMM_DEFAULT
+    handle, on_host, (first, second, one), _kept = cublas_handle(), *_scalars(alpha, beta)
     if not on_host:
         cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_DEVICE)
     try:
-        cublas.gemmEx(
-            *(handle, operation[trans_a], operation[trans_b], m, n, k),
-            *(first, a.data.ptr, form.cuda_type, leading(a)),
-            *(b.data.ptr, form.cuda_type, leading(b)),
-            *(second, c.data.ptr, SUMS, leading(c)),
-            *(form.cuda_compute, cublas.CUBLAS_GEMM_DEFAULT),
-        )
+        for in_a, in_b, k in parts:
+            cublas.gemmEx(
+                *(handle, *operations, m, n, k, first, start_a + in_a, *of_a),
+                *(start_b + in_b, *of_b, second, *of_c),
+            )
+            second = one
     finally:
         if not on_host:
             cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)
-    return c
 
 
 PLANES = ((1, 0), (0, 1), (0, 0))
@@ -96,14 +108,16 @@ def multiply_planes(c, a, b, form, alpha, beta=1.0, columns=0):
     The planes are in a format, FP16. The units sum `columns` columns at once, all if 0. For C, α
     and β see `multiply`.
     """
-    width = a.shape[1]
+    width, parts = a.shape[1], []
     for p, q in PLANES:
         # the small products are as exact in one sum
         step = columns if p == q and columns else width
-        for first in range(0, width, step):
-            some = slice(first, first + step)
-            multiply(c, a[:, some, p], b[:, some, q], form, alpha, beta)
-            beta = 1.0
+        for start in range(0, width, step):
+            in_a, in_b = (
+                plane * x.strides[2] + start * x.strides[1] for plane, x in ((p, a), (q, b))
+            )
+            parts.append((in_a, in_b, min(step, width - start)))
+    _accumulate(c, operand(a[..., 0]), operand(b[..., 0]), parts, form, alpha, beta)
     return c
 
 
@@ -143,12 +157,13 @@ def _padded(a, rows, columns):
 
 
 def _scalars(alpha, beta):
-    """Return whether α and β are on the host, their addresses, and what keeps them alive."""
+    """Return whether α and β are on the host, addresses of α, β and 1, and what they point to."""
     if isinstance(alpha, Real):
-        kept = c_float(alpha), c_float(beta)
+        kept = c_float(alpha), c_float(beta), c_float(1.0)
         return True, tuple(map(addressof, kept)), kept
     betas = copy_on_gpu(BETAS)
-    return False, (alpha.data.ptr, betas.data.ptr + BETAS.itemsize * int(beta)), (alpha, betas)
+    chosen = (betas.data.ptr + BETAS.itemsize * int(value) for value in (beta, 1.0))
+    return False, (alpha.data.ptr, *chosen), (alpha, betas)
 
 
 class _Heuristic(ctypes.Structure):
@@ -204,7 +219,7 @@ def execute(plan, c, a, b, alpha, beta=1.0):
 
     operation, layout_a, layout_b, layout_c, chosen = plan
     _, addresses, _kept = _scalars(alpha, beta)
-    first, second = map(c_void_p, addresses)
+    first, second, _ = map(c_void_p, addresses)
     size = chosen.workspace
     workspace = cupy.empty(size, "u1")
     _call(

@@ -416,8 +416,8 @@ FAULTS = (
     Fault(
         "β is 1 where the product is to replace C",
         "linalg/products_gpu.py",
-        "BETAS.itemsize * int(beta)",
-        "BETAS.itemsize",
+        "for value in (beta, 1.0))",
+        "for value in (1.0, 1.0))",
         WHERE + "[fp16-fp16-(37, 29, 21)-0.0-True]",
     ),
     Fault(

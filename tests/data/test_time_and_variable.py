@@ -175,7 +175,7 @@ def test_periods_are_their_first_moments():
 
 def test_a_missing_date_is_named():
     dates = pd.date_range("2026-01-01", periods=3).to_numpy().copy()
-    dates[1] = np.datetime64("NaT")
+    dates[1] = np.datetime64("NaT", "ns")
     with pytest.raises(gx.InvalidInput, match="There is none in row 2"):
         gx.Observations(PLACES[:3], VALUES[:3], time=dates)
 
@@ -279,7 +279,7 @@ def test_durations_are_in_the_unit_of_the_times(duration):
         gx.predict(in_time(), PLACES[:2], time=duration)
 
 
-@pytest.mark.parametrize("missing", [np.datetime64("NaT"), pd.NaT])
+@pytest.mark.parametrize("missing", [np.datetime64("NaT", "ns"), pd.NaT])
 def test_a_missing_date_of_new_locations_is_refused(missing):
     fit = in_time(time_unit="hour", time_origin="2026-03-01")
     with pytest.raises(gx.InvalidInput, match="`time` holds no date"):
