@@ -133,7 +133,7 @@ CAPTIONS = {
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
     "nested_cholesky/divergence.png": "Divergence at n = 16,384 against bytes and seconds, by "
-    "rule, for three correlations.",
+    "rule, for six models.",
     "nested_cholesky/digits.png": "Correct digits of the factor against n, by layers.",
     "nested_cholesky/tree.csv": "Seconds and bytes of POTRF on dense matrices and on trees.",
     "nested_cholesky/throughput.png": "Rate of POTRF against n, and its share of the rate of a "

@@ -422,8 +422,7 @@ def test_speeds_with_bf16_units_are_those_of_the_results():
 def test_divergences_of_layers_and_tiles_are_those_of_the_results():
     text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
     rows, correlations = results("nested_cholesky", "divergence"), ("weak", "medium", "strong")
-    large = [("16384", correlation, "0.5") for correlation in correlations]
-    smooth = [("4096", correlation, "1.5") for correlation in correlations]
+    large = [("16384", c, smoothness) for smoothness in ("0.5", "1.5") for c in correlations]
     found = {}
     for row in rows:
         model = row["n"], row["correlation"], row["smoothness"]
@@ -437,16 +436,17 @@ def test_divergences_of_layers_and_tiles_are_those_of_the_results():
         kl = float(row["kl"])
         if float(row["bytes_over_fp64"]) >= 1 and kl < 1e-10:
             return "FP64"
-        if kl < 0.1:
-            return power(kl)
-        return f"{kl:.2f}" if kl < 1 else f"{kl:.1f}" if kl < 9.95 else f"{kl:.0f}"
+        number = f"{kl:.2f}" if kl < 1 else f"{kl:.1f}" if kl < 9.95 else f"{kl:.0f}"
+        return (power(kl) if kl < 0.1 else number) + ("*" if int(row["promotions"]) else "")
+
+    def over(row):
+        return float(row["seconds"]) / float(row["seconds_fp64"])
 
     for method, some in found.items():
         those = [some[model] for model in large]
         sizes = between([float(row["bytes_over_fp64"]) for row in those])
-        times = between([float(row["seconds"]) / float(row["seconds_fp64"]) for row in those])
-        cells = [shown(some[model]) for model in (*large, *smooth)]
-        assert f"| {method} | {sizes} | {times} | {' | '.join(cells)} |" in text
+        times = between([over(row) for row in those])
+        assert f"| {method} | {sizes} | {times} | {' | '.join(map(shown, those))} |" in text
     dense = [float(row["seconds_fp64"]) for row in rows if row["n"] == "16384"]
     assert f"log-likelihood ({min(dense):.1f} to {max(dense):.1f} s)" in text
     kept = []
@@ -455,6 +455,18 @@ def test_divergences_of_layers_and_tiles_are_those_of_the_results():
         assert max(kept[-1]) <= float(target)
     assert f"in all {sum(map(len, kept))} cases of the file" in text
     assert f"a target of 0.1 the divergence is at most {power(max(kept[0]))}" in text
+    coarse = [
+        over(row)
+        for row in rows
+        if row["n"] == "16384" and float(row["bytes_over_fp64"]) < 0.56 and row["promotions"] == "0"
+    ]
+    assert f"take the time of FP32: {between(coarse)} of FP64's" in text
+    slow, slowest = (
+        max(over(row) for model, row in found[f"tiles: {rule}"].items() if model in large)
+        for rule in ("for_divergence 1e-05", "by_tile_norm 1e-08")
+    )
+    assert f"`for_divergence(1e-5)` takes up to {slow:.2f} and" in text
+    assert f"`by_tile_norm(1e-8)` up to {slowest:.2f}." in text
 
 
 VERDICTS = ("same", "better", "weaker", "missing", "not applicable", "needs a GPU's clock")
