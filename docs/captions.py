@@ -81,13 +81,16 @@ CAPTIONS = {
     "H200.",
     "h200/by_norm_planes.csv": "Factorizations by norm on an H200, n = 65,536, by the number of "
     "columns that the matrix units sum at once.",
-    "h200/by_norm_runs.csv": "Seconds of one factorization by norm in many runs on an H200.",
+    "h200/by_norm_runs.csv": "Seconds of a factorization by norm in 22 runs on an H200, "
+    "n = 65,536, weak correlation, ε = 1e-5.",
     "h200/f_by_norm_fifth.csv": "Divergences of formats by norm from FP64 on an H200, n = 65,536.",
-    "h200/h_refinement_fifth.csv": "Refined solutions on an H200, n = 16,384.",
-    "h200/j_peers_fifth.csv": "How peers failed at n = 65,536 on an H200, with their messages.",
+    "h200/h_refinement_fifth.csv": "Refined FP64 solutions on an H200, n = 16,384: seconds, "
+    "residuals and iterations.",
+    "h200/j_peers_fifth.csv": "Messages of PyTorch, JAX and GPyTorch at n = 65,536 on an H200.",
     "h200/l_satellite_fifth.csv": "Seconds of one log-likelihood and one score of 105,569 "
     "locations on an H200.",
-    "h200/n_profiles.csv": "Where the time of factorizations goes on an H200: kernels and calls.",
+    "h200/n_profiles.csv": "Profiles of factorizations on an H200: seconds, launches, kernels and "
+    "CUDA calls.",
     "h200/fits.csv": "Seconds of exact fits on an H200.",
     "h200/k_vecchia.csv": "Vecchia's likelihood on an H200 and on 16 cores.",
     "h200/k_vecchia_large.csv": "Vecchia's likelihood of 10⁷ locations on an H200.",
@@ -140,7 +143,8 @@ CAPTIONS = {
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
     "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
-    "nested_cholesky/depth_amx.csv": "The same on a Xeon with AMX, with BF16 layers.",
+    "nested_cholesky/depth_amx.csv": "Speed of POTRF against the number of BF16 layers, on a "
+    "Xeon with AMX.",
     "nested_cholesky/digits.csv": "Correct digits of the factor against n, by layers.",
     "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
     "ε = 1e-5, weak, medium and strong correlation.",

@@ -160,7 +160,10 @@ def nested():
     depths = results("nested_cholesky", "depth_amx", n="8192", format="bf16")
     gains = [float(row["speedup"]) for row in depths if row["low_layers"] != "0"]
     name = "Figure 10, Section IV-D: speed-up against n and depth"
-    yield name, f"{listed(gains, '.2f')} times MKL with 1 to {len(gains)} BF16 layers"
+    yield (
+        name,
+        f"{listed(gains, '.2f')} times the faster FP64 library with 1 to {len(gains)} BF16 layers",
+    )
     name = "Headline: 20 % faster than cuSOLVER in FP64"
     yield name, f"{amx('potrf', 'fp64'):.2f} times MKL without tiles"
     tiles, vendor = {}, {}
@@ -210,12 +213,14 @@ def norms():
     yield name, f"{float(weak['seconds']):.2f} s, {float(weak['speedup']):.2f} times MKL, weak"
     rate = value("h200", "model_papers", "predicted", case="gh200 by norms weak 1e-5 100352")
     yield name, f"{rate / 1e12:.0f} TFLOP/s, model"
-    runs = [
-        65536**3 / 3e12 / float(row["seconds"])
-        for row in results("h200", "by_norm_runs")
-        if row["process"].startswith("alone")
-    ]
-    yield name, f"{min(runs):.0f} to {max(runs):.0f} TFLOP/s with generation"
+    rates = {row["process"]: [] for row in results("h200", "by_norm_runs")}
+    for row in results("h200", "by_norm_runs"):
+        rates[row["process"]].append(65536**3 / 3e12 / float(row["seconds"]))
+    quiet, busy = (rates[process] for process in ("alone", "after the tests"))
+    low, high = ends(quiet)
+    yield name, f"{low:.0f} to {high:.0f} TFLOP/s with generation and nothing else running"
+    low, high = ends(busy)
+    yield name, f"{low:.0f} to {high:.0f} shortly after tests"
     name = "Section V-C2: low formats save memory"
     yield name, f"{float(weak['bytes_over_fp64']):.3f} of FP64's triangle"
     name = "Figure 13(a-c): traces by correlation"

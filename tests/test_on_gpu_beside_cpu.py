@@ -8,6 +8,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.likelihood import divergence
 from geomxp.linalg import recursive
 
 pytestmark = pytest.mark.gpu
@@ -83,6 +84,8 @@ def small_leaves(monkeypatch):
     """Halve matrices of a few rows."""
     for table in (recursive.PLAIN, recursive.SMALL, recursive.LEAVES_ON_GPU):
         monkeypatch.setitem(table, "tree", 16)
+    # divergences need several blocks of columns
+    monkeypatch.setattr(divergence, "PANEL_ON_GPU", 16)
 
 
 OPERATIONS = {
@@ -155,3 +158,14 @@ def test_a_gpu_gives_what_the_cpu_gives(kind, method):
             continue
         allowed = 1e-5 if method == "halved" else 1e-6
         np.testing.assert_allclose(of(on_gpu), of(on_cpu), allowed, allowed, err_msg=name)
+
+
+@pytest.mark.parametrize("on", [("gpu", "cpu"), ("cpu", "gpu")])
+def test_divergences_of_methods_on_several_devices_are_those_of_the_cpu(on):
+    seen, model = plain()
+    methods = [gx.Exact(gx.uniform("fp16"), 16), gx.Exact(gx.uniform("bf16"), 16)]
+    both_devices = [replace(method, on=place) for method, place in zip(methods, on, strict=True)]
+    expected, found = (
+        [one.kl for one in gx.compare(model, seen.inputs, some)] for some in (methods, both_devices)
+    )
+    np.testing.assert_allclose(found, expected, rtol=0.2)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import vendor
 from ceilings import FLOPS, LEGACY, Operands
-from harness import ASKED, FAILED, RANGES, LeftOut, Prediction, load, reason, shown, tried
+from harness import FAILED, RANGES, LeftOut, Prediction, asked, load, reason, tried
 
 import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
@@ -245,9 +245,23 @@ def refinement(machine, budget):
             yield from _refined_rows(machine, budget, prediction, about)
 
 
+DIRECT = "fp64: potrf, two solves"
+LAYERS = (("fp16", "fp16", "fp16", "fp32"), ("fp16", "fp32"), ("fp32",))
+"""Solvers of stage h: the baseline, and the layers of its factors."""
+
+
 def _refined_rows(machine, budget, prediction, about):
     n = about["n"]
-    if ASKED and not any(pattern.search(shown(about)) for pattern in ASKED):
+    factored = {
+        f"{' '.join(layers)}, {method}": (layers, method)
+        for layers, method in product(LAYERS, ("gmres", "ir"))
+    }
+    in_tiles = {
+        f"refine.solve, {rule} tiles, {method}": (rule, method)
+        for rule, method in product(("fp16", "fp32-fp16", "fp32"), ("gmres", "cg"))
+    }
+    if not any(asked(about | {"solver": name}) for name in (DIRECT, *factored, *in_tiles)):
+        # a large matrix takes long
         return
     if why := budget.refuses(prediction.of(n)):
         yield about | {"note": why}
@@ -258,7 +272,7 @@ def _refined_rows(machine, budget, prediction, about):
     except Exception as error:
         yield about | {"note": FAILED + reason(error)}
         return
-    direct = tried(about | {"solver": "fp64: potrf, two solves"}, system.direct)
+    direct = tried(about | {"solver": DIRECT}, system.direct)
     if "seconds" not in direct and n <= LEGACY:
         yield direct
         row = about | {"solver": "fp64: legacy potrf, two solves"}
@@ -271,13 +285,10 @@ def _refined_rows(machine, budget, prediction, about):
             found["times_fp64"] = direct["seconds"] / found["seconds"]
         return found
 
-    for layers, method in product(
-        (("fp16", "fp16", "fp16", "fp32"), ("fp16", "fp32"), ("fp32",)), ("gmres", "ir")
-    ):
-        yield beside(f"{' '.join(layers)}, {method}", partial(system.refined, layers, method))
-    for rule, method in product(("fp16", "fp32-fp16", "fp32"), ("gmres", "cg")):
-        work = partial(system.in_tiles, rule, method)
-        yield beside(f"refine.solve, {rule} tiles, {method}", work)
+    for name, how in factored.items():
+        yield beside(name, partial(system.refined, *how))
+    for name, how in in_tiles.items():
+        yield beside(name, partial(system.in_tiles, *how))
     del system
     machine.give_back()
     prediction.learn(n, time.perf_counter() - start)

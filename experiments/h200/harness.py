@@ -271,9 +271,14 @@ ASKED, NOT_ASKED = [], "not asked for"
 """Patterns of --only, and the note of a row that none of them matches: it is not written."""
 
 
+def asked(row):
+    """Return whether --only, if given, matches a row."""
+    return not ASKED or any(pattern.search(shown(row)) for pattern in ASKED)
+
+
 def tried(row, work):
     """Return a row with what work() returns, or with the reason why there is nothing."""
-    if ASKED and not any(pattern.search(shown(row)) for pattern in ASKED):
+    if not asked(row):
         return row | {"note": NOT_ASKED}
     try:
         return row | work()

@@ -70,11 +70,13 @@ def run(letter, machine, budget):
     ended = "done"
     rows = stage(machine, budget)
     try:
-        for row in rows:
-            if row.get("note") == NOT_ASKED:
-                continue
-            table.add(row)
-            print(letter, shown(row), flush=True)
+        for found in rows:
+            # rows that were computed together come in a list
+            for row in found if isinstance(found, list) else [found]:
+                if row.get("note") == NOT_ASKED:
+                    continue
+                table.add(row)
+                print(letter, shown(row), flush=True)
             if not budget.left:
                 ended = "cut: the seconds are used"
                 print(f"{letter}: {ended}", flush=True)

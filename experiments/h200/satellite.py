@@ -212,17 +212,20 @@ def _scored(problem, budget):
         raise LeftOut(f"left out: {error}") from None
     if not evaluator.scoring:
         raise LeftOut("left out: no room for scores")
-    evaluator(problem.start.model)
-    problem.machine.finish()
-    one = time.perf_counter() - start
-    if why := budget.refuses(SCORE * one):
-        raise LeftOut(why)
+    # the first one compiles and allocates
+    for _ in range(2):
+        start = time.perf_counter()
+        evaluator(problem.start.model)
+        problem.machine.finish()
+    one, scores = time.perf_counter() - start, ENOUGH_STEPS + 2 * free
+    # errors by differences of scores cost two for each parameter
+    if why := budget.refuses(2 * one * scores):
+        return {"note": why, "seconds_of_one": one}
     start = time.perf_counter()
     evaluator.derivatives(problem.start.model, problem.start.free)
     problem.machine.finish()
     score = time.perf_counter() - start
-    # errors by differences of scores cost two for each parameter
-    if why := budget.refuses(score * (ENOUGH_STEPS + 2 * free)):
+    if why := budget.refuses(score * scores):
         return {"note": why, "seconds_of_one": one, "seconds_of_score": score}
     fit = gx.fit(
         *(problem.seen, problem.start.model, problem.whole),

@@ -68,13 +68,17 @@ def throughput():
 
 
 def depth():
-    """Draw POTRF's speed-up against the number of FP16 layers."""
+    """Draw POTRF's speed-up against the number of low layers."""
     frame = read("depth")
     figure = Figure(figsize=(5, 3.8), layout="constrained")
     ax = figure.subplots()
     ax.plot(frame.low_layers, frame.speedup, "o-", label="FP64 matrix")
     ax.plot(frame.low_layers, frame.speedup_fp32_input, "s--", label="FP32 matrix")
-    ax.set(xlabel="FP16 layers above FP32", ylabel="times dpotrf", title=f"n = {frame.n[0]:,}")
+    ax.set(
+        xlabel=f"{frame.format[0].upper()} layers above FP32",
+        ylabel="times dpotrf",
+        title=f"n = {frame.n[0]:,}",
+    )
     ax.legend(frameon=False)
     return figure
 

@@ -429,7 +429,9 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--on", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
-    parser.add_argument("--routines", nargs="+", default=ROUTINES, choices=ROUTINES)
+    parser.add_argument(
+        "--routines", nargs="+", default=ROUTINES, choices=ROUTINES, help="those that speed times"
+    )
     options = parser.parse_args()
     tiny, on = options.tiny, options.on
     sizes = (300,) if tiny else (1024, 2048, 4096, 8192) if on == "cpu" else (8192, 32768, 65536)
@@ -451,7 +453,9 @@ def main():
             rows.append(row)
             shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
             print(name, *shown, flush=True)
-            where = f"{name}.csv" if on == "cpu" else f"{name}_gpu.csv"
+            # a part of the routines does not replace the file of all
+            part = "" if name != "speed" or set(options.routines) == set(ROUTINES) else "_part"
+            where = f"{name}{part}.csv" if on == "cpu" else f"{name}{part}_gpu.csv"
             timed = on == "cpu" and name in ("speed", "depth", "leaves", "tree")
             rates = ceilings(sizes[-1] // 4) if timed else None
             write_rows(options.output / where, rows, rates)

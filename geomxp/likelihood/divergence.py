@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..covariance.base import Covariance, Inputs
 
 PANEL, PANEL_ON_GPU = 512, 1024
-"""Columns of L₀ that are whitened at a time."""
+"""Columns of L₀ that are whitened at a time, on a CPU and on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,11 @@ class _Reference:
         for first in range(0, len(self.observations), step):
             white = factor.whiten(self.factor.columns(first, first + step))
             with device_of(white):
-                # of CuPy arrays a product is taken: its sum over both indices makes copies
+                # CuPy's einsum over both indices would copy its operands
                 entries = white.reshape(-1, order="F")
                 total += float(backend_of(white).xp.vdot(entries, entries))
+            # its memory is needed for the next columns
+            del white, entries
         return total
 
 

@@ -199,7 +199,8 @@ class NumpyBackend(Backend):
         return nullcontext()
 
     def put(self, array, like):
-        return backend_of(array).get(array)
+        backend = backend_of(array)
+        return np.asfortranarray(backend.get(array)) if backend.on_gpu else array
 
     def get(self, array):
         return array

@@ -93,7 +93,7 @@ def copy_on_gpu(array):
         copy, made = _copies[key]
     if made is not None:
         if made.done:
-            # later calls need not ask
+            # it is complete: later calls skip the query
             _copies[key] = copy, None
         else:
             # on another stream, perhaps

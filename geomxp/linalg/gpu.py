@@ -568,6 +568,9 @@ class CupyBackend(Backend):
         return array.device
 
     def put(self, array, like):
+        if isinstance(array, self.xp.ndarray) and array.device != like.device:
+            # a copy between GPUs would not wait for the work on the first one
+            array = self.get(array)
         with like.device:
             return self.xp.asfortranarray(self.xp.asarray(array))
 

@@ -71,8 +71,7 @@ def _accumulate(c, a, b, parts, form, alpha, beta):
     """C <- βC + α Σ A_p B_p', in the order of the parts.
 
     A and B are results of `views.operand`. Parts are (bytes from the start of A, of B, number of
-    columns). Between products the CPU only computes addresses: on large GPUs it is often the CPU
-    that limits the rate.
+    columns): only addresses change between the calls, to keep the CPU time of a call small.
     """
     from cupy_backends.cuda.libs import cublas
 
@@ -157,7 +156,7 @@ def _padded(a, rows, columns):
 
 
 def _scalars(alpha, beta):
-    """Return whether α and β are on the host, addresses of α, β and 1, and what they point to."""
+    """Return whether α and β are on the host, the addresses of α, β and 1, and their owners."""
     if isinstance(alpha, Real):
         kept = c_float(alpha), c_float(beta), c_float(1.0)
         return True, tuple(map(addressof, kept)), kept

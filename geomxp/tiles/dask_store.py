@@ -488,7 +488,7 @@ class DaskFactor(TileFactor):
         half = self.store.collect(lambda: self._half_solved(blocks))
         return np.asfortranarray(np.vstack(half)).reshape(b.shape, order="A")
 
-    # the tiles are in other processes
+    # tiles are in other processes, to which b goes from the host
     whiten = Factor.whiten
 
     def solve(self, b):

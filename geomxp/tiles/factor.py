@@ -7,7 +7,7 @@ import numpy as np
 
 from ..linalg import recursive
 from ..linalg.backend import backend_of, device_of
-from ..linalg.device import empty_matrix
+from ..linalg.device import copy_on_gpu, empty_matrix
 from ..linalg.formats import FP64
 from ..linalg.low_rank import LowRankTile
 from ..linalg.precision import PrecisionMap
@@ -50,16 +50,25 @@ class Factor:
         return half.T @ (half if b is None else self.half_solve(b))
 
     def whiten(self, b):
-        """Return L⁻¹b as `half_solve` does, on the device of L, for a NumPy or CuPy array."""
+        """Return L⁻¹b, (n, m), of a NumPy or CuPy array; of a GPU's factor perhaps a CuPy array."""
         return self.half_solve(on_host(b))
 
     def explained_by(self, x):
         """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
-        half_x = self.half_solve(np.asfortranarray(x)) if x.shape[1] else x
+        half_x = self.whiten(np.asfortranarray(x)) if x.shape[1] else None
 
+        @gpu_memory()
         def explained(k):
-            half = self.half_solve(k)
-            return np.einsum("ij,ij->j", half, half), half.T @ half_x
+            half = self.whiten(k)
+            with device_of(half):
+                cross = half.T @ half_x if x.shape[1] else np.empty((half.shape[1], 0))
+                if backend_of(half).on_gpu:
+                    # in place, because a GPU's memory may be almost full
+                    half *= half
+                    squares = half.sum(axis=0)
+                else:
+                    squares = np.einsum("ij,ij->j", half, half)
+            return on_host(squares), on_host(cross)
 
         return explained
 
@@ -183,11 +192,16 @@ class _Ordered(Factor):
         return np.asfortranarray(inverse[np.ix_(back, back)])
 
     def _sorted(self, b):
-        """Return b / 2^e, (n, m) in the factor's order, on the host or where b is."""
-        columns = b.reshape(len(b), -1)
-        if (self.order != np.arange(len(self.order))).any():
-            columns = on_host(columns)[self.order]
-        return backend_of(columns).xp.asfortranarray(columns / self._unit)
+        """Return b / 2^e, (n, m) in the factor's order, on the device of b."""
+        columns, order = b.reshape(len(b), -1), self.order
+        backend = backend_of(columns)
+        with device_of(columns):
+            if (order == np.arange(len(order))).all():
+                return backend.xp.asfortranarray(columns / self._unit)
+            # an index of the second axis keeps the layout
+            columns = columns.T[:, copy_on_gpu(order)].T if backend.on_gpu else columns[order]
+            columns /= self._unit
+            return backend.xp.asfortranarray(columns)
 
     def _unsorted(self, x):
         """Return (n, m) rows in the order of the locations, on the host."""
@@ -307,13 +321,12 @@ class TileFactor(_Ordered):
     @gpu_memory()
     def whiten(self, b):
         """See `Factor.whiten`."""
-        columns = self._sorted(b)
+        y = self._beside(self._sorted(b))
         layout, final = self.store.layout, self.store.final
         blocks = range(layout.tiles)
-        # leading zeros stay zeros
-        start = next((i for i in blocks if columns[layout.rows(i)].any()), layout.tiles)
-        y = self._beside(columns)
         with device_of(y):
+            # leading zeros stay zeros
+            start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
             for i in blocks[start:]:
                 rows = layout.rows(i)
                 for j in range(start, i):

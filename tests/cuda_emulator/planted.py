@@ -421,6 +421,20 @@ FAULTS = (
         WHERE + "[fp16-fp16-(37, 29, 21)-0.0-True]",
     ),
     Fault(
+        "the second product of two planes replaces the first one",
+        "linalg/products_gpu.py",
+        "            second = one\n",
+        "            pass\n",
+        QUANTIZE + "test_gpu_multiplies_planes_to_the_accuracy_of_fp32[0.0-256-True]",
+    ),
+    Fault(
+        "a sum of planes begins again with the first columns",
+        "linalg/products_gpu.py",
+        "plane * x.strides[2] + start * x.strides[1]",
+        "plane * x.strides[2]",
+        QUANTIZE + "test_gpu_multiplies_planes_to_the_accuracy_of_fp32[1.0-256-False]",
+    ),
+    Fault(
         "the leading dimensions of a solve are exchanged",
         "linalg/gpu.py",
         "cublas_handle(), *letters, *b.shape, addressof(one), *_at(t), *_at(b)",

@@ -13,7 +13,7 @@ RUN = Path(__file__).parents[2] / "experiments" / "h200" / "run.py"
 @pytest.mark.slow
 @pytest.mark.usefixtures("machine")
 def test_the_measurements_for_a_gpu_run_to_their_ends(tmp_path):
-    stages = "abdefghikm"
+    stages = "abdefghikmn"
     command = [sys.executable, RUN, *stages, "--on", "gpu", "--tiny", "--output", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

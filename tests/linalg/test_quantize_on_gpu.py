@@ -410,13 +410,18 @@ def test_gpu_splits_fp32_into_the_planes_of_the_cpu(dtype, known):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("columns", [0, 256])
 @pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_gpu_multiplies_planes_to_the_accuracy_of_fp32(columns, beta):
+def test_gpu_multiplies_planes_to_the_accuracy_of_fp32(columns, beta, there):
+    """With `there`, the exponents of the planes are on the GPU."""
     rng = np.random.default_rng(3)
     a, b, c = (np.asfortranarray(rng.random(s)) for s in ((30, 600), (20, 600), (30, 20)))
     out = on_gpu(c.astype(np.float32) if beta else np.full(c.shape, np.nan, np.float32))
     left, right = (quantize(on_gpu(x), FP32, split=True) for x in (a, b))
+    if there:
+        wide = [on_gpu(x.astype(np.float32)) for x in (a, b)]
+        left, right = (cast(x, FP32, gpu.Exponents(1).find(0, x, FP16), split=True) for x in wide)
     subtract_product(out, left, right, FP32, beta=beta, columns=columns)
     expected = beta * c.astype(np.float32) - a @ b.T
     # the planes hold 2^-22 of the largest entry, and 600 sums are rounded

@@ -104,6 +104,23 @@ def test_likelihood_derivatives_and_predictions_are_those_of_the_cpu(place, seen
         assert_same(got, expected, tolerance)
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_divergence_is_that_of_the_cpu(place, seen):
+    where = PLACES[place]
+    rule = {} if place == "one matrix" else {"precision": gx.uniform("fp16")}
+    expected, found = (
+        gx.kl_divergence(testing.MODEL, seen.inputs, gx.Exact(**where | rule | about)).kl
+        for about in ({"on": "cpu"}, {})
+    )
+    assert found == pytest.approx(expected, rel=0.2, abs=1e-9)
+
+
+def test_methods_on_two_gpus_have_one_reference(seen):
+    methods = [gx.Exact(gx.uniform("fp16"), 64, on=on) for on in BOTH]
+    one, other = gx.compare(testing.MODEL, seen.inputs, methods)
+    assert one.kl == other.kl > 0
+
+
 @pytest.mark.parametrize("place", ["one matrix", "tiles", "two GPUs out of core"])
 def test_a_fit_is_that_of_the_cpu(place, seen):
     known, fit = (

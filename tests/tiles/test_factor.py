@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from cuda_emulator import session
+from scipy.linalg import solve_triangular
 
 import geomxp as gx
+from geomxp.covariance.ordering import hilbert
 from geomxp.likelihood.exact import dense_factor, tile_factor
 from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor, product
@@ -175,18 +178,50 @@ def test_a_product_is_in_the_order_of_the_columns_that_it_is_added_to(shape):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("along_curve", [True, False])
 @pytest.mark.parametrize("rule", [gx.uniform("fp64"), gx.by_tile_norm(1e-6), gx.uniform("fp16")])
-def test_a_gpu_whitens_its_own_arrays_where_they_are(rule):
+def test_cupy_arrays_are_whitened_on_their_device(rule, along_curve):
     cupy = pytest.importorskip("cupy")
     places = places_of(130)
+    places = places[hilbert(places)] if along_curve else places
     dense = dense_factor(MODEL, seen_at(places), resolve("gpu"))
     tiles = gx.Exact(rule, 32, on="gpu").prepare(seen_at(places)).factorize(MODEL)
+    assert (tiles.order == np.arange(130)).all() == along_curve
     columns = dense.columns(40, 61)
     assert isinstance(columns, cupy.ndarray)
-    np.testing.assert_array_equal(columns.get(), np.tril(dense.lower.get())[:, 40:61])
-    for factor in (dense, tiles):
-        before = columns.get()
+    lower = np.tril(dense.lower.get())
+    np.testing.assert_array_equal(columns.get(), lower[:, 40:61])
+    before = columns.get()
+    order = np.arange(130)
+    for factor, root, rows in ((dense, lower, order), (tiles, tiles.dense(), tiles.order)):
         found = factor.whiten(columns)
         assert isinstance(found, cupy.ndarray)
         np.testing.assert_array_equal(columns.get(), before)
-        np.testing.assert_array_equal(found.get(), factor.half_solve(before))
+        expected = solve_triangular(root, before[rows], lower=True)
+        np.testing.assert_allclose(found.get(), expected, rtol=1e-10, atol=1e-11)
+        np.testing.assert_array_equal(factor.half_solve(before), found.get())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", [32, None])
+def test_explained_variances_of_cupy_arrays_come_back_as_vectors_only(tile):
+    if not session.size(False, True):
+        pytest.skip("the emulator counts bytes")
+    import cupy
+    from cuda_emulator import machine
+
+    seen, n = seen_at(places_of(130)), 130
+    factor = gx.Exact(tile=tile, on="gpu").prepare(seen).factorize(MODEL)
+    k, x = random((n, 40)), random((n, 2), 6)
+    here = gx.Exact(tile=tile).prepare(seen).factorize(MODEL).explained_by(x)(k)
+    explained, there = factor.explained_by(x), cupy.asarray(np.asfortranarray(k))
+    explained(there)
+    with machine.counting() as counts:
+        found = explained(there)
+    # squares and products of 40 columns, and whether each block of rows is zero
+    assert counts["bytes to host"] <= 8 * 40 * 3 + 8
+    for got, expected in zip(found, here, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9)
+    squares, cross = factor.explained_by(np.zeros((n, 0)))(there)
+    np.testing.assert_allclose(squares, here[0], rtol=1e-9)
+    assert cross.shape == (40, 0)
