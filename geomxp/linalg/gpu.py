@@ -159,9 +159,10 @@ def _launch(kernel, arrays, scale=(), result=()):
     (m, n), index = arrays[0].shape, arrays[0].device.id
     if not m * n:
         return
-    steps = [_step(array) for array in arrays]
     if all(array.flags.f_contiguous for array in arrays):
         m, n, steps = m * n, 1, [m * n] * len(arrays)
+    else:
+        steps = [_step(array) for array in arrays]
     across = min(-(-m // THREADS), _most_blocks(index))
     down = min(n, -(-_most_blocks(index) // across), MOST_DOWN)
     source, *targets = zip(arrays, steps, strict=True)
