@@ -160,12 +160,10 @@ def test_a_gpu_gives_what_the_cpu_gives(kind, method):
         np.testing.assert_allclose(of(on_gpu), of(on_cpu), allowed, allowed, err_msg=name)
 
 
-@pytest.mark.parametrize("on", [("gpu", "cpu"), ("cpu", "gpu")])
-def test_divergences_of_methods_on_several_devices_are_those_of_the_cpu(on):
+@pytest.mark.parametrize("devices", [("gpu", "cpu"), ("cpu", "gpu")])
+def test_divergences_do_not_depend_on_the_device_of_their_reference(devices):
     seen, model = plain()
-    methods = [gx.Exact(gx.uniform("fp16"), 16), gx.Exact(gx.uniform("bf16"), 16)]
-    both_devices = [replace(method, on=place) for method, place in zip(methods, on, strict=True)]
-    expected, found = (
-        [one.kl for one in gx.compare(model, seen.inputs, some)] for some in (methods, both_devices)
-    )
-    np.testing.assert_allclose(found, expected, rtol=0.2)
+    methods = [gx.Exact(gx.uniform("fp16"), 16, on=on) for on in devices]
+    alone = [gx.kl_divergence(model, seen.inputs, method).kl for method in methods]
+    found = [one.kl for one in gx.compare(model, seen.inputs, methods)]
+    np.testing.assert_allclose(found, alone, rtol=1e-6)
