@@ -569,7 +569,7 @@ class CupyBackend(Backend):
         return array.device
 
     def put(self, array, like):
-        if isinstance(array, self.xp.ndarray) and array.device != like.device:
+        if hasattr(array, "__cuda_array_interface__") and array.device != like.device:
             # a copy between GPUs would not wait for the work on the first one
             array = self.get(array)
         with like.device:

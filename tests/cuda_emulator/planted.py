@@ -360,8 +360,8 @@ FAULTS = (
     Fault(
         "an FP32 product is computed in TF32",
         "linalg/products_gpu.py",
-        "*(form.cuda_compute, cublas.CUBLAS_GEMM_DEFAULT),",
-        "*(77 if form.cuda_type == 0 else 68, cublas.CUBLAS_GEMM_DEFAULT),",
+        "leading(c), form.cuda_compute, cublas.CUBLAS_GEMM_DEFAULT",
+        "leading(c), 77 if form.cuda_type == 0 else 68, cublas.CUBLAS_GEMM_DEFAULT",
         QUANTIZE + "test_gpu_products_have_the_error_of_their_sums[fp32-(37, 29, 21)]",
     ),
     Fault(
