@@ -261,6 +261,15 @@ def test_speeds_of_refinement_are_those_of_the_results():
         numbers = f"{float(row['seconds']):.2f} | {float(row['gflops']):.0f}"
         share = f"{100 * float(row['share_of_ceiling']):.0f} % | {float(row['over_baseline']):.2f}"
         assert f"| {row['potrf']}, {row['factor']} | {numbers} | {share} |" in text
+    large = {(r["potrf"], r["factor"]): r for r in results("refinement", "factor", n="16384")}
+    best = large["recursion", "fp64"]
+    assert float(best["over_baseline"]) == 1
+    share = f"{float(best['seconds']):.2f} s, {100 * float(best['share_of_ceiling']):.0f} %"
+    assert f"is the recursion: {share} of the ceiling" in text
+    coarse = [("tiles", "fp16"), ("tiles", "fp32"), ("recursion", "fp32")]
+    half, single, halves = (f"{float(large[way]['over_baseline']):.2f}" for way in coarse)
+    assert f"FP16 tiles are {half} times as fast, FP32 tiles {single} times" in text
+    assert f"the recursion in FP32 {halves} times" in text
 
 
 def test_digits_and_errors_of_layers_are_those_of_the_results():
