@@ -590,8 +590,8 @@ def test_rates_on_a_disk_are_those_of_the_results():
         f"is factored at {rates[0]:.0f} GFLOP/s; with all in RAM the rate is {rates[1]:.0f}" in text
     )
     assert f"so the ratio is {100 * rates[0] / rates[1]:.0f} %" in text
-    shares = [100 * float(row["share_of_dgemm"]) for row in (on_disk, in_core)]
-    assert f"{shares[0]:.0f} and {shares[1]:.0f} % of the GEMM rate" in text
+    (share,) = {f"{100 * float(row['share_of_dgemm']):.0f}" for row in (on_disk, in_core)}
+    assert f"Both are {share} % of the GEMM rate" in text
     assert f"from outside is {float(on_disk['resident_over_budget']):.2f} times the limit" in text
     assert f"{float(on_disk['bytes_in']) / 1e9:.0f} GB are read" in text
     whole, part = results("out_of_core", "rate", n="16384")

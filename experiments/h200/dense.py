@@ -31,6 +31,10 @@ LEAF_OF_VECTORS = 8192
 LEAVES = (512, 1024, 2048)
 """The package's leaves are tuned on a CPU; these are tried besides."""
 
+DIRECT = "fp64: potrf, two solves"
+LAYERS = (("fp16", "fp16", "fp16", "fp32"), ("fp16", "fp32"), ("fp32",))
+"""Solvers of stage h: the baseline, and the layers of its factors."""
+
 
 def generation(machine, budget):
     """Stage d: rates of the Matérn generator into each format, and how far it is from a formula."""
@@ -243,11 +247,6 @@ def refinement(machine, budget):
         for kind in ("weak", "medium"):
             about = {"matrix": f"Matérn {kind}", "condition": "", "n": n, "shift": 0.0}
             yield from _refined_rows(machine, budget, prediction, about)
-
-
-DIRECT = "fp64: potrf, two solves"
-LAYERS = (("fp16", "fp16", "fp16", "fp32"), ("fp16", "fp32"), ("fp32",))
-"""Solvers of stage h: the baseline, and the layers of its factors."""
 
 
 def _refined_rows(machine, budget, prediction, about):
