@@ -74,9 +74,9 @@ class NumpyBackend(Backend):
         if c.dtype == np.float32:
             self.syrk(c, a, alpha, 1.0)
             return
-        total = self.syrk(np.zeros(c.shape, np.float32, order=order_of(c)), a)
+        total = self.syrk(np.empty(c.shape, np.float32, order=order_of(c)), a, 1.0, 0.0)
         # scaled in FP64: FP32 may not hold what FP64 does
-        self.add_lower(c, np.multiply(total, alpha, dtype=np.float64))
+        self.add_lower(c, total, np.float64(alpha))
 
     def panel_dtype(self, form):
         return np.dtype(np.float32) if self._held_in_fp32(form) else form.dtype
@@ -98,6 +98,9 @@ class NumpyBackend(Backend):
         scale = array.dtype.type(2.0**exponent)
         if out.dtype == form.dtype:
             _convert(form.encode, array, scale, out)
+            return
+        if form.rounded:
+            _convert(form.rounded, array, scale, out)
             return
         m, n = array.shape
         step = max(1, IN_CACHE // max(m, 1))
@@ -177,9 +180,9 @@ class NumpyBackend(Backend):
             along, across = (columns, rows) if by_rows else (rows, columns)
             loops.copy_lower(*x, along, across, *y, by_rows)
 
-    def add_lower(self, c, total):
+    def add_lower(self, c, total, scale=1.0):
         x, y, by_rows = _lines(total, c)
-        _loops().add_lower(*x, *y, len(c), by_rows)
+        _loops().add_lower(*x, c.dtype.type(scale), *y, len(c), by_rows)
 
     def scale_lower(self, c, beta):
         for j in range(len(c) if beta != 1.0 else 0):

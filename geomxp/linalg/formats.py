@@ -59,6 +59,9 @@ class Format:
         ``encode(x, scale, out)`` writes x·scale in the format, ``decode(x, scale, out)`` writes
         stored numbers times scale, for 1-D arrays; or the name of a loop of `linalg.loops`. NumPy
         converts by `dtype` where one is None.
+    rounded : callable or str, optional
+        As `encode`, but writes the rounded numbers as FP32: for products where no unit multiplies
+        the format. Without it, numbers are encoded and decoded.
     step : int
         Exponents of a panel without a known bound are multiples of this, so that most neighbouring
         pieces agree.
@@ -93,6 +96,7 @@ class Format:
     products: Format | None = None
     encode: Callable | str | None = None
     decode: Callable | str | None = None
+    rounded: Callable | str | None = None
     step: int = 1
     cost: float | None = None
     rounding: float | None = None
@@ -205,6 +209,7 @@ BF16 = Format(
     finer=FP32,
     encode="to_bf16",
     decode="from_bf16",
+    rounded="as_bf16",
     mkl=("cblas_gemm_bf16bf16f32", "amx-bf16"),
     cuda_type=14,
     cuda_since=80,
@@ -221,6 +226,7 @@ FP16 = Format(
     finer=FP32,
     encode="to_fp16",
     decode="from_fp16",
+    rounded="as_fp16",
     # 40 binades less 8 and those of the rounding
     step=8,
     cost=1.0,

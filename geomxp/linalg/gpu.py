@@ -550,8 +550,8 @@ class CupyBackend(Backend):
                 rows, columns = self.xp.asarray(rows), self.xp.asarray(columns)
             combine(out, source, lower=True, rows=rows, columns=columns)
 
-    def add_lower(self, c, total):
-        combine(c, total, beta=1.0, lower=True)
+    def add_lower(self, c, total, scale=1.0):
+        combine(c, total, alpha=scale, beta=1.0, lower=True)
 
     def scale_lower(self, c, beta):
         if beta != 1.0:

@@ -47,6 +47,12 @@ def _round_to_bf16(builder, x):
 
 
 @by_llvm(types.float32)
+def _keep_bf16(builder, x):
+    rounded = _rounded(builder, builder.bitcast(x, I32), 16)
+    return builder.bitcast(builder.and_(rounded, I32(0xFFFF0000)), F32)
+
+
+@by_llvm(types.float32)
 def _round_to_tf32(builder, x):
     rounded = _rounded(builder, builder.bitcast(x, I32), 13)
     return builder.bitcast(builder.and_(rounded, I32(0xFFFFE000)), F32)
@@ -113,6 +119,12 @@ if HARDWARE:
             out[p] = _widen_half(x[p]) * scale
 
     @njit(nogil=True, cache=True)
+    def as_fp16(x, scale, out):
+        """Out <- x·scale rounded to FP16, as FP32."""
+        for p in range(x.size):
+            out[p] = _widen_half(_round_to_half(np.float32(x[p] * scale)))
+
+    @njit(nogil=True, cache=True)
     def split_fp16(x, scale, high, low):
         """High + low <- x·scale to FP32's accuracy, both the bits of FP16."""
         for p in range(x.size):
@@ -146,6 +158,10 @@ else:
     def from_fp16(x, scale, out):
         """Out <- FP16 bits, widened, times scale."""
         np.multiply(x.view(np.float16), scale, out=out, dtype=out.dtype)
+
+    def as_fp16(x, scale, out):
+        """Out <- x·scale rounded to FP16, as FP32."""
+        out[:] = (x * scale).astype(np.float16)
 
     def split_fp16(x, scale, high, low):
         """High + low <- x·scale to FP32's accuracy, both the bits of FP16."""
@@ -189,6 +205,13 @@ def from_bf16(x, scale, out):
             strip[p] = np.uint32(some[p]) << np.uint32(16)
         for p in range(some.size):
             wide[p] = values[p] * scale
+
+
+@njit(nogil=True, cache=True)
+def as_bf16(x, scale, out):
+    """Out <- x·scale rounded to BF16, as FP32."""
+    for p in range(x.size):
+        out[p] = _keep_bf16(np.float32(x[p] * scale))
 
 
 @njit(nogil=True, cache=True)
@@ -251,7 +274,10 @@ def _over_columns(kernel):
 
 _COMPILED = {
     kernel: _over_columns(kernel)
-    for kernel in (to_fp16, from_fp16, to_bf16, from_bf16, to_tf32, to_fp8, from_fp8, add_scaled)
+    for kernel in (
+        *(to_fp16, from_fp16, as_fp16, to_bf16, from_bf16, as_bf16),
+        *(to_tf32, to_fp8, from_fp8, add_scaled),
+    )
     if hasattr(kernel, "py_func")
 }
 
@@ -331,12 +357,12 @@ def convert_lower(source, step_s, out, step_o, n, by_rows):
 
 
 @njit(nogil=True, cache=True)
-def add_lower(source, step_s, out, step_o, n, by_rows):
-    """Lower triangle of out <- out + that of source."""
+def add_lower(source, step_s, scale, out, step_o, n, by_rows):
+    """Lower triangle of out <- out + that of source times scale."""
     for j in range(n):
         x, y = _line(source, step_s, j, n, by_rows), _line(out, step_o, j, n, by_rows)
         for i in range(y.size):
-            y[i] += x[i]
+            y[i] += x[i] * scale
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -135,7 +135,8 @@ def gemm(c, pairs, form, columns=0):
 def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
     """C <- βC - A B' in a format's arithmetic: its numbers, multiplied exactly, summed in FP32.
 
-    C, (m, n) FP32 in Fortran order, is returned; A is an (m, k) tile, B an (n, k) one. FP8 is
+    C, (m, n) FP32 in Fortran order, is returned; A is an (m, k) tile, B an (n, k) one. Where both
+    are the same tile, entries above C's diagonal may be left as they are. FP8 is
     multiplied as FP8 on GPUs with units for it, where both tiles are FP8 and all dimensions are
     multiples of 16; elsewhere as FP16, which holds its numbers.
 
@@ -153,8 +154,10 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
             return _subtract_on_gpu(c, left, right, form, alpha, beta, columns)
     form = form.wider or form
     if not blas.has_unit(form) and not splits():
-        blas.gemm(c, *(_widened(t, form, k) for k, t in enumerate((left, right))), alpha=-1.0)
-        return c
+        a = _widened(left, form, 0)
+        if left is right:
+            return blas.syrk(c, a, -1.0)
+        return blas.gemm(c, a, _widened(right, form, 1), -1.0)
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
         for p, q in products_gpu.PLANES:

@@ -55,13 +55,16 @@ launches between them."""
 
 def leaf_size(name, n, forms, on="cpu"):
     """Return the leaf size of a routine, by its LAPACK name, or of a "tree", for order n."""
-    one = not any(form.coarser_than(forms[-1].dtype) for form in forms)
     if on != "cpu":
-        leaves = LEAVES_ON_GPU
-    elif any(map(blas.has_unit, forms)) or (forms[-1] is FP64 and not one):
+        return min(LEAVES_ON_GPU[name], max(n, 1))
+    # a small matrix waits for this
+    one = len(forms) == 1 or not any(form.coarser_than(forms[-1].dtype) for form in forms)
+    if one:
+        leaves = PLAIN if name == "tree" else ONE_FORMAT
+    elif forms[-1] is FP64 or any(map(blas.has_unit, forms)):
         leaves = SMALL
     else:
-        leaves = ONE_FORMAT if one and name != "tree" else PLAIN
+        leaves = PLAIN
     return min(leaves[name], max(n, 1))
 
 
@@ -667,11 +670,20 @@ def _factor(t, forms, pivots, last=True):
     form, done = t.forms[:1], None
     if rows.backend.on_gpu:
         done = _factor_beside(t.a22, rows, form, forms, pivots)
-    least = 2 * t.a22.leaf if rows.backend.on_gpu else 0
+    least = _least(t.a22, rows, *form)
     rank_k(t.a22, slice(0, t.a22.order), rows, form, -1.0, least, done)
     del rows
     # A22 = L22 L22'
     _factor(t.a22, forms, pivots, last)
+
+
+def _least(t, rows, form):
+    """Return up to which order a triangle above the leaves is updated by one product or syrk."""
+    if rows.backend.on_gpu:
+        return 2 * t.leaf
+    # from FP32 numbers; BLAS has no syrk for matrix units
+    panel = rows.panels.get(form)
+    return ONE_FORMAT["syrk"] if panel and panel.values.dtype == np.float32 else 0
 
 
 def _factor_beside(t, rows, form, forms, pivots):

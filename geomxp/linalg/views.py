@@ -189,8 +189,8 @@ class Backend(Protocol):
     def copy_lower(self, out, source, rows=None, columns=None):
         """Lower triangle of out <- rows_i a_ij columns_j; both or neither is given."""
 
-    def add_lower(self, c, total):
-        """Lower triangle of C <- C + total, of one layout."""
+    def add_lower(self, c, total, scale=1.0):
+        """Lower triangle of C <- C + scale · total, of one layout."""
 
     def scale_lower(self, c, beta):
         """Lower triangle of C <- βC; zeros for β = 0, for any C."""

@@ -95,11 +95,11 @@ def test_subnormal_entries_of_fp16_are_multiplied_too(way):
 def test_all_products_of_two_fp8_numbers_are_exact(way):
     bits = np.arange(256, dtype=np.uint8)
     bits = bits[(bits & 0x7F) != 0x7F]
-    left = Tile(FP8, np.asfortranarray(bits[:, None]))
+    left, right = (Tile(FP8, np.asfortranarray(bits[:, None])) for _ in range(2))
     c = np.zeros((len(bits), len(bits)), np.float32, order="F")
     numbers = left.widen()[:, 0]
     expected = -np.outer(numbers, numbers)
-    np.testing.assert_array_equal(subtract_product(c, left, left, FP8), expected)
+    np.testing.assert_array_equal(subtract_product(c, left, right, FP8), expected)
 
 
 def test_a_tile_times_itself_has_the_diagonal_of_fp32(way):
@@ -110,6 +110,25 @@ def test_a_tile_times_itself_has_the_diagonal_of_fp32(way):
     subtract_product(c, tile, tile, FP32)
     expected = np.einsum("ij,ij->i", tile.widen(), tile.widen())
     assert (abs(np.diag(c) + expected) <= 2 * np.sqrt(k) * U * expected).all()
+
+
+@pytest.mark.parametrize("form", ARITHMETICS, ids=str)
+def test_of_a_tile_times_itself_the_lower_triangle_is_computed(way, form):
+    (left, _), c = tiles(40, 40, 30, form), random((40, 40), 9).astype(np.float32)
+    before = c.astype(np.float64)
+    assert subtract_product(c, left, left, form) is c
+    error = abs(c - (before - left.widen() @ left.widen().T))
+    assert np.tril(error <= rounding(left, left, before)).sum() == 40 * 41 / 2
+
+
+def test_without_units_a_tile_times_itself_takes_half_the_operations(monkeypatch):
+    called, call = [], blas._call
+    monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    monkeypatch.setattr(blas, "_call", lambda name, *rest: (called.append(name), call(name, *rest)))
+    (left, right), c = tiles(40, 40, 30, FP16), random((40, 40), 9).astype(np.float32)
+    for b in (left, right):
+        subtract_product(c, left, b, FP16)
+    assert called == ["syrk", "gemm"]
 
 
 @pytest.mark.parametrize("form", [FP16, BF16, TF32, FP32], ids=str)

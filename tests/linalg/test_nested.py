@@ -577,6 +577,21 @@ def test_a_rank_k_update_casts_its_matrix_once_to_each_coarse_format(monkeypatch
     assert casts == [("fp32", (128, 30)), ("fp16", (128, 30))]
 
 
+@pytest.mark.parametrize("layers", [(*["fp16"] * 3, "fp32"), (*["fp32"] * 3, "fp64")], ids="-".join)
+def test_without_units_each_block_of_a_factorization_is_updated_by_one_call(layers, monkeypatch):
+    called, rank_k = [], blas.rank_k
+    monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    monkeypatch.setattr(
+        backend.NUMPY,
+        "_rank_k",
+        lambda uplo, trans, c, *rest: (called.append(len(c)), rank_k(uplo, trans, c, *rest)),
+    )
+    a = np.asfortranarray(definite(1024))
+    nested.potrf(a, layers, leaf=128)
+    # the trailing half of each triangle, down to the leaves
+    assert called == [128, 256, 128, 512, 128, 256, 128]
+
+
 @pytest.mark.parametrize("layers", [("fp16", "fp32"), ("fp8", "fp16", "fp32")], ids="-".join)
 def test_powers_of_two_change_no_digit_of_a_rank_k_update(layers):
     a = random((150, 40))

@@ -101,6 +101,27 @@ def test_products_of_stored_numbers_and_of_the_same_ones_in_fp32_have_the_same_b
 
 @form_of_a_panel
 @in_each_order
+@of_each_type
+@pytest.mark.parametrize("exponent", [0, 3, 40])
+def test_numbers_held_in_fp32_are_those_that_the_format_stores(form, order, dtype, exponent):
+    numbers = random((70, 41), dtype, 3, order)
+    numbers *= 2.0**-exponent
+    # ties, subnormal numbers, the ends of the range, and both zeros
+    edges = [1.0, -1.0, form.largest, form.smallest, 1.5 * form.smallest, 0.5 * form.smallest]
+    edges += [s * (1 + k * form.unit_roundoff) for k in range(8) for s in (1.0, -1.0)]
+    numbers[: len(edges), 0] = np.array(edges) * 2.0**-exponent
+    numbers[:, 1], numbers[:, 2] = 0.0, -0.0
+    held, widened = (np.empty(numbers.shape, np.float32, order) for _ in range(2))
+    stored = np.empty(numbers.shape, form.dtype, order)
+    NUMPY.round_into(held, numbers, form, exponent)
+    NUMPY.round_into(stored, numbers, form, exponent)
+    NUMPY.widen_into(widened, stored, form, 0)
+    np.testing.assert_array_equal(held.view(np.int32), widened.view(np.int32))
+    assert (held != numbers * 2.0**exponent).any() or form is FP32
+
+
+@form_of_a_panel
+@in_each_order
 def test_numbers_of_a_format_are_kept_exactly_and_any_part_of_them_is_read(form, order):
     numbers = random((11, 12), order=order)
     exact = widened(in_pieces(form, numbers, (0, 12)))
