@@ -384,6 +384,41 @@ def test_speeds_of_layers_are_those_of_the_results():
     assert f"rows reach {', '.join(first)} and {last} of the speed of one call" in text
 
 
+def test_speeds_of_layers_on_the_older_processor_are_those_of_the_results():
+    path = ROOT / "experiments" / "nested_cholesky"
+    text = (path / "README.md").read_text()
+    listed = results("nested_cholesky", "speed_zen4", baseline="")
+    found = {(row["n"], row["cores"], row["layers"]): row for row in listed}
+    ratios = {
+        (n, cores, layers): float(found[n, cores, "fp32"]["seconds"]) / float(row["seconds"])
+        for (n, cores, layers), row in found.items()
+    }
+    for layers in dict.fromkeys(row["layers"] for row in listed if row["layers"] != "fp64"):
+        rows = [found["8192", cores, layers] for cores in "12"]
+        cells = [f"{float(row['speedup']):.2f}" for row in rows]
+        if layers == "fp32":
+            cells += ["1", "1"]
+        else:
+            cells += [f"{ratios['8192', cores, layers]:.2f}" for cores in "12"]
+        assert f"| {layers} | {' | '.join(cells)} |" in text
+
+    def band(cores, *orders):
+        of_fp32 = [
+            100 * ratio
+            for (n, c, layers), ratio in ratios.items()
+            if c == cores and n in orders and layers.endswith(" fp32")
+        ]
+        return f"{min(of_fp32):.0f} to {max(of_fp32):.0f} %"
+
+    text = " ".join(text.split())
+    assert f"have {band('1', '8192')} of FP32's speed at n = 8,192" in text
+    assert f"{band('1', '2048', '4096')} at 2,048 and 4,096" in text
+    assert f"on two cores {band('2', '8192')} at n = 8,192" in text
+    header = (path / "results" / "speed_zen4.csv").read_text().partition("\nwhat,")[0]
+    rate = re.search(r"fp32, scipy (\d+) GFLOP/s on 1 core", header)[1]
+    assert f"FP32 products reach {rate} GFLOP/s on one core" in text
+
+
 def test_seconds_and_bytes_of_trees_are_those_of_the_results():
     text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
     rows = results("nested_cholesky", "tree", n="8192", stored="tree")

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+from collections import deque
 from contextlib import ContextDecorator, ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -162,8 +163,23 @@ def in_threads(work, items, entries):
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor
 
+    results, remaining = [None] * len(items), iter(range(len(items)))
+
+    def serve(_):
+        try:
+            for k in remaining:
+                results[k] = work(items[k])
+        finally:
+            # after an error no thread begins another item
+            deque(remaining, 0)
+
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, items))
+        try:
+            # one task per thread: a task per item takes 0.1 ms more
+            deque(pool.map(serve, range(threads)), 0)
+        finally:
+            deque(remaining, 0)
+    return results
 
 
 SMALL = 600

@@ -1,5 +1,7 @@
 import platform
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -93,3 +95,35 @@ def test_a_cluster_is_an_address_or_a_client():
 )
 def test_bytes_are_written_with_a_unit(count, text):
     assert devices.human_bytes(count) == text
+
+
+def test_threads_share_items_and_keep_their_order(monkeypatch):
+    monkeypatch.setattr(devices, "usable_cores", lambda: 4)
+    together = threading.Barrier(4, timeout=30)
+
+    def work(item):
+        if item < 4:
+            together.wait()
+        return item * item, threading.get_ident()
+
+    squares, threads = zip(*devices.in_threads(work, range(100), 1_000_000), strict=True)
+    assert squares == tuple(k * k for k in range(100))
+    assert len(set(threads)) == 4
+
+
+def test_after_an_error_no_thread_begins_another_item(monkeypatch):
+    monkeypatch.setattr(devices, "usable_cores", lambda: 2)
+    begun, failed = [], threading.Event()
+
+    def work(item):
+        begun.append(item)
+        if item == 0:
+            failed.set()
+            raise ArithmeticError(f"item {item}")
+        failed.wait(30)
+        # the other thread has long left its loop
+        time.sleep(0.2)
+
+    with pytest.raises(ArithmeticError, match="item 0"):
+        devices.in_threads(work, range(50), 1_000_000)
+    assert set(begun) <= {0, 1}
