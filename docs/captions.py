@@ -201,6 +201,7 @@ CAPTIONS = {
     "static_schedule_mxp/maps.csv": "Formats of 8 × 8 tiles, chosen by one rule among one to four.",
     "static_schedule_mxp/maps.png": "Formats of 8 × 8 tiles, chosen by one rule among one to four.",
     "static_schedule_mxp/plain.csv": "Seconds without MKL and matrix units, on one thread.",
+    "static_schedule_mxp/plain_two.csv": "The same on two threads.",
     "static_schedule_mxp/rate.csv": "Seconds from locations to factor, and of LAPACK's dpotrf.",
     "static_schedule_mxp/rate_16384.csv": "Two rows of rate.csv in another run.",
     "static_schedule_mxp/target.csv": "Predicted and measured divergence of `for_divergence`.",
