@@ -681,7 +681,8 @@ def _least(t, rows, form):
     """Return up to which order a triangle above the leaves is updated by one product or syrk."""
     if rows.backend.on_gpu:
         return 2 * t.leaf
-    # from FP32 numbers; BLAS has no syrk for matrix units
+    # from a layer's numbers held in FP32: BLAS has no syrk for matrix units. Without a panel the
+    # factor has the bits of a tree's
     panel = rows.panels.get(form)
     return ONE_FORMAT["syrk"] if panel and panel.values.dtype == np.float32 else 0
 

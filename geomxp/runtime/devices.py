@@ -155,7 +155,7 @@ def in_threads(work, items, entries):
     """Return [work(item) for item in items], by one thread per core if `entries` is large.
 
     `work` should release the interpreter's lock. `entries` counts the matrix entries of all items:
-    one thread computes fewer than 100,000.
+    one thread computes fewer than 100,000. Raises the error of the first item that has one.
     """
     items = list(items)
     threads = min(len(items), 1 + entries // 100_000)
@@ -164,21 +164,28 @@ def in_threads(work, items, entries):
     from concurrent.futures import ThreadPoolExecutor
 
     results, remaining = [None] * len(items), iter(range(len(items)))
+    failures = []
 
     def serve(_):
-        try:
-            for k in remaining:
+        for k in remaining:
+            try:
                 results[k] = work(items[k])
-        finally:
-            # after an error no thread begins another item
-            deque(remaining, 0)
+            except BaseException as error:
+                failures.append((k, error))
+                # no thread begins another item
+                deque(remaining, 0)
 
     with ThreadPoolExecutor(threads) as pool:
         try:
-            # one task per thread: a task per item takes 0.1 ms more
+            # one task for each thread: a task for each item would add 10 µs
             deque(pool.map(serve, range(threads)), 0)
         finally:
+            # Ctrl-C interrupts this thread only
             deque(remaining, 0)
+    if failures:
+        # the error of the first item: those before it were begun earlier, and have ended
+        failures.sort(key=lambda failure: failure[0])
+        raise failures.pop(0)[1]
     return results
 
 

@@ -5,7 +5,6 @@ same polynomial in every block.
 """
 
 from math import frexp, prod
-from threading import local
 
 import numpy as np
 
@@ -239,16 +238,8 @@ class Originals:
             return self._squares_on_gpu(pairs)
         from ..linalg.loops import sum_of_squares
 
-        # each thread generates its tiles into one array: new memory takes longer than the numbers
-        rooms = local()
-
         def square(pair):
-            rows, columns = self.layout.shape(*pair)
-            if not hasattr(rooms, "room"):
-                rooms.room = np.empty(self.layout.tile**2, np.float32)
-            part = rooms.room[: rows * columns]
-            self.tile(*pair, FP32, out=part.reshape(rows, columns, order="F"))
-            return sum_of_squares(part)
+            return sum_of_squares(self.tile(*pair, FP32).reshape(-1, order="F"))
 
         return in_threads(square, pairs, self.layout.n**2 // 2)
 

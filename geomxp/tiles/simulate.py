@@ -332,7 +332,8 @@ class _Player:
             # a different tile, even if of the same format: not a square
             right = Tile(self.sizes.formats[step.reads[-1].tile], None)
         form = arithmetic(_DOUBLE if fine else _SINGLE, left, right)
-        # FP64 updates of a diagonal tile compute one triangle
+        # FP64 updates of a diagonal tile compute one triangle; others do so on CPUs without matrix
+        # units only, and are counted whole
         flops = m * n * inner * (1 if i == k and form is FP64 else 2)
         return machine.overhead + flops / machine.rates[form.name]
 

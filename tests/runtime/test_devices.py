@@ -1,4 +1,6 @@
+import os
 import platform
+import signal
 import sys
 import threading
 import time
@@ -111,19 +113,42 @@ def test_threads_share_items_and_keep_their_order(monkeypatch):
     assert len(set(threads)) == 4
 
 
-def test_after_an_error_no_thread_begins_another_item(monkeypatch):
+def test_after_errors_no_item_begins_and_the_first_items_error_is_raised(monkeypatch):
     monkeypatch.setattr(devices, "usable_cores", lambda: 2)
-    begun, failed = [], threading.Event()
+    together, begun, failed = threading.Barrier(2, timeout=30), [], threading.Event()
 
     def work(item):
         begun.append(item)
+        if item < 2:
+            together.wait()
         if item == 0:
-            failed.set()
-            raise ArithmeticError(f"item {item}")
-        failed.wait(30)
-        # the other thread has long left its loop
-        time.sleep(0.2)
+            failed.wait(30)
+            # the other thread has time to begin another item
+            time.sleep(0.2)
+        failed.set()
+        raise ArithmeticError(f"item {item}")
 
     with pytest.raises(ArithmeticError, match="item 0"):
         devices.in_threads(work, range(50), 1_000_000)
-    assert set(begun) <= {0, 1}
+    assert set(begun) == {0, 1}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends a process on Windows")
+def test_after_an_interruption_no_item_begins(monkeypatch):
+    """Ctrl-C raises in the main thread only, which waits for the others."""
+    monkeypatch.setattr(devices, "usable_cores", lambda: 2)
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        if item == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            devices.in_threads(work, range(50), 1_000_000)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(begun) <= 4
