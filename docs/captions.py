@@ -142,8 +142,8 @@ CAPTIONS = {
     "nested_cholesky/throughput.png": "Rate of POTRF against n, and its share of the rate of a "
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
-    "nested_cholesky/speed_zen4.csv": "Seconds and speed of POTRF on an older AMD EPYC.",
     "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
+    "nested_cholesky/speed_zen4.csv": "Seconds and speed of POTRF on an older AMD EPYC.",
     "nested_cholesky/depth_amx.csv": "Speed of POTRF against the number of BF16 layers, on a "
     "Xeon with AMX.",
     "nested_cholesky/digits.csv": "Correct digits of the factor against n, by layers.",

@@ -57,7 +57,7 @@ def leaf_size(name, n, forms, on="cpu"):
     """Return the leaf size of a routine, by its LAPACK name, or of a "tree", for order n."""
     if on != "cpu":
         return min(LEAVES_ON_GPU[name], max(n, 1))
-    # a small matrix waits for this
+    # this takes noticeable time for small matrices
     one = len(forms) == 1 or not any(form.coarser_than(forms[-1].dtype) for form in forms)
     if one:
         leaves = PLAIN if name == "tree" else ONE_FORMAT
@@ -678,7 +678,7 @@ def _factor(t, forms, pivots, last=True):
 
 
 def _least(t, rows, form):
-    """Return up to which order a triangle above the leaves is updated by one product or syrk."""
+    """Return the order up to which a triangle is updated by one product or syrk, not by halves."""
     if rows.backend.on_gpu:
         return 2 * t.leaf
     # from a layer's numbers held in FP32: BLAS has no syrk for matrix units. Without a panel the

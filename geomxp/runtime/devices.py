@@ -155,7 +155,7 @@ def in_threads(work, items, entries):
     """Return [work(item) for item in items], by one thread per core if `entries` is large.
 
     `work` should release the interpreter's lock. `entries` counts the matrix entries of all items:
-    one thread computes fewer than 100,000. Raises the error of the first item that has one.
+    one thread computes fewer than 100,000. If items fail, the first one's error is raised.
     """
     items = list(items)
     threads = min(len(items), 1 + entries // 100_000)
@@ -177,7 +177,7 @@ def in_threads(work, items, entries):
 
     with ThreadPoolExecutor(threads) as pool:
         try:
-            # one task for each thread: a task for each item would add 10 µs
+            # one task for each thread: a task for each item would add 10 µs per item
             deque(pool.map(serve, range(threads)), 0)
         finally:
             # Ctrl-C interrupts this thread only

@@ -4,8 +4,9 @@ The values say what geomxp computed before its modules were rearranged; estimate
 start in every basin of the likelihood. Each entry is a function that returns numbers, texts and
 lists of them. Whole numbers, texts and truth values are compared exactly; floating-point numbers to
 the relative tolerance of their entry. Entries of bits are compared exactly, on the kind of machine
-that recorded them, and only with GEOMXP_GOLDEN_BITS=1: for changes that should change no bit. Most
-others change some, and a test on one kind of machine would fail there much later.
+that recorded them, and only with GEOMXP_GOLDEN_BITS=1: set it to check a change that should alter
+no bit. Most changes alter some, and a comparison that always ran would fail only when such a
+machine next ran the tests.
 
     python tests/golden/record.py                 # all values
     python tests/golden/record.py "a fit" "REML"  # entries with these words in their names
