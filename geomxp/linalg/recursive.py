@@ -681,8 +681,8 @@ def _least(t, rows, form):
     """Return the order up to which a triangle is updated by one product or syrk, not by halves."""
     if rows.backend.on_gpu:
         return 2 * t.leaf
-    # from a layer's numbers held in FP32: BLAS has no syrk for matrix units. Without a panel the
-    # factor has the bits of a tree's
+    # BLAS has a syrk for a panel held in FP32, none for one that matrix units multiply. Without a
+    # panel, in FP32 or FP64 throughout, halves give the bits of a `SymmetricTree`
     panel = rows.panels.get(form)
     return ONE_FORMAT["syrk"] if panel and panel.values.dtype == np.float32 else 0
 
