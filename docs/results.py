@@ -123,10 +123,12 @@ def origin(about):
     """
     left = dict(about)
     machine, cores = left.pop("machine", "not noted"), left.pop("cores", "")
-    units = left.pop("matrix_units", "")
+    units, avx512 = left.pop("matrix_units", ""), left.pop("avx512_products", "none")
     where = [machine, f"{cores} core{'s' * (cores != '1')}" if cores else ""]
     if units:
         where.append("no matrix units" if units == "none" else f"matrix units for {units}")
+    if avx512 != "none":
+        where.append(f"{avx512} in AVX-512")
     when = f"Commit {left.pop('commit', 'not noted')}, {left.pop('date', 'date not noted')}"
     versions = [f"{k} {v}" for k, v in left.items() if re.fullmatch(r"none|[\d.]+\w*", v)]
     remarks = [f"{k}: {v}" for k, v in left.items() if f"{k} {v}" not in versions]

@@ -107,11 +107,13 @@ def _in_words(rates):
 
 def provenance():
     """Return commit, date, machine and versions, as a dict of texts."""
+    forms = FP16, BF16
     return {
         "commit": COMMIT,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": _processor(),
-        "matrix_units": " ".join(f.name for f in (FP16, BF16) if blas.has_unit(f)) or "none",
+        "matrix_units": " ".join(f.name for f in forms if blas.on_matrix_units(f)) or "none",
+        "avx512_products": " ".join(f.name for f in forms if blas.in_avx512(f)) or "none",
         "cores": str(geomxp.runtime.devices.usable_cores()),
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -66,6 +66,23 @@ def _compilation_is_not_announced():
     devices.COMPILING = before
 
 
+@pytest.fixture(params=["matrix units", "AVX-512", "widening"])
+def way(request, monkeypatch):
+    """How a CPU multiplies coarse formats: on matrix units, BF16 in AVX-512, or as FP32."""
+    from geomxp.linalg import blas
+    from geomxp.linalg.formats import BF16, FP16
+
+    if request.param == "widening":
+        monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    elif request.param == "AVX-512":
+        monkeypatch.setattr(blas, "on_matrix_units", lambda form: False)
+        if not blas.in_avx512(BF16):
+            pytest.skip("this CPU has no instructions of AVX-512 for BF16")
+    elif not blas.on_matrix_units(FP16):
+        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
+    return request.param
+
+
 def emulated(item):
     """Return whether a test is to run on the emulator."""
     return item.config.stash[WHERE] == "emulated" and item.get_closest_marker("gpu")

@@ -143,8 +143,8 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
     """Measure peak rates: n×n matrix products in each number format, and a memory copy.
 
     FP64 and FP32 use SciPy's BLAS, and MKL where it is installed. FP16 and BF16 are timed where the
-    device has matrix units. On a CPU each is timed on one core and on all usable cores. A copy
-    counts the bytes that are read and those that are written. Return rows.
+    device multiplies them faster than FP32. On a CPU each is timed on one core and on all usable
+    cores. A copy counts the bytes that are read and those that are written. Return rows.
     """
     device, rows = BenchmarkDevice(on), []
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
@@ -180,8 +180,9 @@ def _products(device, n):
     for form in (FP16, BF16):
         if device.gpu or blas.has_unit(form):
             values = quantize(single, form).values
-            products[f"{form.name}, matrix units"] = lambda values=values, form=form: (
-                backend.product(out, values, values, form, 1.0)
+            way = "matrix units" if device.gpu or blas.on_matrix_units(form) else "AVX-512"
+            products[f"{form.name}, {way}"] = lambda values=values, form=form: backend.product(
+                out, values, values, form, 1.0
             )
     return products
 

@@ -119,14 +119,18 @@ def _matrix_units():
     from ..linalg import blas
     from ..linalg.formats import BF16, FP16
 
-    names = [form.name for form in (FP16, BF16) if blas.has_unit(form)]
+    names = [form.name for form in (FP16, BF16) if blas.on_matrix_units(form)]
     if names:
         found = {"cpu": f"{' and '.join(names)} on AMX through MKL"}
     elif any(map(blas.cpu_has_unit, (FP16, BF16))):
         advice = 'pip install -U "geomxp[mkl]"'
-        found = {"cpu": f"AMX, not used without a recent MKL: {advice}; FP16 is widened to FP32"}
+        found = {"cpu": f"AMX, not used without a recent MKL: {advice}"}
     else:
-        found = {"cpu": "none: FP16 is widened to FP32"}
+        found = {"cpu": "none"}
+    if blas.in_avx512(BF16):
+        found["cpu"] += "; bf16 in AVX-512"
+    if FP16.name not in names:
+        found["cpu"] += "; fp16 is widened to fp32"
     try:
         count = devices.gpu_count()
     except MissingDevice:

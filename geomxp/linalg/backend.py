@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from ..errors import InvalidInput
-from ..runtime.devices import gpu_count
+from ..runtime.devices import gpu_count, usable_cores
 from . import blas
 from .views import Backend, by_columns, contiguous, layout, order_of
 
@@ -34,7 +34,7 @@ class NumpyBackend(Backend):
         work(name, side, uplo, trans, diag, t, b)
 
     def product(self, c, a, b, form, alpha):
-        """C <- C + α A B' on matrix units, or in FP32."""
+        """C <- C + α A B' in the format's own products, or in FP32."""
         if not c.size or not a.size:
             return
         if form.wider is not None and not self._held_in_fp32(form):
@@ -43,7 +43,7 @@ class NumpyBackend(Backend):
         if not by_columns(c):
             # C' = C' + αBA'
             self.product(c.T, b, a, form, alpha)
-        elif c.dtype != np.float32:
+        elif c.dtype != np.float32 and not (blas.has_unit(form) and blas.in_avx512(form)):
             self._add_product(c, a, b, form, alpha)
         elif blas.has_unit(form):
             blas.multiply_on_units(c, a, b, form, alpha)
@@ -69,14 +69,22 @@ class NumpyBackend(Backend):
             # scaled in FP64: FP32 may not hold what FP64 does
             loops.by_column(loops.add_scaled, part, np.float64(alpha), c[:, some])
 
-    def add_square(self, c, a, alpha):
-        """Lower triangle of C <- C + α A A' for FP32 numbers, summed in FP32."""
-        if c.dtype == np.float32:
+    def squares(self, panel):
+        return panel.values.dtype == np.float32 or blas.in_avx512(panel.form)
+
+    def add_square(self, c, a, form, alpha):
+        if a.dtype != np.float32:
+            blas.square_on_units(c, a, form, alpha)
+        elif c.dtype == np.float32:
             self.syrk(c, a, alpha, 1.0)
-            return
-        total = self.syrk(np.empty(c.shape, np.float32, order=order_of(c)), a, 1.0, 0.0)
-        # scaled in FP64: FP32 may not hold what FP64 does
-        self.add_lower(c, total, np.float64(alpha))
+        else:
+            total = self.syrk(np.empty(c.shape, np.float32, order=order_of(c)), a, 1.0, 0.0)
+            # scaled in FP64: FP32 may not hold what FP64 does
+            self.add_lower(c, total, np.float64(alpha))
+
+    def threads(self, forms):
+        shared = any(map(blas.in_avx512, forms)) and usable_cores() > 1
+        return blas.own_threads() if shared else nullcontext()
 
     def panel_dtype(self, form):
         return np.dtype(np.float32) if self._held_in_fp32(form) else form.dtype
@@ -133,6 +141,11 @@ class NumpyBackend(Backend):
         source = np.asfortranarray(source)
         loops.fp8_as_fp16(loops.flat(source)[0], loops.flat(to)[0].view(np.uint16))
         return out
+
+    def to_bf16(self, out, values, form):
+        """Out <- stored numbers of a format as BF16's bits; FP8's exactly."""
+        kernel = f"{form.name}_to_bf16" if form.decode else "to_bf16"
+        _convert(kernel, values, np.float32(1.0), out)
 
     def assign(self, out, a):
         # numbers that the caller does not read may be anything

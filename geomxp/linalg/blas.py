@@ -11,6 +11,7 @@ import platform
 import sys
 import sysconfig
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from ctypes import byref, c_char, c_double, c_float, c_int, c_void_p
 from ctypes.util import find_library
 from functools import cache
@@ -19,7 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidInput, MissingPackage
-from ..runtime.devices import LIMITS_BY_THREAD
+from ..runtime.devices import (
+    LIMITS_BY_THREAD,
+    at_most,
+    blas_threads,
+    share,
+    usable_cores,
+)
 from .views import by_columns, leading
 
 LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
@@ -117,13 +124,19 @@ def addresses(names, dtype):
 
 
 def one_core():
-    """Let MKL use one core in the calling thread; see `cores`."""
+    """Use one core in the calling thread; see `cores`."""
     return cores(1)
 
 
 @contextmanager
 def cores(count):
-    """Limit the cores that MKL uses in the calling thread; `runtime.devices` limits SciPy's."""
+    """Limit the cores that the calling thread uses; `runtime.devices` limits those of SciPy."""
+    with at_most(count), _cores_of_mkl(count):
+        yield
+
+
+@contextmanager
+def _cores_of_mkl(count):
     if mkl() is None:
         yield
         return
@@ -132,6 +145,26 @@ def cores(count):
         yield
     finally:
         mkl().MKL_Set_Num_Threads_Local(c_int(before))
+
+
+_parts = ContextVar("parts", default=1)
+"""Into how many parts the calling thread cuts a solve with a triangle, each for a thread."""
+
+
+@contextmanager
+def own_threads():
+    """Let threads of geomxp share solves with triangles; BLAS uses one core for everything else.
+
+    OpenBLAS's threads wait for about 20 ms, and MKL's for 200 ms, before they sleep, and take
+    cores from other threads meanwhile. Enclose BLAS by this where its calls alternate with
+    `products_cpu`.
+    """
+    before = _parts.set(usable_cores())
+    try:
+        with blas_threads(0), _cores_of_mkl(1):
+            yield
+    finally:
+        _parts.reset(before)
 
 
 LIMITS_BY_THREAD.append(cores)
@@ -182,7 +215,19 @@ def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
 
 def triangular(name, side, uplo, trans, diag, t, b):
     """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
-    _call(name, b.dtype, side, uplo, trans, diag, *b.shape, 1.0, t, b)
+    letters = side, uplo, trans, diag
+    if _parts.get() == 1:
+        _call(name, b.dtype, *letters, *b.shape, 1.0, t, b)
+        return b
+
+    def work(part):
+        with _cores_of_mkl(1):
+            _call(name, b.dtype, *letters, *part.shape, 1.0, t, part)
+
+    size = b.shape[side == "L"]
+    step = max(1, -(-size // _parts.get()))
+    parts = [slice(first, first + step) for first in range(0, size, step)]
+    share(work, [b[some] if side == "R" else b[:, some] for some in parts])
     return b
 
 
@@ -222,25 +267,47 @@ COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
 
 
 def cpu_has_unit(form):
-    """Return whether this CPU has matrix units for a `Format`; False if numba is missing."""
-    if form.mkl is None:
-        return False
+    """Return whether this CPU has matrix units for a `Format`."""
+    return form.mkl is not None and _cpu_has(form.mkl[1])
+
+
+@cache
+def _cpu_has(feature):
+    """Return whether this CPU has a feature, by LLVM's name; False if numba is missing."""
     try:
         from ..runtime.devices import binding
     except MissingPackage:
         # the casts to these formats need numba as well
         return False
-    return bool(binding.get_host_cpu_features().get(form.mkl[1]))
+    return bool(binding.get_host_cpu_features().get(feature))
 
 
 @cache
-def has_unit(form):
+def on_matrix_units(form):
     """Return whether MKL multiplies a `Format` on this CPU's matrix units."""
     return cpu_has_unit(form) and mkl() is not None and hasattr(mkl(), form.mkl[0])
 
 
+def in_avx512(form):
+    """Return whether `products_cpu` multiplies a `Format`, where matrix units do not."""
+    return form.avx512 is not None and _cpu_has(form.avx512) and not on_matrix_units(form)
+
+
+def has_unit(form):
+    """Return whether products of a `Format` are faster than FP32's on this CPU."""
+    return on_matrix_units(form) or in_avx512(form)
+
+
 def multiply_on_units(c, a, b, form, alpha):
-    """C <- C + α A B' on matrix units, for FP32 C with contiguous columns; see `has_unit`."""
+    """C <- C + α A B' in a format that `has_unit`, for a C with contiguous columns.
+
+    C is FP32; where the format is multiplied `in_avx512` it may be FP64.
+    """
+    if in_avx512(form):
+        from .products_cpu import multiply
+
+        multiply(c, a, b, alpha)
+        return
     (m, n), k = c.shape, a.shape[1]
     (trans_a, a) = (PLAIN, a) if by_columns(a) else (TRANSPOSED, a.T)
     (trans_b, b) = (TRANSPOSED, b) if by_columns(b) else (PLAIN, b.T)
@@ -249,6 +316,13 @@ def multiply_on_units(c, a, b, form, alpha):
         *(c_float(alpha), _at(a), c_int(leading(a)), _at(b), c_int(leading(b))),
         *(c_float(1.0), _at(c), c_int(leading(c))),
     )
+
+
+def square_on_units(c, a, form, alpha):
+    """Lower triangle of C <- C + α A A' in a format that is multiplied `in_avx512`."""
+    from .products_cpu import multiply
+
+    multiply(c, a, a, alpha, triangle=True)
 
 
 def syrk(c, a, alpha=1.0, beta=1.0):

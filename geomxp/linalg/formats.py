@@ -72,6 +72,8 @@ class Format:
         Root mean square error of a stored tile in units of u ‖A‖_F; rather too large.
     mkl : (str, str), optional
         MKL's routine that multiplies the format with FP32 sums, and the CPU feature it needs.
+    avx512 : str, optional
+        The CPU feature with which `products_cpu` multiplies the format.
     cuda_type : int, optional
         The format's number in cuBLAS's `cudaDataType_t`.
     cuda_compute : int
@@ -101,6 +103,7 @@ class Format:
     cost: float | None = None
     rounding: float | None = None
     mkl: tuple[str, str] | None = None
+    avx512: str | None = None
     cuda_type: int | None = None
     cuda_compute: int = 68
     cuda_since: int = 0
@@ -211,6 +214,7 @@ BF16 = Format(
     decode="from_bf16",
     rounded="as_bf16",
     mkl=("cblas_gemm_bf16bf16f32", "amx-bf16"),
+    avx512="avx512bf16",
     cuda_type=14,
     cuda_since=80,
 )

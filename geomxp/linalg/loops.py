@@ -207,6 +207,23 @@ def from_bf16(x, scale, out):
             wide[p] = values[p] * scale
 
 
+def _to_bf16_by(decode):
+    @njit(nogil=True, cache=True)
+    def convert(x, scale, out):
+        """Out <- the bits in BF16 of numbers in another format, times scale."""
+        strip = np.empty(STRIP, dtype=np.float32)
+        for first in range(0, x.size, STRIP):
+            some, bits = x[first : first + STRIP], out[first : first + STRIP]
+            decode(some, scale, strip[: some.size])
+            for p in range(some.size):
+                bits[p] = _round_to_bf16(strip[p])
+
+    return convert
+
+
+fp16_to_bf16, fp8_to_bf16 = map(_to_bf16_by, (from_fp16, from_fp8))
+
+
 @njit(nogil=True, cache=True)
 def as_bf16(x, scale, out):
     """Out <- x·scale rounded to BF16, as FP32."""
@@ -276,7 +293,7 @@ _COMPILED = {
     kernel: _over_columns(kernel)
     for kernel in (
         *(to_fp16, from_fp16, as_fp16, to_bf16, from_bf16, as_bf16),
-        *(to_tf32, to_fp8, from_fp8, add_scaled),
+        *(to_tf32, to_fp8, from_fp8, add_scaled, fp16_to_bf16, fp8_to_bf16),
     )
     if hasattr(kernel, "py_func")
 }

@@ -17,7 +17,7 @@ import numpy as np
 from ..runtime.dask import PROBES
 from . import blas, gpu, low_rank, products_gpu, recursive
 from .backend import backend_of
-from .formats import FP16, FP32, FP64, Tile, cast, coarser, in_planes, quantize
+from .formats import BF16, FP8, FP16, FP32, FP64, Tile, cast, coarser, in_planes, quantize
 
 LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
 """The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
@@ -152,7 +152,9 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
     if backend_of(c).on_gpu:
         with c.device:
             return _subtract_on_gpu(c, left, right, form, alpha, beta, columns)
-    form = form.wider or form
+    form = _on_cpu(left, right, form)
+    if blas.has_unit(form) and blas.in_avx512(form):
+        return _subtract_in_avx512(c, left, right)
     if not blas.has_unit(form) and not splits():
         a = _widened(left, form, 0)
         if left is right:
@@ -207,9 +209,40 @@ def _widened(tile, form, place):
     return tile.widen(dtype, _scratch(tile.shape, dtype, place))
 
 
+def _on_cpu(left, right, form):
+    """Return the format in which a CPU multiplies two tiles whose arithmetic is that of a format.
+
+    FP8's numbers are BF16's as well, and BF16's roundoff is a sixteenth of FP8's own.
+    """
+    form = form.wider or form
+    if form is FP16 and FP8 in (left.form, right.form) and not blas.has_unit(FP16):
+        return BF16 if blas.has_unit(BF16) else FP16
+    return form
+
+
 def _on_units(c, a, b):
     alpha = -(2.0 ** -(a.exponent + b.exponent))
     blas.multiply_on_units(c, a.values, b.values, a.form, alpha)
+
+
+def _subtract_in_avx512(c, left, right):
+    """As `subtract_product`, in BF16; sums are scaled at the end."""
+    a = _in_bf16(left, 3)
+    if left is right:
+        blas.square_on_units(c, a.values, BF16, _factor(a, a, None))
+    else:
+        _on_units(c, a, _in_bf16(right, 4))
+    return c
+
+
+def _in_bf16(tile, place):
+    """Return a tile's numbers as BF16; the next call with the same `place` may overwrite them."""
+    tile = tile.casts.get(BF16) or tile.casts.get(FP32, tile)
+    if tile.form is BF16:
+        return tile
+    out = Tile(BF16, _scratch(tile.shape, BF16.dtype, place), tile.exponent)
+    backend_of(out.values).to_bf16(out.values, tile.values, tile.form)
+    return out
 
 
 def _subtract_on_gpu(c, left, right, form, alpha, beta, columns):

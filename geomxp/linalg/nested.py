@@ -199,7 +199,8 @@ def _act(name, a, b, letters, alpha, layers, leaf):
         if name == "trmm":
             rows.finish_all(triangle.leaf)
         work = solve if name == "trsm" else multiply
-        work(triangle, rows, slice(0, len(a)), transposed)
+        with rows.backend.threads(forms):
+            work(triangle, rows, slice(0, len(a)), transposed)
     return b
 
 

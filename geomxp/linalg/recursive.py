@@ -249,10 +249,10 @@ def _add_product_of_rows(c, left, source, right, alpha):
 def _add_square(c, panel, rows, alpha):
     """Lower triangle of C <- C + α P P' for some rows P of a panel; see `add_product`."""
     backend = backend_of(c)
-    if panel.values.dtype == np.float32 and not backend.on_gpu:
+    if backend.squares(panel):
         for run, exponent in panel.runs(slice(0, panel.shape[1])):
             scale = backend.scale_of(alpha, exponent, exponent)
-            backend.add_square(c, panel.values[rows, run], scale)
+            backend.add_square(c, panel.values[rows, run], panel.form, scale)
         return
     total = backend.zeros(c.shape, c.dtype, c, order_of(c))
     add_product(total, panel, rows, panel, rows, alpha)
@@ -639,7 +639,8 @@ def factor_by_halves(t, forms):
     """
     pivots = _Pivots(leaves(t))
     try:
-        _factor(t, forms, pivots)
+        with pivots.threads(forms):
+            _factor(t, forms, pivots)
     except BaseException:
         # the memory that is freed now may still be used on the GPU
         pivots.synchronize()
@@ -681,10 +682,9 @@ def _least(t, rows, form):
     """Return the order up to which a triangle is updated by one product or syrk, not by halves."""
     if rows.backend.on_gpu:
         return 2 * t.leaf
-    # BLAS has a syrk for a panel held in FP32, none for one that matrix units multiply. Without a
-    # panel, in FP32 or FP64 throughout, halves give the bits of a `SymmetricTree`
+    # without a panel, in FP32 or FP64 throughout, halves give the bits of a `SymmetricTree`
     panel = rows.panels.get(form)
-    return ONE_FORMAT["syrk"] if panel and panel.values.dtype == np.float32 else 0
+    return ONE_FORMAT["syrk"] if panel and rows.backend.squares(panel) else 0
 
 
 def _factor_beside(t, rows, form, forms, pivots):
@@ -710,6 +710,7 @@ class _Pivots:
         self._words = None
         if self._backend.on_gpu:
             self._words = self._backend.zeros(len(leaves), np.int32, first)
+        self.threads = self._backend.threads
         self._next = iter(range(len(leaves)))
         self._beside, self._moment = None, None
 

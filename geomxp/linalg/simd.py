@@ -144,12 +144,17 @@ def _llvm(builder, name, arguments):
     return builder.call(function, arguments)
 
 
+def fused(builder, a, b, c):
+    """Return a b + c, rounded once."""
+    return _llvm(builder, "fma", [a, b, c])
+
+
 def _all(kind, value):
     """Return a constant vector whose lanes are all equal."""
     return ir.Constant(kind, [value] * kind.count)
 
 
-def _spread(builder, value, kind):
+def spread_over(builder, value, kind):
     """Return a vector whose lanes are all a value known only at run time."""
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT32(0))
     lanes = _all(ir.VectorType(_INT32, kind.count), 0)
@@ -267,7 +272,7 @@ def minus(builder, c, a, b):
     """Return c - a b, rounded once if the CPU has a fused multiply-add."""
     if not FUSED:
         return builder.fsub(c, builder.fmul(a, b))
-    return _llvm(builder, "fma", [builder.fneg(a), b, c])
+    return fused(builder, builder.fneg(a), b, c)
 
 
 @by_llvm(_elementwise)
@@ -302,7 +307,7 @@ def proper(builder, a, at):
 @by_llvm(NUMBERS)
 def spread(builder, x):
     """Return eight copies of the number x."""
-    return _spread(builder, x, _FP64)
+    return spread_over(builder, x, _FP64)
 
 
 @by_llvm(lambda a: a.scalar)
@@ -324,8 +329,8 @@ def total(builder, a):
 def interval(builder, s, split, base, top):
     """Return the rows of a table whose first interval is `base` and whose last row is `top`."""
     row = builder.ashr(builder.bitcast(s, _INT64), _all(_INT64, 52 - split))
-    row = builder.sub(row, _spread(builder, builder.sub(base, base.type(1)), _INT64))
-    zero, last = _all(_INT64, 0), _spread(builder, top, _INT64)
+    row = builder.sub(row, spread_over(builder, builder.sub(base, base.type(1)), _INT64))
+    zero, last = _all(_INT64, 0), spread_over(builder, top, _INT64)
     row = builder.select(builder.icmp_signed(">", row, zero), row, zero)
     return builder.select(builder.icmp_signed("<", row, last), row, last)
 
@@ -366,7 +371,7 @@ def polynomial(builder, table, start, row, t):
 @by_llvm(INDICES)
 def pairs_of(builder, numbers, i, j, count):
     """Return count·numbers[i + k] + numbers[j + k] for each lane k."""
-    first = builder.mul(numbers.load(i, EIGHT), _spread(builder, count, _INT64))
+    first = builder.mul(numbers.load(i, EIGHT), spread_over(builder, count, _INT64))
     return builder.add(first, numbers.load(j, EIGHT))
 
 

@@ -7,6 +7,7 @@ are therefore one case each: the routines of a library see columns.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -144,6 +145,17 @@ class Backend(Protocol):
 
     def product(self, c, a, b, form, alpha):
         """C <- C + α A B' for stored numbers of a coarse format, in any layout, summed in FP32."""
+
+    def squares(self, panel):
+        """Return whether `add_square` multiplies the numbers of a panel by themselves."""
+        return False
+
+    def add_square(self, c, a, form, alpha):
+        """Lower triangle of C <- C + α A A'; as `product`, where the panel `squares`."""
+
+    def threads(self, forms):
+        """Enclose a recursion whose products are in these formats, and choose its threads."""
+        return nullcontext()
 
     def panel_dtype(self, form):
         """Return the type of a panel's numbers: FP32 where no unit multiplies the format."""

@@ -17,7 +17,8 @@ from functools import cache
 from importlib import import_module
 from math import ceil
 from pathlib import Path
-from threading import Lock, Timer
+from queue import SimpleQueue
+from threading import Event, Lock, Thread, Timer
 from time import perf_counter
 
 from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory, one_line
@@ -88,13 +89,22 @@ def _announce_compilation():
 
 
 _most = ContextVar("most", default=None)
-"""Most cores that the calling thread uses, as `pinned` sets it."""
+
+
+@contextmanager
+def at_most(cores):
+    """Let `usable_cores` return at most this number in the calling thread."""
+    before = _most.set(cores)
+    try:
+        yield
+    finally:
+        _most.reset(before)
 
 
 def usable_cores():
     """Return the number of cores that this process may use, at least 1.
 
-    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `pinned`.
+    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `at_most`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = [cores, ceil(cpu_quota() or cores)]
@@ -189,6 +199,76 @@ def in_threads(work, items, entries):
     return results
 
 
+# Kept threads: starting a thread takes about 0.1 ms.
+
+_idle, _idle_lock = [], Lock()
+"""Task queues of the kept threads that are idle."""
+
+if hasattr(os, "register_at_fork"):
+    # a child process has none of the threads
+    os.register_at_fork(after_in_child=_idle.clear)
+
+
+def in_kept_thread(work):
+    """Call `work`, which must not raise, in a thread that is idle or a new one.
+
+    Return a function that waits for its end.
+    """
+    with _idle_lock:
+        tasks = _idle.pop() if _idle else None
+    if tasks is None:
+        tasks = SimpleQueue()
+        Thread(target=_serve, args=(tasks,), name="geomxp", daemon=True).start()
+    done = Event()
+    tasks.put((work, done))
+    return done.wait
+
+
+def _serve(tasks):
+    _reset_floating_point()
+    while True:
+        work, done = tasks.get()
+        work()
+        # keep no reference to a task's memory while waiting for the next one
+        del work
+        with _idle_lock:
+            _idle.append(tasks)
+        done.set()
+
+
+def share(work, items):
+    """Call work(item) for each item, in this thread and in kept ones, one per core.
+
+    For brief work that releases the interpreter's lock. If items fail, one of the errors is raised.
+    """
+    items, failures = list(items), []
+    remaining = iter(items)
+
+    def serve():
+        try:
+            for item in remaining:
+                work(item)
+        except BaseException as error:
+            failures.append(error)
+            # no thread begins another item
+            deque(remaining, 0)
+
+    helpers = min(len(items), usable_cores()) - 1
+    waits = [in_kept_thread(serve) for _ in range(helpers)]
+    try:
+        serve()
+        for wait in waits:
+            wait()
+    except BaseException:
+        # Ctrl-C: each thread ends after its current item
+        deque(remaining, 0)
+        for wait in waits:
+            wait()
+        raise
+    if failures:
+        raise failures.pop(0)
+
+
 SMALL = 600
 """Below this order of a matrix one BLAS thread is fastest."""
 
@@ -214,14 +294,26 @@ FLUSHING = 0x8040
 """Bits of MXCSR: subnormal results are 0, and so are subnormal operands."""
 
 
+def _has_mxcsr():
+    return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def _reset_floating_point():
+    """Give this thread the default mode: a thread starts in that of the one that started it."""
+    if _has_mxcsr():
+        default = ctypes.c_void_p(-1)
+        ctypes.CDLL(None).fesetenv(default)
+
+
 @contextmanager
 def subnormals_as_zero():
     """Treat subnormal numbers as 0 on this thread, to which BLAS is limited.
 
     An operation with subnormal numbers takes more than 100 cycles on many processors. A thread that
-    starts in the block keeps this mode. On other systems than Linux on x86-64 nothing changes.
+    starts in the block keeps this mode, except those of `share`. On other systems than Linux on
+    x86-64 nothing changes.
     """
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    if not _has_mxcsr():
         yield
         return
     c, before = ctypes.CDLL(None), _FloatingPoint()
@@ -255,7 +347,7 @@ class _Pinned:
     @contextmanager
     def __call__(self, cores=1):
         with ExitStack() as limits:
-            limits.callback(_most.reset, _most.set(cores))
+            limits.enter_context(at_most(cores))
             with self._lock:
                 self._count += 1
                 if self._count == 1:

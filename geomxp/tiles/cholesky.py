@@ -6,16 +6,15 @@ out of core, on several GPUs and on a Dask cluster the tiles go through the same
 who performs them or when: any number of threads gives the same bits.
 """
 
-import os
+from functools import partial
 from itertools import groupby
-from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from threading import Thread
 
 from ..errors import NotPositiveDefinite
 from ..linalg import blas
 from ..linalg.formats import FP32, FP64, in_planes
 from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, release, trsm
-from ..runtime.devices import blas_threads, usable_cores
+from ..runtime.devices import blas_threads, in_kept_thread, usable_cores
 
 # Order of the tiles.
 
@@ -207,41 +206,11 @@ def _start_on_new_threads(work, workers):
     return [thread.join for thread in threads]
 
 
-# Threads that compute on a GPU are kept: CuPy gives each thread its own handles of cuBLAS and
-# cuSOLVER, and creating these takes longer than many factorizations.
-
-_idle, _lock = [], Lock()
-"""Task queues of the kept threads that are idle."""
-
-if hasattr(os, "register_at_fork"):
-    # a child process has none of the threads
-    os.register_at_fork(after_in_child=_idle.clear)
-
-
 def _start_on_kept_threads(work, workers):
-    """Start a kept thread for each worker; return functions that wait for them."""
-    waits = []
-    for worker in workers:
-        with _lock:
-            tasks = _idle.pop() if _idle else None
-        if tasks is None:
-            tasks = SimpleQueue()
-            Thread(target=_serve, args=(tasks,), name="gpu-tiles", daemon=True).start()
-        done = Event()
-        tasks.put((work, worker, done))
-        waits.append(done.wait)
-    return waits
-
-
-def _serve(tasks):
-    while True:
-        work, worker, done = tasks.get()
-        work(*worker)
-        # keep no reference to a worker's memory while waiting for the next task
-        del work, worker
-        with _lock:
-            _idle.append(tasks)
-        done.set()
+    """Start a kept thread for each worker of a GPU; return functions that wait for them."""
+    # CuPy gives each thread its own handles of cuBLAS and cuSOLVER, and creating these takes longer
+    # than many factorizations
+    return [in_kept_thread(partial(work, *worker)) for worker in workers]
 
 
 # Factorization.

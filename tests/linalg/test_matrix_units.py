@@ -12,16 +12,6 @@ ARITHMETICS = (FP8, FP16, BF16, TF32, FP32)
 SHAPES = [(1, 1, 1), (1, 33, 7), (33, 1, 7), (5, 3, 1), (64, 64, 64), (37, 53, 131), (100, 16, 8)]
 
 
-@pytest.fixture(params=["units", "widening"])
-def way(request, monkeypatch):
-    """Products on matrix units where this CPU has them, and by widening to FP32."""
-    if request.param == "widening":
-        monkeypatch.setattr(blas, "has_unit", lambda form: False)
-    elif not blas.has_unit(FP16):
-        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
-    return request.param
-
-
 def random(shape, seed, size=1.0):
     return np.asfortranarray(size * np.random.default_rng(seed).standard_normal(shape))
 
@@ -72,8 +62,8 @@ def test_small_tiles_multiply_as_well_as_large_ones(way, form, sizes):
 @pytest.mark.parametrize("form", [FP8, FP16, BF16, FP32], ids=str)
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, form, m, n, k):
-    if not blas.has_unit(FP16 if form is not BF16 else BF16):
-        pytest.skip("this CPU has no matrix units for this format, or MKL is not installed")
+    if not blas.has_unit(FP16 if form in (FP16, FP32) else BF16):
+        pytest.skip("this CPU widens this format to FP32, or MKL is not installed")
     left, right = tiles(m, n, k, form)
     c = random((m, n), 9).astype(np.float32)
     on_units = subtract_product(c.copy(order="F"), left, right, form)
@@ -176,9 +166,10 @@ def test_scales_of_both_operands_are_taken_back(one, other):
 
 def test_there_are_units_for_no_format_where_mkl_is_missing(monkeypatch):
     monkeypatch.setattr(blas, "mkl", lambda: None)
-    blas.has_unit.cache_clear()
+    blas.on_matrix_units.cache_clear()
     try:
-        assert not any(blas.has_unit(form) for form in (*ARITHMETICS, FP64))
+        assert not any(blas.on_matrix_units(form) for form in (*ARITHMETICS, FP64))
+        assert [form for form in ARITHMETICS if blas.has_unit(form)] in ([], [BF16])
         assert not mixed.splits()
     finally:
-        blas.has_unit.cache_clear()
+        blas.on_matrix_units.cache_clear()

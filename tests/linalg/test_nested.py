@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 import geomxp as gx
 from geomxp.linalg import backend, blas, mixed, nested, recursive
-from geomxp.linalg.formats import FP16, FP32, FP64, named
+from geomxp.linalg.formats import BF16, FP16, FP32, FP64, named
 from geomxp.linalg.recursive import halve
 
 UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
@@ -35,16 +35,6 @@ SLICES = {
 }
 LAYOUTS = st.sampled_from(sorted(SLICES))
 sweep = settings(deadline=None, max_examples=60)
-
-
-@pytest.fixture(params=["units", "widening"])
-def way(request, monkeypatch):
-    """Products on matrix units where this CPU has them, and by widening to FP32."""
-    if request.param == "widening":
-        monkeypatch.setattr(blas, "has_unit", lambda form: False)
-    elif not blas.has_unit(FP16):
-        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
-    return request.param
 
 
 class Laid:
@@ -604,8 +594,8 @@ def test_powers_of_two_change_no_digit_of_a_rank_k_update(layers):
 @pytest.mark.parametrize("last", ["fp32", "fp64"])
 @pytest.mark.parametrize("low", ["fp8", "bf16", "fp16"])
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, low, last):
-    if not blas.has_unit(FP16):
-        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
+    if not blas.has_unit(BF16 if low == "bf16" else FP16):
+        pytest.skip("this CPU widens this format to FP32, or MKL is not installed")
     n, k = 100, 40
     a, t = random((n, k)), triangular(n, float, "L", "N")
     options = {"layers": (low, last), "leaf": 16}

@@ -19,16 +19,6 @@ LEAST = {FP16: 2.0**-25, FP8: 2.0**-10, BF16: 0.0, TF32: 0.0, FP32: 0.0}
 """The largest error of a number that is subnormal in a format, after scaling."""
 
 
-@pytest.fixture(params=["units", "widening"])
-def way(request, monkeypatch):
-    """Products on matrix units where this CPU has them, and by widening to FP32."""
-    if request.param == "widening":
-        monkeypatch.setattr(blas, "has_unit", lambda form: False)
-    elif not blas.has_unit(FP16):
-        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
-    return request.param
-
-
 def random(shape, dtype=np.float64, seed=0, order="F"):
     return np.array(np.random.default_rng(seed).standard_normal(shape), dtype, order=order)
 

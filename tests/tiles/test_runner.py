@@ -7,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.linalg import blas, mixed
+from geomxp.linalg import blas
 from geomxp.tiles import assemble, cholesky
 from geomxp.tiles.cholesky import factorize, left_looking
 from geomxp.tiles.stores import InCore
@@ -31,15 +31,6 @@ PROMOTED = [
     pytest.param(LESS_SMOOTH, gx.layered("fp8", "fp16", "fp32", "fp64"), id="deeply layered"),
     pytest.param(LESS_SMOOTH, gx.by_band(("fp32", 2), ("fp16", 3), "fp8"), id="by band"),
 ]
-
-
-@pytest.fixture(params=["units", "widening"])
-def way(request, monkeypatch):
-    """Products on matrix units where this CPU has them, and by widening to FP32."""
-    if request.param == "widening":
-        monkeypatch.setattr(blas, "has_unit", lambda form: False)
-    elif not mixed.splits():
-        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
 
 
 def store_of(model, rule, n=257, tile=32, kind=InCore):

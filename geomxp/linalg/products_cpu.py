@@ -1,0 +1,237 @@
+"""Products of BF16 numbers on a CPU whose AVX-512 multiplies them: twice the rate of FP32.
+
+`vdpbf16ps` multiplies 16 pairs of BF16 numbers by 16 others and adds both products of each pair to
+an FP32 sum. Operands are packed so that the numbers of two neighbouring columns stand side by side.
+Each entry of C has the same operations in the same order wherever it stands, so that a product has
+the bits of its parts.
+
+Import this module inside the function that calls it: numba takes long to load.
+
+Source: K. Goto and R. van de Geijn (2008), Anatomy of high-performance matrix multiplication.
+"""
+
+from math import sqrt
+
+import numpy as np
+
+from ..runtime.devices import ir, njit, share, types, usable_cores
+from .loops import flat
+from .simd import by_llvm, fused, spread_over
+from .views import by_columns
+
+LANES, ROWS, COLUMNS = 16, 32, 12
+"""Numbers of a register, and the shape of the part of C whose sums are held in 24 registers."""
+
+PAIRS, HEIGHT, WIDTH = 256, 384, 4092
+"""Of A, 384 rows of 256 pairs are packed at once, for the second-level cache; of B, 4,092."""
+
+STEP = 96
+"""Threads share C by pieces whose sides are multiples of this, of ROWS and of COLUMNS."""
+
+WORTH = 2**25
+"""Multiplications for which a second thread is started, about 0.3 ms."""
+
+FP32S, INT32S = (ir.VectorType(kind, LANES) for kind in (ir.FloatType(), ir.IntType(32)))
+
+
+class _BFloat(ir.Type):
+    """LLVM's type of BF16 numbers, which llvmlite lacks."""
+
+    def _to_string(self):
+        return "bfloat"
+
+    def __eq__(self, other):
+        return isinstance(other, type(self))
+
+    def __hash__(self):
+        return hash(type(self))
+
+
+BF16S = ir.VectorType(_BFloat(), 2 * LANES)
+
+
+@by_llvm(types.void)
+def _multiply_block(builder, a, at_a, b, at_b, pairs, c, at, step, alpha):
+    """C <- C + α A B' for ROWS by COLUMNS entries of C, summed in registers.
+
+    A and B are packed, and begin at a[at_a] and b[at_b]; column j of C begins at c[at + j·step].
+    """
+    start, body = builder.block, builder.append_basic_block()
+    end, index = builder.append_basic_block(), at_a.type
+    builder.branch(body)
+    builder.position_at_end(body)
+    p, sums = builder.phi(index), [builder.phi(FP32S) for _ in range(COLUMNS * ROWS // LANES)]
+    p.add_incoming(index(0), start)
+    for x in sums:
+        x.add_incoming(ir.Constant(FP32S, [0.0] * LANES), start)
+    from_a = builder.add(at_a, builder.mul(p, index(ROWS)))
+    from_b = builder.add(at_b, builder.mul(p, index(COLUMNS)))
+    left = [
+        builder.bitcast(a.load(builder.add(from_a, index(first)), LANES), BF16S)
+        for first in range(0, ROWS, LANES)
+    ]
+    function = ir.FunctionType(FP32S, [FP32S, BF16S, BF16S])
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    known = builder.module.globals
+    dot = known[name] if name in known else ir.Function(builder.module, function, name)
+    added = []
+    for j in range(COLUMNS):
+        pair = builder.load(b.pointer(builder.add(from_b, index(j)), INT32S.element))
+        right = builder.bitcast(spread_over(builder, pair, INT32S), BF16S)
+        added += [
+            builder.call(dot, [sums[len(left) * j + h], x, right]) for h, x in enumerate(left)
+        ]
+    later = builder.add(p, index(1))
+    p.add_incoming(later, body)
+    for x, total in zip(sums, added, strict=True):
+        x.add_incoming(total, body)
+    builder.cbranch(builder.icmp_signed("<", later, pairs), body, end)
+    builder.position_at_end(end)
+    numbers = c.vector(LANES)
+    alpha = spread_over(builder, alpha, numbers)
+    for k, total in enumerate(added):
+        if numbers != FP32S:
+            total = builder.fpext(total, numbers)
+        first = builder.add(at, index(k % len(left) * LANES))
+        c.store(first, fused(builder, alpha, total, c.load(first, LANES)))
+        if (k + 1) % len(left) == 0:
+            at = builder.add(at, step)
+
+
+@by_llvm(types.void, literals=("count",))
+def _interleave(builder, x, one, two, out, at, count):
+    """Out[at:] <- x[one], x[two], x[one + 1], x[two + 1], …, `count` of each, as 32-bit pairs."""
+    pair = x.load(one, count), x.load(two, count)
+    order = [k // 2 + k % 2 * count for k in range(2 * count)]
+    mask = ir.Constant(ir.VectorType(INT32S.element, 2 * count), order)
+    out.store(at, builder.shuffle_vector(*pair, mask))
+
+
+def _packer(width):
+    """Return a function that packs `width` rows."""
+
+    @njit(nogil=True, cache=True)
+    def pack(x, step, by_rows, first, count, column, columns, out, at):
+        """Out[at:] <- two numbers of each of the rows as 32 bits, pair of columns by pair.
+
+        There are `count` rows from the first one; the others are 0, and so is a last single column.
+        """
+        for p in range(columns // 2):
+            pair = out[at + p * width : at + (p + 1) * width]
+            k = column + 2 * p
+            if by_rows:
+                for i in range(count):
+                    start = (first + i) * step + k
+                    pair[i] = np.uint32(x[start]) | (np.uint32(x[start + 1]) << np.uint32(16))
+            elif count == width:
+                _interleave(x, k * step + first, (k + 1) * step + first, out, at + p * width, width)
+            else:
+                one = x[k * step + first : k * step + first + count]
+                two = x[(k + 1) * step + first : (k + 1) * step + first + count]
+                for i in range(count):
+                    pair[i] = np.uint32(one[i]) | (np.uint32(two[i]) << np.uint32(16))
+            for i in range(count, width):
+                pair[i] = 0
+        if columns % 2:
+            pair = out[at + columns // 2 * width : at + (columns // 2 + 1) * width]
+            k = column + columns - 1
+            for i in range(count):
+                pair[i] = x[(first + i) * step + k if by_rows else k * step + first + i]
+            for i in range(count, width):
+                pair[i] = 0
+
+    return pack
+
+
+_pack_a, _pack_b = _packer(ROWS), _packer(COLUMNS)
+
+
+@njit(nogil=True, cache=True)
+def _multiply(c, step, m, n, a, step_a, rows_a, b, step_b, rows_b, depth, alpha, least, most):
+    """C <- C + α A B' for the entries (i, j) with least <= j - i <= most."""
+    packed_a = np.empty(PAIRS * HEIGHT, np.uint32)
+    packed_b = np.empty(PAIRS * min(WIDTH, n + COLUMNS), np.uint32)
+    part = np.zeros(ROWS * COLUMNS, c.dtype)
+    for left in range(0, n, WIDTH):
+        width = min(WIDTH, n - left)
+        for column in range(0, depth, 2 * PAIRS):
+            columns = min(2 * PAIRS, depth - column)
+            pairs = (columns + 1) // 2
+            for j in range(0, width, COLUMNS):
+                count = min(COLUMNS, width - j)
+                place = (packed_b, j * pairs)
+                _pack_b(b, step_b, rows_b, left + j, count, column, columns, *place)
+            for top in range(0, m, HEIGHT):
+                height = min(HEIGHT, m - top)
+                if left - (top + height - 1) > most or left + width - 1 - top < least:
+                    continue
+                for i in range(0, height, ROWS):
+                    count = min(ROWS, height - i)
+                    place = (packed_a, i * pairs)
+                    _pack_a(a, step_a, rows_a, top + i, count, column, columns, *place)
+                for j in range(0, width, COLUMNS):
+                    for i in range(0, height, ROWS):
+                        # j - i over the entries of this block of C
+                        low, high = left + j - top - i - ROWS + 1, left + j - top - i + COLUMNS - 1
+                        if low > most or high < least:
+                            continue
+                        at = (left + j) * step + top + i
+                        whole = i + ROWS <= height and j + COLUMNS <= width
+                        operands = (packed_a, i * pairs, packed_b, j * pairs, pairs)
+                        if whole and low >= least and high <= most:
+                            _multiply_block(*operands, c, at, step, alpha)
+                            continue
+                        for write in range(2):
+                            if write:
+                                _multiply_block(*operands, part, 0, ROWS, alpha)
+                            for q in range(min(COLUMNS, width - j)):
+                                apart = left + j + q - top - i
+                                first = max(0, apart - most)
+                                stop = min(ROWS, height - i, apart - least + 1)
+                                entries = c[at + q * step + first : at + q * step + stop]
+                                sums = part[q * ROWS + first : q * ROWS + stop]
+                                for p in range(stop - first):
+                                    if write:
+                                        entries[p] = sums[p]
+                                    else:
+                                        sums[p] = entries[p]
+
+
+def multiply(c, a, b, alpha, triangle=False):
+    """C <- C + α A B', or its lower triangle only.
+
+    C is FP32 or FP64, (m, n), the others BF16 bits, (m, k) and (n, k), in either memory order. Sums
+    of 512 products are FP32. Large products are shared by all usable cores.
+    """
+    least, most = (-np.inf, 0) if triangle else (-np.inf, np.inf)
+    if not by_columns(c):
+        c, a, b, least, most = c.T, b, a, -most, -least
+    (m, n), depth = c.shape, a.shape[1]
+    alpha = c.dtype.type(alpha)
+
+    def work(piece):
+        rows, columns = piece
+        shift = columns.start - rows.start
+        bounds = (max(least - shift, -m), min(most - shift, n))
+        if bounds[0] >= columns.stop - columns.start or bounds[1] <= rows.start - rows.stop:
+            return
+        mine = c[rows, columns]
+        operands = []
+        for x in (a[rows], b[columns]):
+            by_rows = not by_columns(x)
+            operands += [*flat(x.T if by_rows else x), by_rows]
+        _multiply(*flat(mine), *mine.shape, *operands, depth, alpha, *map(int, bounds))
+
+    cores = min(usable_cores(), 1 + m * n * depth // WORTH)
+    share(work, _pieces(m, n, 4 * cores if triangle and cores > 1 else cores))
+
+
+def _pieces(m, n, count):
+    """Cut (m, n) into about `count` pieces that are nearly square; return their slices."""
+    by_rows = min(count, max(1, round(sqrt(count * m / n))))
+    sides = []
+    for size, parts in ((m, by_rows), (n, -(-count // by_rows))):
+        step = -(-size // parts)
+        step = -(-step // STEP) * STEP if parts > 1 else size
+        sides.append([slice(first, min(first + step, size)) for first in range(0, size, step)])
+    return [(rows, columns) for columns in sides[1] for rows in sides[0]]
