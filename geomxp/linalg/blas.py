@@ -80,7 +80,7 @@ def library(name):
     """Call MKL ("MKL") or SciPy's BLAS ("SciPy") in all threads, to compare the two.
 
     A context manager, or a decorator of a function to be called with the library.
-    Matrix units belong to MKL in either case. Blocks of different threads must not overlap.
+    MKL multiplies on matrix units in either case. Blocks of different threads must not overlap.
     """
     if name not in ("MKL", "SciPy") or (name == "MKL" and mkl() is None):
         raise InvalidInput(f"`name` must be MKL, if it is installed, or SciPy. Got {name!r}.")
@@ -227,7 +227,7 @@ def triangular(name, side, uplo, trans, diag, t, b):
     size = b.shape[side == "L"]
     step = max(1, -(-size // _parts.get()))
     parts = [slice(first, first + step) for first in range(0, size, step)]
-    share(work, [b[some] if side == "R" else b[:, some] for some in parts])
+    share(work, [b[some] if side == "R" else b[:, some] for some in parts], len(parts))
     return b
 
 

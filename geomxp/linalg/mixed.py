@@ -4,9 +4,10 @@ The tile that is being computed is an array, FP64 for an FP64 tile and FP32 for 
 reads are `Tile`s. The arithmetic of a product is that of the coarser operand: rounding the other
 one to it commits no larger an error than the coarser one has already.
 
-On a CPU, MKL multiplies FP16 and BF16 on AMX units. Elsewhere the same numbers are widened to FP32,
-which is exact, and multiplied there. FP32 as two FP16 planes costs three products on the units and
-is still faster than FP32's own arithmetic, also on a GPU.
+On a CPU, MKL multiplies FP16 and BF16 on AMX units, or `products_cpu` BF16, and FP8 as BF16, in
+AVX-512. Elsewhere the same numbers are widened to FP32, which is exact, and multiplied there. FP32
+as two FP16 planes costs three products on the units and is still faster than FP32's own arithmetic,
+also on a GPU.
 """
 
 import threading

@@ -147,6 +147,22 @@ _pack_a, _pack_b = _packer(ROWS), _packer(COLUMNS)
 
 
 @njit(nogil=True, cache=True)
+def _copy(c, at, step, part, rows, columns, apart, least, most, back):
+    """Copy the entries (i, j) of a block of C, least <= apart + j - i <= most, to `part`, or back.
+
+    Those outside, which C does not have or which are not computed, are left as they are.
+    """
+    for j in range(columns):
+        first = max(0, apart + j - most)
+        stop = min(rows, apart + j - least + 1)
+        for i in range(first, stop):
+            if back:
+                c[at + j * step + i] = part[j * ROWS + i]
+            else:
+                part[j * ROWS + i] = c[at + j * step + i]
+
+
+@njit(nogil=True, cache=True)
 def _multiply(c, step, m, n, a, step_a, rows_a, b, step_b, rows_b, depth, alpha, least, most):
     """C <- C + α A B' for the entries (i, j) with least <= j - i <= most."""
     packed_a = np.empty(PAIRS * HEIGHT, np.uint32)
@@ -176,25 +192,16 @@ def _multiply(c, step, m, n, a, step_a, rows_a, b, step_b, rows_b, depth, alpha,
                         if low > most or high < least:
                             continue
                         at = (left + j) * step + top + i
-                        whole = i + ROWS <= height and j + COLUMNS <= width
+                        rows, across = min(ROWS, height - i), min(COLUMNS, width - j)
+                        whole = rows == ROWS and across == COLUMNS
                         operands = (packed_a, i * pairs, packed_b, j * pairs, pairs)
                         if whole and low >= least and high <= most:
                             _multiply_block(*operands, c, at, step, alpha)
-                            continue
-                        for write in range(2):
-                            if write:
-                                _multiply_block(*operands, part, 0, ROWS, alpha)
-                            for q in range(min(COLUMNS, width - j)):
-                                apart = left + j + q - top - i
-                                first = max(0, apart - most)
-                                stop = min(ROWS, height - i, apart - least + 1)
-                                entries = c[at + q * step + first : at + q * step + stop]
-                                sums = part[q * ROWS + first : q * ROWS + stop]
-                                for p in range(stop - first):
-                                    if write:
-                                        entries[p] = sums[p]
-                                    else:
-                                        sums[p] = entries[p]
+                        else:
+                            place = (c, at, step, part, rows, across, low + ROWS - 1, least, most)
+                            _copy(*place, False)
+                            _multiply_block(*operands, part, 0, ROWS, alpha)
+                            _copy(*place, True)
 
 
 def multiply(c, a, b, alpha, triangle=False):
@@ -207,6 +214,8 @@ def multiply(c, a, b, alpha, triangle=False):
     if not by_columns(c):
         c, a, b, least, most = c.T, b, a, -most, -least
     (m, n), depth = c.shape, a.shape[1]
+    if not (m and n):
+        return
     alpha = c.dtype.type(alpha)
 
     def work(piece):
@@ -223,7 +232,8 @@ def multiply(c, a, b, alpha, triangle=False):
         _multiply(*flat(mine), *mine.shape, *operands, depth, alpha, *map(int, bounds))
 
     cores = min(usable_cores(), 1 + m * n * depth // WORTH)
-    share(work, _pieces(m, n, 4 * cores if triangle and cores > 1 else cores))
+    # parts of a triangle take unequal time
+    share(work, _pieces(m, n, 4 * cores if triangle and cores > 1 else cores), cores)
 
 
 def _pieces(m, n, count):

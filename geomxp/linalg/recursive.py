@@ -38,7 +38,8 @@ PLAIN = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
 stores each leaf as a square."""
 
 SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
-"""Leaf sizes where products are much faster than leaves: on matrix units, and above FP64."""
+"""Leaf sizes where products are much faster than leaves: in formats with faster products than FP32,
+and above FP64."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal

@@ -236,10 +236,11 @@ def _serve(tasks):
         done.set()
 
 
-def share(work, items):
-    """Call work(item) for each item, in this thread and in kept ones, one per core.
+def share(work, items, threads):
+    """Call work(item) for each item, in this thread and in kept ones, `threads` in all.
 
-    For brief work that releases the interpreter's lock. If items fail, one of the errors is raised.
+    For brief work that releases the interpreter's lock; other work is shared by `in_threads`. If
+    items fail, one of the errors is raised.
     """
     items, failures = list(items), []
     remaining = iter(items)
@@ -253,7 +254,7 @@ def share(work, items):
             # no thread begins another item
             deque(remaining, 0)
 
-    helpers = min(len(items), usable_cores()) - 1
+    helpers = min(len(items), threads) - 1
     waits = [in_kept_thread(serve) for _ in range(helpers)]
     try:
         serve()

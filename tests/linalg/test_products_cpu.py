@@ -90,7 +90,9 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch, cores, triangle)
     pieces, work = [], products_cpu.share
     monkeypatch.setattr(products_cpu, "usable_cores", lambda: cores)
     monkeypatch.setattr(products_cpu, "WORTH", 1)
-    monkeypatch.setattr(products_cpu, "share", lambda f, some: (pieces.extend(some), work(f, some)))
+    monkeypatch.setattr(
+        products_cpu, "share", lambda f, some, n: (pieces.extend(some), work(f, some, n))
+    )
     multiply(shared, a, b, -0.3, triangle)
     assert len(pieces) > 1
     np.testing.assert_array_equal(shared, single)

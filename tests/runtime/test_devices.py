@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -152,3 +153,128 @@ def test_after_an_interruption_no_item_begins(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(begun) <= 4
+
+
+# brief work, shared with kept threads
+
+
+def idents(threads, items=100):
+    """Return the threads that share items; all take part."""
+    together = threading.Barrier(threads, timeout=30)
+    seen, done = {}, []
+
+    def work(item):
+        if threading.get_ident() not in seen:
+            seen[threading.get_ident()] = item
+            together.wait()
+        done.append(item)
+
+    devices.share(work, range(items), threads)
+    assert sorted(done) == list(range(items))
+    return set(seen)
+
+
+def test_brief_work_is_shared_by_the_caller_and_kept_threads():
+    first, again = idents(3), idents(3)
+    assert len(first) == 3
+    assert threading.get_ident() in first
+    assert again == first
+    assert idents(1) == {threading.get_ident()}
+
+
+def test_a_single_item_is_done_by_the_caller():
+    found = []
+    devices.share(lambda item: found.append(threading.get_ident()), [7], 4)
+    assert found == [threading.get_ident()]
+    devices.share(found.append, [], 4)
+    assert len(found) == 1
+
+
+def test_threads_within_brief_work_share_work_too():
+    inner = []
+    devices.share(lambda _: devices.share(inner.append, range(5), 3), range(4), 3)
+    assert sorted(inner) == sorted([*range(5)] * 4)
+
+
+@pytest.mark.parametrize("failing", ["caller", "kept thread"])
+def test_an_error_in_brief_work_is_raised_and_ends_it(failing):
+    me, together, begun = threading.get_ident(), threading.Barrier(2, timeout=30), []
+
+    def work(item):
+        begun.append(item)
+        if item < 2:
+            together.wait()
+        if (threading.get_ident() == me) == (failing == "caller"):
+            raise ArithmeticError(f"item {item}")
+        # the other thread has time to fail
+        time.sleep(0.1)
+
+    with pytest.raises(ArithmeticError):
+        devices.share(work, range(50), 2)
+    assert len(begun) <= 4
+    assert len(idents(2)) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends a process on Windows")
+def test_after_an_interruption_no_brief_work_begins():
+    begun, ended = [], []
+
+    def work(item):
+        begun.append(item)
+        if item == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        ended.append(item)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            devices.share(work, range(50), 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(begun) <= 4
+    # none is still at work
+    assert len(begun) - len(ended) <= 1
+
+
+def test_kept_threads_compute_with_subnormal_numbers_wherever_they_were_started(monkeypatch):
+    monkeypatch.setattr(devices, "_idle", [])
+    together, me = threading.Barrier(2, timeout=30), threading.get_ident()
+    found = {}
+
+    def work(_):
+        together.wait()
+        found[threading.get_ident()] = float(np.float64(1e-300) * np.float64(1e-15))
+
+    with devices.subnormals_as_zero():
+        devices.share(work, range(2), 2)
+    mine = found.pop(me)
+    assert mine == (0.0 if devices._has_mxcsr() else 1e-315)
+    assert list(found.values()) == [1e-315]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_child_process_starts_its_own_threads():
+    assert len(idents(2)) == 2
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads, which the child does not use
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        try:
+            os._exit(0 if len(idents(2)) == 2 else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_at_most_limits_the_cores_of_the_calling_thread(monkeypatch):
+    monkeypatch.setattr(devices, "cpu_quota", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with devices.at_most(3):
+        assert devices.usable_cores() == 3
+        with devices.at_most(1):
+            assert devices.usable_cores() == 1
+        assert devices.usable_cores() == 3
+    assert devices.usable_cores() == 64
