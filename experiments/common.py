@@ -138,6 +138,12 @@ def let_mkl_rest():
         time.sleep(0.25)
 
 
+def let_blas_rest():
+    """Wait until the threads of MKL and of OpenBLAS sleep; OpenBLAS's spin for 20 ms."""
+    let_mkl_rest()
+    time.sleep(0.05)
+
+
 def _openblas():
     """Return the versions of OpenBLAS and the processors whose kernels they use."""
     try:
@@ -337,6 +343,6 @@ def timings(candidates, a, b, repeats, cores=1):
                     fresh[-1, -1].get()
                 if k:
                     seconds[name].append(time.perf_counter() - start)
-                if name == "mkl" and cores != 1:
-                    let_mkl_rest()
+                if cores != 1:
+                    let_blas_rest()
     return {name: float(np.median(times)) for name, times in seconds.items()}

@@ -150,9 +150,9 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
         with device.cores(count):
             candidates = _products(device, n) | {"copy": _copy(device, count)}
-            # MKL's threads spin for 0.2 s after its last product
-            after = ("fp64, scipy", "copy") if count > 1 and blas.mkl() else ()
-            fresh = dict.fromkeys(after, partial(time.sleep, 0.25))
+            # after a product MKL's threads spin for 0.2 s, and OpenBLAS's for 20 ms
+            rest = partial(time.sleep, 0.25 if blas.mkl() else 0.05)
+            fresh = dict.fromkeys(candidates if count > 1 else (), rest)
             seconds = interleaved(candidates, rounds, line, device.wait, fresh)
         for what, value in seconds.items():
             work, unit = (2 * COPIED, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
