@@ -139,9 +139,8 @@ def let_mkl_rest():
 
 
 def let_blas_rest():
-    """Wait until the threads of MKL and of OpenBLAS sleep; OpenBLAS's spin for 20 ms."""
-    let_mkl_rest()
-    time.sleep(0.05)
+    """Wait until the threads of MKL and of OpenBLAS sleep; OpenBLAS's spin for up to 0.1 s."""
+    time.sleep(0.25)
 
 
 def _openblas():

@@ -155,8 +155,8 @@ _parts = ContextVar("parts", default=1)
 def own_threads():
     """Let threads of geomxp share solves with triangles; BLAS uses one core for everything else.
 
-    OpenBLAS's threads wait for about 20 ms, and MKL's for 200 ms, before they sleep, and take
-    cores from other threads meanwhile. Enclose BLAS by this where its calls alternate with
+    OpenBLAS's threads wait for up to 0.1 s, and MKL's for 0.2 s, before they sleep, and take cores
+    from other threads meanwhile. Enclose BLAS by this where its calls alternate with
     `products_cpu`.
     """
     before = _parts.set(usable_cores())

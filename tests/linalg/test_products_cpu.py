@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import geomxp as gx
 from geomxp.linalg import blas, products_cpu
 from geomxp.linalg.formats import BF16, FP8, FP16, FP32, Tile, quantize
 from geomxp.linalg.mixed import subtract_product
@@ -149,3 +150,16 @@ def test_of_a_tile_of_fp8_times_itself_the_lower_triangle_is_computed():
     subtract_product(whole, tile, same, FP8)
     subtract_product(c, tile, tile, FP8)
     np.testing.assert_array_equal(c, np.tril(whole) + np.triu(np.ones_like(c), 1))
+
+
+def test_divergences_with_fp8_tiles_are_those_of_products_in_fp32(monkeypatch):
+    places = np.random.default_rng(0).random((1200, 2))
+    model, rule = gx.Matern(1.0, 0.02627, 0.5, nugget=0.01), gx.by_tile_norm(1e-4)
+    found = [gx.kl_divergence(model, places, gx.Exact(rule, tile=100))]
+    assert found[0].formats.counts()["fp8"] > 10
+    monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    found.append(gx.kl_divergence(model, places, gx.Exact(rule, tile=100)))
+    in_bf16, in_fp32 = (result.kl for result in found)
+    assert in_bf16 != in_fp32
+    assert in_fp32 > 0
+    assert abs(in_bf16 / in_fp32 - 1) < 0.1
