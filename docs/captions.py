@@ -143,7 +143,10 @@ CAPTIONS = {
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
     "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
-    "nested_cholesky/speed_zen4.csv": "Seconds and speed of POTRF on an older AMD EPYC.",
+    "nested_cholesky/speed_zen4.csv": "Seconds and speed of POTRF on an older AMD EPYC, with "
+    "BF16 in AVX-512.",
+    "nested_cholesky/depth_avx512.csv": "Speed of POTRF against the number of BF16 layers, in "
+    "AVX-512.",
     "nested_cholesky/depth_amx.csv": "Speed of POTRF against the number of BF16 layers, on a "
     "Xeon with AMX.",
     "nested_cholesky/digits.csv": "Correct digits of the factor against n, by layers.",
@@ -200,7 +203,10 @@ CAPTIONS = {
     "static_schedule_mxp/kl_8192.csv": "The same for n = 2,048 and 8,192, ν = ½, no nugget.",
     "static_schedule_mxp/maps.csv": "Formats of 8 × 8 tiles, chosen by one rule among one to four.",
     "static_schedule_mxp/maps.png": "Formats of 8 × 8 tiles, chosen by one rule among one to four.",
-    "static_schedule_mxp/plain.csv": "Seconds without MKL and matrix units, on one thread.",
+    "static_schedule_mxp/avx512.csv": "Seconds where tiles in FP8 are multiplied as BF16 in "
+    "AVX-512, on two threads.",
+    "static_schedule_mxp/plain.csv": "Seconds with all coarse formats multiplied in FP32, on one "
+    "thread.",
     "static_schedule_mxp/plain_two.csv": "The same on two threads.",
     "static_schedule_mxp/rate.csv": "Seconds from locations to factor, and of LAPACK's dpotrf.",
     "static_schedule_mxp/rate_16384.csv": "Two rows of rate.csv in another run.",

@@ -167,6 +167,20 @@ def test_speeds_without_units_are_those_of_the_results(name, baseline):
     assert f"{of_fp32[0]} and {of_fp32[1]} % of that of FP32 tiles" in text
 
 
+def test_speeds_of_fp8_tiles_in_avx512_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+    rows = results("static_schedule_mxp", "avx512", n="16384", threads="2")
+    for row in rows:
+        names = "seconds", "seconds_fp32_tiles", "seconds_dpotrf_halves"
+        cells = [digits(float(row[name]), 3) for name in names]
+        of_fp32 = float(row["seconds_fp32_tiles"]) / float(row["seconds"])
+        cells += [f"{float(row['speedup']):.2f}", f"{100 * of_fp32:.0f} %"]
+        cells.append(f"{100 * float(row['bytes_over_fp64']):.0f} %")
+        case = f"{row['correlation']}, {power(float(row['accuracy']), 1)}"
+        assert f"| {case} | {' | '.join(cells)} |" in text
+    assert len(rows) == 6
+
+
 def test_rates_of_formats_by_norm_are_those_of_the_results():
     text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
 
@@ -409,7 +423,7 @@ def test_speeds_of_layers_on_the_older_processor_are_those_of_the_results():
         of_fp32 = [
             100 * ratio
             for (n, c, layers), ratio in ratios.items()
-            if c == cores and n == order and layers.endswith(" fp32")
+            if c == cores and n == order and layers[:4] == "fp16" and layers.endswith(" fp32")
         ]
         ends = dict.fromkeys(f"{share:.0f}" for share in (min(of_fp32), max(of_fp32)))
         return f"{' to '.join(ends)} %"
@@ -418,9 +432,21 @@ def test_speeds_of_layers_on_the_older_processor_are_those_of_the_results():
     one, two = ([band(cores, n) for n in ("2048", "4096", "8192")] for cores in "12")
     assert f"and 8,192: {one[0]}, {one[1]} and {one[2]} on one core" in text
     assert f"{two[0]}, {two[1]} and {two[2]} on two." in text
+    bf16 = "bf16 bf16 bf16 fp32"
+    gains = [
+        f"{ratios[n, '1', bf16]:.2f} and {ratios[n, '2', bf16]:.2f}"
+        for n in ("8192", "4096", "2048")
+    ]
+    assert f"Three BF16 layers have {gains[0]} times FP32's speed on one and on two cores" in text
+    assert f"at n = 8,192, {gains[1]} times at 4,096, and {gains[2]} times at 2,048" in text
     header = (path / "results" / "speed_zen4.csv").read_text().partition("\nwhat,")[0]
-    rate = re.search(r"fp32, scipy ([\d.]+) GFLOP/s on 1 core", header)[1]
-    assert f"FP32 products reach {rate} GFLOP/s on one core" in text
+    bf16, fp32 = (
+        re.findall(rf"{name} ([\d.]+) GFLOP/s on \d core", header)
+        for name in ("bf16, AVX-512", "fp32, scipy")
+    )
+    assert f"reach {bf16[0]} GFLOP/s on one core and {bf16[1]} on two" in text
+    assert f"in FP32 {fp32[0]} and {fp32[1]}." in text
+    assert float(bf16[0]) > 1.8 * float(fp32[0])
 
 
 def test_seconds_and_bytes_of_trees_are_those_of_the_results():
@@ -444,6 +470,21 @@ def test_the_smallest_ratios_of_recursions_are_those_of_the_results():
     ratios = [float(row["ratio"]) for row in results("trsm_trmm", "ratios") if int(row["n"]) >= 512]
     least = floor(1000 * min(ratios)) / 1000
     assert f"The ratio is at least {least:.3f} for n = 512 to 4,096" in text
+
+
+def test_speeds_with_bf16_in_avx512_are_those_of_the_results():
+    path = ROOT / "experiments" / "nested_cholesky"
+    text, rows = (path / "README.md").read_text(), results("nested_cholesky", "depth_avx512")
+    assert {(row["n"], row["format"]) for row in rows} == {("8192", "bf16")}
+    for title, suffix in (("from FP64", ""), ("from FP32", "_fp32_input")):
+        gains = [f"{float(row['speedup' + suffix]):.2f}" for row in rows]
+        assert f"| {title} | {' | '.join(gains)} |" in text
+    header = (path / "results" / "depth_avx512.csv").read_text()
+    unit = float(re.search(r"bf16, AVX-512 (\S+) GFLOP/s", header)[1])
+    seconds, text = float(rows[3]["seconds"]), " ".join(text.split())
+    rate = 8192**3 / 3e9 / seconds
+    assert f"FP64 takes {seconds:.2f} s, or {rate:.0f} GFLOP/s: {100 * rate / unit:.0f} %" in text
+    assert f"of BF16 products in that run ({unit:.0f} GFLOP/s)" in text
 
 
 def test_speeds_with_bf16_units_are_those_of_the_results():
