@@ -91,7 +91,7 @@ def ceilings(n=2048):
 def peak(rates, form, cores=1):
     """Return the largest rate of products in a format on so many cores, in GFLOP/s.
 
-    Without matrix units for it, coarse formats are multiplied in FP32.
+    A format without products of its own has the rate of FP32, in which it is multiplied.
     """
     mine = [row for row in rates if row["unit"] == "GFLOP/s" and row.get("cores", 1) == cores]
     fitting = [row["rate"] for row in mine if row["what"].split(",")[0] == form]
@@ -139,7 +139,7 @@ def let_mkl_rest():
 
 
 def let_blas_rest():
-    """Wait until the threads of MKL and of OpenBLAS sleep; OpenBLAS's spin for up to 0.1 s."""
+    """Wait until the threads of MKL and of OpenBLAS sleep; OpenBLAS's busy-wait up to 0.1 s."""
     time.sleep(0.25)
 
 

@@ -68,7 +68,7 @@ def _compilation_is_not_announced():
 
 @pytest.fixture(params=["matrix units", "AVX-512", "widening"])
 def way(request, monkeypatch):
-    """How a CPU multiplies coarse formats: on matrix units, BF16 in AVX-512, or as FP32."""
+    """How a CPU multiplies coarse formats: on matrix units, BF16 in AVX-512, or in FP32."""
     from geomxp.linalg import blas
     from geomxp.linalg.formats import BF16, FP16
 

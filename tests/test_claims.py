@@ -435,10 +435,13 @@ def test_speeds_of_layers_on_the_older_processor_are_those_of_the_results():
     bf16 = "bf16 bf16 bf16 fp32"
     gains = [
         f"{ratios[n, '1', bf16]:.2f} and {ratios[n, '2', bf16]:.2f}"
-        for n in ("8192", "4096", "2048")
+        for n in ("8192", "4096", "2048", "1024")
     ]
     assert f"Three BF16 layers have {gains[0]} times FP32's speed on one and on two cores" in text
-    assert f"at n = 8,192, {gains[1]} times at 4,096, and {gains[2]} times at 2,048" in text
+    assert f"at n = 8,192, {gains[1]} times at 4,096, {gains[2]} times at 2,048, and" in text
+    fp64 = float(found["1024", "2", bf16]["speedup"])
+    assert f"and {gains[3]} times at 1,024. On two cores at n = 1,024 they are also" in text
+    assert f"also slower than FP64 ({fp64:.2f} times)" in text
     header = (path / "results" / "speed_zen4.csv").read_text().partition("\nwhat,")[0]
     bf16, fp32 = (
         re.findall(rf"{name} ([\d.]+) GFLOP/s on \d core", header)

@@ -171,7 +171,7 @@ class Machine:
             }
         else:
             found["matrix units"] = (
-                " ".join(f.name for f in (FP16, BF16) if blas.has_unit(f)) or "none"
+                " ".join(f.name for f in (FP16, BF16) if blas.on_matrix_units(f)) or "none"
             )
         return found
 

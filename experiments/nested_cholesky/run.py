@@ -206,7 +206,7 @@ def speed_rows(sizes, repeats, on, routines=ROUTINES, layers=LAYERS):
 def depth_rows(sizes, repeats, on):
     """Yield rows of depth.csv: POTRF with 0 to 5 low layers, and FP32 input too.
 
-    The layers are BF16 where the CPU has matrix units for BF16 only, else FP16.
+    The layers are BF16 on a CPU that multiplies BF16 faster than FP32, but not FP16; else FP16.
     """
     form = "bf16" if on == "cpu" and blas.has_unit(BF16) and not blas.has_unit(FP16) else "fp16"
     for n in sizes:

@@ -4,7 +4,7 @@
 
 Writes results/kl*.csv (Figure 10, more smoothness, a nugget), maps.csv (Figure 4: one to four
 formats), target.csv (`for_divergence`), rate*.csv (Figure 11, beside dpotrf), plain.csv (the same
-where all coarse formats are multiplied as FP32, without MKL), avx512.csv (the same on a CPU that
+where all coarse formats are multiplied in FP32, without MKL), avx512.csv (the same on a CPU that
 multiplies BF16 in AVX-512) and estimates_*.csv (fits of simulated fields in FP64 and at each
 ε). All of them if none is named.
 
@@ -219,7 +219,7 @@ def rate_rows(sizes, accuracies, repeats, correlations=tuple(RANGES), tile=None)
 
 
 def without_units():
-    """Let this process have no MKL, and multiply all coarse formats as FP32."""
+    """Let this process have no MKL, and multiply all coarse formats in FP32."""
     blas.mkl = lambda: None
     blas.has_unit = lambda form: False
 

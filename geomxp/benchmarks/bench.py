@@ -150,7 +150,7 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
         with device.cores(count):
             candidates = _products(device, n) | {"copy": _copy(device, count)}
-            # after a product MKL's threads spin for 0.2 s, and OpenBLAS's for up to 0.1 s
+            # after a product MKL's threads busy-wait for 0.2 s, and OpenBLAS's for up to 0.1 s
             rest = partial(time.sleep, 0.25)
             fresh = dict.fromkeys(candidates if count > 1 else (), rest)
             seconds = interleaved(candidates, rounds, line, device.wait, fresh)

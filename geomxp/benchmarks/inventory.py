@@ -115,7 +115,7 @@ def _cpu_name():
 
 
 def _matrix_units():
-    """Return the formats that each device multiplies on matrix units."""
+    """Return how each device multiplies coarse formats: on matrix units, in AVX-512, or in FP32."""
     from ..linalg import blas
     from ..linalg.formats import BF16, FP16
 
@@ -128,7 +128,7 @@ def _matrix_units():
     else:
         found = {"cpu": "none"}
     if blas.in_avx512(BF16):
-        found["cpu"] += "; bf16 in AVX-512"
+        found["cpu"] += "; AVX-512 multiplies bf16"
     if FP16.name not in names:
         found["cpu"] += "; fp16 is widened to fp32"
     try:

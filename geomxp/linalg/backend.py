@@ -19,6 +19,10 @@ IN_CACHE, LEAST_COLUMNS = 2**17, 128
 """Numbers of a block that a core's cache holds, and the fewest columns of a fast product."""
 
 
+TO_BF16 = {None: "to_bf16", "from_fp16": "fp16_to_bf16", "from_fp8": "fp8_to_bf16"}
+"""Loops that round stored numbers to BF16, by the format's `decode`; None: FP32 and FP64."""
+
+
 class NumpyBackend(Backend):
     """NumPy arrays, with BLAS and LAPACK of MKL or SciPy and loops compiled by numba."""
 
@@ -34,7 +38,7 @@ class NumpyBackend(Backend):
         work(name, side, uplo, trans, diag, t, b)
 
     def product(self, c, a, b, form, alpha):
-        """C <- C + α A B' in the format's own products, or in FP32."""
+        """C <- C + α A B', by the products of the format if it has its own, else in FP32."""
         if not c.size or not a.size:
             return
         if form.wider is not None and not self._held_in_fp32(form):
@@ -90,7 +94,7 @@ class NumpyBackend(Backend):
         return np.dtype(np.float32) if self._held_in_fp32(form) else form.dtype
 
     def _held_in_fp32(self, form):
-        """Return whether products of a format are those of FP32: no unit multiplies it."""
+        """Return whether a format is multiplied in FP32: the CPU has no faster products for it."""
         return form.coarse and not blas.has_unit(form.wider or form)
 
     def _in_fp32(self, values, form):
@@ -143,8 +147,13 @@ class NumpyBackend(Backend):
         return out
 
     def to_bf16(self, out, values, form):
-        """Out <- stored numbers of a format as BF16's bits; FP8's exactly."""
-        kernel = f"{form.name}_to_bf16" if form.decode else "to_bf16"
+        """Out <- stored numbers of a format as BF16's bits, rounded; FP8's are exact."""
+        values, kernel = self.as_columns(values), TO_BF16.get(form.decode)
+        if kernel is None:
+            # a format that was registered
+            wide = np.empty(values.shape, np.float32, order="F")
+            self.widen_into(wide, values, form, 0)
+            values, kernel = wide, "to_bf16"
         _convert(kernel, values, np.float32(1.0), out)
 
     def assign(self, out, a):

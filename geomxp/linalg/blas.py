@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import InvalidInput, MissingPackage
 from ..runtime.devices import (
     LIMITS_BY_THREAD,
+    Shared,
     at_most,
     blas_threads,
     share,
@@ -130,7 +131,7 @@ def one_core():
 
 @contextmanager
 def cores(count):
-    """Limit the cores that the calling thread uses; `runtime.devices` limits those of SciPy."""
+    """Limit the cores of geomxp and MKL in the calling thread; `runtime.devices` limits SciPy's."""
     with at_most(count), _cores_of_mkl(count):
         yield
 
@@ -148,23 +149,44 @@ def _cores_of_mkl(count):
 
 
 _parts = ContextVar("parts", default=1)
-"""Into how many parts the calling thread cuts a solve with a triangle, each for a thread."""
+"""Number of threads that share a BLAS call of the calling thread; see `own_threads`."""
+
+WORTH, LEAST = 2**24, 64
+"""Multiplications for which another thread is worth starting, and the fewest rows or columns that
+it gets."""
+
+_one_thread = Shared(lambda: blas_threads(0))
 
 
 @contextmanager
 def own_threads():
-    """Let threads of geomxp share solves with triangles; BLAS uses one core for everything else.
+    """Share BLAS's products and triangular solves among geomxp's threads instead of those of BLAS.
 
-    OpenBLAS's threads wait for up to 0.1 s, and MKL's for 0.2 s, before they sleep, and take cores
-    from other threads meanwhile. Enclose BLAS by this where its calls alternate with
-    `products_cpu`.
+    After a call OpenBLAS's threads busy-wait for up to 0.1 s, and MKL's for 0.2 s, and slow other
+    threads down. Enclose BLAS by this where its calls alternate with
+    `products_cpu`. Sums may then round differently with another number of cores, as in BLAS.
     """
     before = _parts.set(usable_cores())
     try:
-        with blas_threads(0), _cores_of_mkl(1):
+        with _one_thread, _cores_of_mkl(1):
             yield
     finally:
         _parts.reset(before)
+
+
+def _in_parts(work, size, multiplications, parts=1):
+    """Call work(slice) for all of range(size), or for its parts, `parts` for each thread."""
+    threads = min(_parts.get(), size // LEAST, 1 + multiplications // WORTH)
+    if threads < 2:
+        work(slice(0, size))
+        return
+
+    def alone(part):
+        with _cores_of_mkl(1):
+            work(part)
+
+    step = -(-size // (parts * threads))
+    share(alone, [slice(k, min(k + step, size)) for k in range(0, size, step)], threads)
 
 
 LIMITS_BY_THREAD.append(cores)
@@ -202,32 +224,59 @@ def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
     """C <- alpha op(A) op(B) + beta C, all FP64 or all FP32."""
     k = a.shape[1] if trans_a == "N" else a.shape[0]
     alpha, beta = float(alpha), float(beta)
-    _call("gemm", c.dtype, trans_a, trans_b, *c.shape, k, alpha, a, b, beta, c)
+    if _parts.get() == 1:
+        _call("gemm", c.dtype, trans_a, trans_b, *c.shape, k, alpha, a, b, beta, c)
+        return c
+    by_rows = c.shape[0] >= c.shape[1]
+
+    def work(part):
+        left, right, target = a, b, c[part] if by_rows else c[:, part]
+        if by_rows:
+            left = a[part] if trans_a == "N" else a[:, part]
+        else:
+            right = b[part] if trans_b == "T" else b[:, part]
+        _call("gemm", c.dtype, trans_a, trans_b, *target.shape, k, alpha, left, right, beta, target)
+
+    _in_parts(work, max(c.shape), c.size * k)
     return c
 
 
 def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
     """One triangle of C <- alpha op(A) op(A)' + beta C."""
     n, k = a.shape if trans == "N" else a.shape[::-1]
-    _call("syrk", c.dtype, uplo, trans, n, k, float(alpha), a, float(beta), c)
+    alpha, beta = float(alpha), float(beta)
+    if _parts.get() == 1:
+        _call("syrk", c.dtype, uplo, trans, n, k, alpha, a, beta, c)
+        return c
+    # the letter of the other operand of a product with op(A)'
+    other = "T" if trans == "N" else "N"
+
+    def work(part):
+        # columns of the triangle: a square on the diagonal, and the rows below it or above
+        beside = slice(part.stop, n) if uplo == "L" else slice(0, part.start)
+        one, rest = (a[some] if trans == "N" else a[:, some] for some in (part, beside))
+        size, block = part.stop - part.start, c[beside, part]
+        _call("syrk", c.dtype, uplo, trans, size, k, alpha, one, beta, c[part, part])
+        if block.size:
+            _call("gemm", c.dtype, trans, other, *block.shape, k, alpha, rest, one, beta, block)
+
+    # the columns take unequal time
+    _in_parts(work, n, n * n * k // 2, parts=2)
     return c
 
 
 def triangular(name, side, uplo, trans, diag, t, b):
     """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
     letters = side, uplo, trans, diag
-    if _parts.get() == 1:
-        _call(name, b.dtype, *letters, *b.shape, 1.0, t, b)
-        return b
 
     def work(part):
-        with _cores_of_mkl(1):
-            _call(name, b.dtype, *letters, *part.shape, 1.0, t, part)
+        mine = b[part] if side == "R" else b[:, part]
+        _call(name, b.dtype, *letters, *mine.shape, 1.0, t, mine)
 
-    size = b.shape[side == "L"]
-    step = max(1, -(-size // _parts.get()))
-    parts = [slice(first, first + step) for first in range(0, size, step)]
-    share(work, [b[some] if side == "R" else b[:, some] for some in parts], len(parts))
+    if _parts.get() == 1:
+        _call(name, b.dtype, *letters, *b.shape, 1.0, t, b)
+    else:
+        _in_parts(work, b.shape[side == "L"], len(t) * b.size)
     return b
 
 
@@ -268,18 +317,26 @@ COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
 
 def cpu_has_unit(form):
     """Return whether this CPU has matrix units for a `Format`."""
-    return form.mkl is not None and _cpu_has(form.mkl[1])
-
-
-@cache
-def _cpu_has(feature):
-    """Return whether this CPU has a feature, by LLVM's name; False if numba is missing."""
+    if form.mkl is None:
+        return False
     try:
         from ..runtime.devices import binding
     except MissingPackage:
         # the casts to these formats need numba as well
         return False
-    return bool(binding.get_host_cpu_features().get(feature))
+    return bool(binding.get_host_cpu_features().get(form.mkl[1]))
+
+
+@cache
+def _compiles_for(feature):
+    """Return whether numba compiles for a feature of CPUs, by LLVM's name."""
+    try:
+        from ..runtime.devices import cpu_target
+    except MissingPackage:
+        return False
+    # the CPU's own features, unless variables of numba turn them off
+    *_, features = cpu_target.target_context.codegen().magic_tuple()
+    return f"+{feature}" in features.split(",")
 
 
 @cache
@@ -289,8 +346,8 @@ def on_matrix_units(form):
 
 
 def in_avx512(form):
-    """Return whether `products_cpu` multiplies a `Format`, where matrix units do not."""
-    return form.avx512 is not None and _cpu_has(form.avx512) and not on_matrix_units(form)
+    """Return whether `products_cpu` multiplies a `Format` here; never if matrix units do."""
+    return form.avx512 is not None and _compiles_for(form.avx512) and not on_matrix_units(form)
 
 
 def has_unit(form):
@@ -299,9 +356,9 @@ def has_unit(form):
 
 
 def multiply_on_units(c, a, b, form, alpha):
-    """C <- C + α A B' in a format that `has_unit`, for a C with contiguous columns.
+    """C <- C + α A B' in a format with products of its own (`has_unit`), for columns of C.
 
-    C is FP32; where the format is multiplied `in_avx512` it may be FP64.
+    The columns are contiguous. C is FP32, or FP64 if the products are in AVX-512.
     """
     if in_avx512(form):
         from .products_cpu import multiply

@@ -60,8 +60,8 @@ class Format:
         stored numbers times scale, for 1-D arrays; or the name of a loop of `linalg.loops`. NumPy
         converts by `dtype` where one is None.
     rounded : callable or str, optional
-        As `encode`, but writes the rounded numbers as FP32. Used for products where no unit
-        multiplies the format; if None, numbers are encoded and then decoded.
+        As `encode`, but writes the rounded numbers as FP32. Used where the format is
+        multiplied in FP32; if None, numbers are encoded and then decoded.
     step : int
         Exponents of a panel without a known bound are multiples of this, so that most neighbouring
         pieces agree.

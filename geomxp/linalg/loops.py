@@ -207,21 +207,22 @@ def from_bf16(x, scale, out):
             wide[p] = values[p] * scale
 
 
-def _to_bf16_by(decode):
-    @njit(nogil=True, cache=True)
-    def convert(x, scale, out):
-        """Out <- the bits in BF16 of numbers in another format, times scale."""
-        strip = np.empty(STRIP, dtype=np.float32)
-        for first in range(0, x.size, STRIP):
-            some, bits = x[first : first + STRIP], out[first : first + STRIP]
-            decode(some, scale, strip[: some.size])
-            for p in range(some.size):
-                bits[p] = _round_to_bf16(strip[p])
-
-    return convert
+@njit(nogil=True, cache=True)
+def fp16_to_bf16(x, scale, out):
+    """Out <- the bits in BF16 of FP16 numbers, given as bits, times scale."""
+    for p in range(x.size):
+        out[p] = _round_to_bf16(_widen_half(x[p]) * np.float32(scale))
 
 
-fp16_to_bf16, fp8_to_bf16 = map(_to_bf16_by, (from_fp16, from_fp8))
+@njit(nogil=True, cache=True)
+def fp8_to_bf16(x, scale, out):
+    """Out <- the bits in BF16 of E4M3 numbers, given as bits, times scale."""
+    strip = np.empty(STRIP, dtype=np.float32)
+    for first in range(0, x.size, STRIP):
+        some, bits = x[first : first + STRIP], out[first : first + STRIP]
+        from_fp8(some, scale, strip[: some.size])
+        for p in range(some.size):
+            bits[p] = _round_to_bf16(strip[p])
 
 
 @njit(nogil=True, cache=True)

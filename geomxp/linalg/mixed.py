@@ -4,10 +4,10 @@ The tile that is being computed is an array, FP64 for an FP64 tile and FP32 for 
 reads are `Tile`s. The arithmetic of a product is that of the coarser operand: rounding the other
 one to it commits no larger an error than the coarser one has already.
 
-On a CPU, MKL multiplies FP16 and BF16 on AMX units, or `products_cpu` BF16, and FP8 as BF16, in
-AVX-512. Elsewhere the same numbers are widened to FP32, which is exact, and multiplied there. FP32
-as two FP16 planes costs three products on the units and is still faster than FP32's own arithmetic,
-also on a GPU.
+On a CPU, MKL multiplies FP16 and BF16 on AMX units. Without these units, `products_cpu` multiplies
+BF16 in AVX-512, and FP8 as BF16. Otherwise numbers are widened to FP32, which is exact, and
+multiplied there. FP32 as two FP16 planes costs three products on the units and is still faster than
+FP32's own arithmetic, also on a GPU.
 """
 
 import threading
@@ -139,7 +139,8 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
     C, (m, n) FP32 in Fortran order, is returned; A is an (m, k) tile, B an (n, k) one. Where both
     are the same tile, entries above C's diagonal may be left as they are. FP8 is
     multiplied as FP8 on GPUs with units for it, where both tiles are FP8 and all dimensions are
-    multiples of 16; elsewhere as FP16, which holds its numbers.
+    multiples of 16; elsewhere as FP16, or as BF16 on CPUs that multiply BF16 in AVX-512. Both
+    formats hold FP8's numbers.
 
     On a GPU only: α, (2,) FP32, is -2^-(e+f) for the tiles' own exponents e and f, and for those of
     their numbers as FP16, where both are on the GPU (see `gpu.factors`), and computed if not given;
@@ -211,14 +212,13 @@ def _widened(tile, form, place):
 
 
 def _on_cpu(left, right, form):
-    """Return the format in which a CPU multiplies two tiles whose arithmetic is that of a format.
+    """Return the format in which a CPU computes a product whose arithmetic is `form`.
 
     FP8's numbers are BF16's as well, and BF16's roundoff is a sixteenth of FP8's own.
     """
     form = form.wider or form
-    if form is FP16 and FP8 in (left.form, right.form) and not blas.has_unit(FP16):
-        return BF16 if blas.has_unit(BF16) else FP16
-    return form
+    fp8 = form is FP16 and FP8 in (left.form, right.form)
+    return BF16 if fp8 and blas.has_unit(BF16) and blas.in_avx512(BF16) else form
 
 
 def _on_units(c, a, b):
@@ -227,7 +227,7 @@ def _on_units(c, a, b):
 
 
 def _subtract_in_avx512(c, left, right):
-    """As `subtract_product`, in BF16; sums are scaled at the end."""
+    """Subtract a product in BF16; the FP32 sums are scaled as they are added to C."""
     a = _in_bf16(left, 3)
     if left is right:
         blas.square_on_units(c, a.values, BF16, _factor(a, a, None))
@@ -237,7 +237,7 @@ def _subtract_in_avx512(c, left, right):
 
 
 def _in_bf16(tile, place):
-    """Return a tile's numbers as BF16; the next call with the same `place` may overwrite them."""
+    """Return a tile rounded to BF16; the next call with the same `place` may overwrite it."""
     tile = tile.casts.get(BF16) or tile.casts.get(FP32, tile)
     if tile.form is BF16:
         return tile
@@ -345,7 +345,7 @@ def cast_formats(forms, planes):
 def other_formats(form, partners):
     """Return the other formats in which a tile is multiplied with tiles in `partners`, a set."""
     coarse = {coarser(other, form) for other in partners}
-    # beside a finer tile FP8 is multiplied as FP16
+    # beside a finer tile FP8 is multiplied as FP16, or as BF16, which is made for each product
     return {other.wider or other.products for other in coarse} - {form}
 
 

@@ -60,8 +60,8 @@ def potrf(
     leaf : int, optional
         Blocks up to this order go to LAPACK, in the last format: layers within them have no effect.
         Default on a CPU: 4,096 if all layers are computed in one format, else 1,024, or 256 with
-        coarser layers above FP64 or if the CPU multiplies a layer faster than FP32. On a GPU
-        1,024, where cuSOLVER factors larger diagonal blocks in one call.
+        coarser layers above FP64, or with a format that the CPU multiplies faster than FP32. On a
+        GPU 1,024, where cuSOLVER factors larger diagonal blocks in one call.
 
     Returns
     -------

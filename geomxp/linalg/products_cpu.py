@@ -1,9 +1,9 @@
-"""Products of BF16 numbers on a CPU whose AVX-512 multiplies them: twice the rate of FP32.
+"""Products of BF16 numbers in AVX-512, at up to twice the rate of FP32.
 
 `vdpbf16ps` multiplies 16 pairs of BF16 numbers by 16 others and adds both products of each pair to
 an FP32 sum. Operands are packed so that the numbers of two neighbouring columns stand side by side.
-Each entry of C has the same operations in the same order wherever it stands, so that a product has
-the bits of its parts.
+Each entry of C is computed by the same operations in the same order wherever it is, so a product
+that is computed in parts has the same bits.
 
 Import this module inside the function that calls it: numba takes long to load.
 
@@ -14,22 +14,23 @@ from math import sqrt
 
 import numpy as np
 
-from ..runtime.devices import ir, njit, share, types, usable_cores
+from ..runtime.devices import binding, ir, njit, share, types, usable_cores
 from .loops import flat
 from .simd import by_llvm, fused, spread_over
 from .views import by_columns
 
 LANES, ROWS, COLUMNS = 16, 32, 12
-"""Numbers of a register, and the shape of the part of C whose sums are held in 24 registers."""
+"""Numbers in a register; rows and columns of the block of C whose sums are held in 24 registers."""
 
 PAIRS, HEIGHT, WIDTH = 256, 384, 4092
-"""Of A, 384 rows of 256 pairs are packed at once, for the second-level cache; of B, 4,092."""
+"""A is packed in blocks of 384 rows by 256 pairs of columns, which fit into the second-level cache;
+B in blocks of 4,092 rows."""
 
 STEP = 96
-"""Threads share C by pieces whose sides are multiples of this, of ROWS and of COLUMNS."""
+"""Threads share C in pieces whose sides are multiples of this, itself one of ROWS and COLUMNS."""
 
 WORTH = 2**25
-"""Multiplications for which a second thread is started, about 0.3 ms."""
+"""Multiplications for each additional thread; one core takes about 0.3 ms for them."""
 
 FP32S, INT32S = (ir.VectorType(kind, LANES) for kind in (ir.FloatType(), ir.IntType(32)))
 
@@ -47,7 +48,9 @@ class _BFloat(ir.Type):
         return hash(type(self))
 
 
-BF16S = ir.VectorType(_BFloat(), 2 * LANES)
+LLVM = binding.llvm_version_info[0]
+PAIRS_OF_BF16 = INT32S if LLVM < 16 else ir.VectorType(_BFloat(), 2 * LANES)
+"""The type of the instruction's operands."""
 
 
 @by_llvm(types.void)
@@ -67,17 +70,17 @@ def _multiply_block(builder, a, at_a, b, at_b, pairs, c, at, step, alpha):
     from_a = builder.add(at_a, builder.mul(p, index(ROWS)))
     from_b = builder.add(at_b, builder.mul(p, index(COLUMNS)))
     left = [
-        builder.bitcast(a.load(builder.add(from_a, index(first)), LANES), BF16S)
+        builder.bitcast(a.load(builder.add(from_a, index(first)), LANES), PAIRS_OF_BF16)
         for first in range(0, ROWS, LANES)
     ]
-    function = ir.FunctionType(FP32S, [FP32S, BF16S, BF16S])
+    function = ir.FunctionType(FP32S, [FP32S, PAIRS_OF_BF16, PAIRS_OF_BF16])
     name = "llvm.x86.avx512bf16.dpbf16ps.512"
     known = builder.module.globals
     dot = known[name] if name in known else ir.Function(builder.module, function, name)
     added = []
     for j in range(COLUMNS):
         pair = builder.load(b.pointer(builder.add(from_b, index(j)), INT32S.element))
-        right = builder.bitcast(spread_over(builder, pair, INT32S), BF16S)
+        right = builder.bitcast(spread_over(builder, pair, INT32S), PAIRS_OF_BF16)
         added += [
             builder.call(dot, [sums[len(left) * j + h], x, right]) for h, x in enumerate(left)
         ]
@@ -112,9 +115,10 @@ def _packer(width):
 
     @njit(nogil=True, cache=True)
     def pack(x, step, by_rows, first, count, column, columns, out, at):
-        """Out[at:] <- two numbers of each of the rows as 32 bits, pair of columns by pair.
+        """Out[at:] <- the numbers of two columns of each row as 32 bits, pair by pair of columns.
 
-        There are `count` rows from the first one; the others are 0, and so is a last single column.
+        `count` rows from `first` on are packed; missing rows are 0, and so is the missing partner
+        of a last single column.
         """
         for p in range(columns // 2):
             pair = out[at + p * width : at + (p + 1) * width]
@@ -148,9 +152,9 @@ _pack_a, _pack_b = _packer(ROWS), _packer(COLUMNS)
 
 @njit(nogil=True, cache=True)
 def _copy(c, at, step, part, rows, columns, apart, least, most, back):
-    """Copy the entries (i, j) of a block of C, least <= apart + j - i <= most, to `part`, or back.
+    """Copy entries (i, j) of a block of C with least <= apart + j - i <= most to `part`, or back.
 
-    Those outside, which C does not have or which are not computed, are left as they are.
+    All other entries are left unchanged.
     """
     for j in range(columns):
         first = max(0, apart + j - most)
@@ -207,8 +211,9 @@ def _multiply(c, step, m, n, a, step_a, rows_a, b, step_b, rows_b, depth, alpha,
 def multiply(c, a, b, alpha, triangle=False):
     """C <- C + α A B', or its lower triangle only.
 
-    C is FP32 or FP64, (m, n), the others BF16 bits, (m, k) and (n, k), in either memory order. Sums
-    of 512 products are FP32. Large products are shared by all usable cores.
+    C is FP32 or FP64, (m, n), the others BF16 bits, (m, k) and (n, k), in either memory order. Up
+    to 512 products are summed in FP32 before they are added to C. Subnormal numbers count as 0, and
+    a sum that FP32 cannot hold is infinite. Large products are shared by all usable cores.
     """
     least, most = (-np.inf, 0) if triangle else (-np.inf, np.inf)
     if not by_columns(c):

@@ -38,8 +38,8 @@ PLAIN = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
 stores each leaf as a square."""
 
 SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
-"""Leaf sizes where products are much faster than leaves: in formats with faster products than FP32,
-and above FP64."""
+"""Leaf sizes where products are much faster than leaves: with a format that is multiplied faster
+than FP32, or with layers above FP64."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
@@ -111,8 +111,8 @@ class Panel:
     """An (m, n) matrix in one format, in pieces of columns, each with its exponent.
 
     On the device and in the layout of `like`. `bound` is an upper bound of the magnitudes. The
-    numbers are those of the format, held in `dtype`: by default in FP32 where no unit multiplies
-    the format.
+    numbers are those of the format, held in `dtype`: by default in FP32 where the format has
+    no products of its own.
     """
 
     def __init__(self, form, shape, like, bound=None, dtype=None):

@@ -147,18 +147,18 @@ class Backend(Protocol):
         """C <- C + α A B' for stored numbers of a coarse format, in any layout, summed in FP32."""
 
     def squares(self, panel):
-        """Return whether `add_square` multiplies the numbers of a panel by themselves."""
+        """Return whether `add_square` takes the numbers of a panel."""
         return False
 
     def add_square(self, c, a, form, alpha):
-        """Lower triangle of C <- C + α A A'; as `product`, where the panel `squares`."""
+        """Lower triangle of C <- C + α A A', as `product`; only for panels that `squares` takes."""
 
     def threads(self, forms):
-        """Enclose a recursion whose products are in these formats, and choose its threads."""
+        """Return a context manager: the threads of a recursion with products in these formats."""
         return nullcontext()
 
     def panel_dtype(self, form):
-        """Return the type of a panel's numbers: FP32 where no unit multiplies the format."""
+        """Return the type of a panel's numbers: FP32 where the format has no own products."""
         return form.dtype
 
     def scale_of(self, alpha, a, b):

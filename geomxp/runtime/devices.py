@@ -28,6 +28,7 @@ COMPILER = {
     "njit": "numba",
     "types": "numba",
     "cgutils": "numba.core",
+    "cpu_target": "numba.core.registry",
     "binding": "llvmlite",
     "ir": "llvmlite",
 } | dict.fromkeys(("intrinsic", "models", "overload", "register_model"), "numba.extending")
@@ -94,7 +95,7 @@ _most = ContextVar("most", default=None)
 @contextmanager
 def at_most(cores):
     """Let `usable_cores` return at most this number in the calling thread."""
-    before = _most.set(cores)
+    before = _most.set(min(cores, _most.get() or cores))
     try:
         yield
     finally:
@@ -201,8 +202,8 @@ def in_threads(work, items, entries):
 
 # Kept threads: starting a thread takes about 0.1 ms.
 
-_idle, _idle_lock = [], Lock()
-"""Task queues of the kept threads that are idle."""
+_idle = []
+"""Task queues of the kept threads that are idle; a list's methods need no lock."""
 
 if hasattr(os, "register_at_fork"):
     # a child process has none of the threads
@@ -212,11 +213,11 @@ if hasattr(os, "register_at_fork"):
 def in_kept_thread(work):
     """Call `work`, which must not raise, in a thread that is idle or a new one.
 
-    Return a function that waits for its end.
+    Return a function that waits until it has ended.
     """
-    with _idle_lock:
-        tasks = _idle.pop() if _idle else None
-    if tasks is None:
+    try:
+        tasks = _idle.pop()
+    except IndexError:
         tasks = SimpleQueue()
         Thread(target=_serve, args=(tasks,), name="geomxp", daemon=True).start()
     done = Event()
@@ -228,16 +229,17 @@ def _serve(tasks):
     _reset_floating_point()
     while True:
         work, done = tasks.get()
-        work()
-        # keep no reference to a task's memory while waiting for the next one
-        del work
-        with _idle_lock:
+        try:
+            work()
+        finally:
+            # keep no reference to a task's memory while waiting for the next one
+            del work
             _idle.append(tasks)
-        done.set()
+            done.set()
 
 
 def share(work, items, threads):
-    """Call work(item) for each item, in this thread and in kept ones, `threads` in all.
+    """Call work(item) for each item in `threads` threads: this one and kept ones.
 
     For brief work that releases the interpreter's lock; other work is shared by `in_threads`. If
     items fail, one of the errors is raised.
@@ -254,9 +256,10 @@ def share(work, items, threads):
             # no thread begins another item
             deque(remaining, 0)
 
-    helpers = min(len(items), threads) - 1
-    waits = [in_kept_thread(serve) for _ in range(helpers)]
+    waits = []
     try:
+        for _ in range(min(len(items), threads) - 1):
+            waits.append(in_kept_thread(serve))
         serve()
         for wait in waits:
             wait()
@@ -300,7 +303,7 @@ def _has_mxcsr():
 
 
 def _reset_floating_point():
-    """Give this thread the default mode: a thread starts in that of the one that started it."""
+    """Set the default floating-point mode: a thread inherits that of the thread that starts it."""
     if _has_mxcsr():
         default = ctypes.c_void_p(-1)
         ctypes.CDLL(None).fesetenv(default)
@@ -310,9 +313,9 @@ def _reset_floating_point():
 def subnormals_as_zero():
     """Treat subnormal numbers as 0 on this thread, to which BLAS is limited.
 
-    An operation with subnormal numbers takes more than 100 cycles on many processors. A thread that
-    starts in the block keeps this mode, except those of `share`. On other systems than Linux on
-    x86-64 nothing changes.
+    An operation with subnormal numbers takes more than 100 cycles on many processors. Threads that
+    start in the block inherit this mode, except kept threads (`share`). On other systems than Linux
+    on x86-64 nothing changes.
     """
     if not _has_mxcsr():
         yield
@@ -335,34 +338,43 @@ Each takes a number of cores. A module that loads such a library adds its own (M
 """
 
 
-class _Pinned:
-    """Limit the cores that a task uses.
+class Shared:
+    """A context manager for a setting of the process: the first thread enters, the last one leaves.
 
-    The thread count of SciPy's BLAS belongs to the process: the first task that begins sets it,
-    and the last one that ends restores it.
+    make() returns the context manager of the setting.
     """
 
+    def __init__(self, make):
+        self._make, self._lock, self._count, self._context = make, Lock(), 0, None
+
+    def __enter__(self):
+        with self._lock:
+            if not self._count:
+                self._context = self._make()
+                self._context.__enter__()
+            self._count += 1
+
+    def __exit__(self, *error):
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                self._context.__exit__(None, None, None)
+
+
+class _Pinned:
+    """Limit the cores that a task uses."""
+
     def __init__(self):
-        self._lock, self._count, self._limit = Lock(), 0, None
+        self._blas = Shared(lambda: blas_threads(SMALL))
 
     @contextmanager
     def __call__(self, cores=1):
         with ExitStack() as limits:
             limits.enter_context(at_most(cores))
-            with self._lock:
-                self._count += 1
-                if self._count == 1:
-                    self._limit = blas_threads(SMALL)
-                    self._limit.__enter__()
-            try:
-                for limit in LIMITS_BY_THREAD:
-                    limits.enter_context(limit(cores))
-                yield
-            finally:
-                with self._lock:
-                    self._count -= 1
-                    if not self._count:
-                        self._limit.__exit__(None, None, None)
+            limits.enter_context(self._blas)
+            for limit in LIMITS_BY_THREAD:
+                limits.enter_context(limit(cores))
+            yield
 
 
 pinned = _Pinned()

@@ -1,3 +1,7 @@
+import threading
+import time
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -173,3 +177,71 @@ def test_the_vendor_is_read_on_linux_and_on_windows(vendor, amd, linux, tmp_path
     monkeypatch.setattr(blas.platform, "processor", lambda: named)
     monkeypatch.setattr(blas, "CPUINFO", listing)
     assert blas._on_amd.__wrapped__() == amd
+
+
+@pytest.fixture
+def shared(library):
+    """Routines of BLAS cut into parts for three threads, however small they are."""
+    with blas.own_threads(), pytest.MonkeyPatch.context() as patch:
+        before = blas._parts.set(3)
+        patch.setattr(blas, "WORTH", 1)
+        patch.setattr(blas, "LEAST", 2)
+        yield
+        blas._parts.reset(before)
+
+
+def close(found, expected, dtype):
+    return abs(found - expected).max() <= 200 * np.finfo(dtype).eps * abs(expected).max()
+
+
+@pytest.mark.parametrize(("trans_a", "trans_b"), [*product("NT", "NT")])
+@pytest.mark.parametrize(("m", "n"), [(70, 30), (11, 90), (5, 5), (1, 40), (3, 1)])
+def test_products_in_parts_are_those_of_the_whole(shared, m, n, trans_a, trans_b, dtype):
+    k = 20
+    a = random((m, k) if trans_a == "N" else (k, m), dtype)
+    b = random((k, n) if trans_b == "N" else (n, k), dtype, 1)
+    c = random((m, n), dtype, 2)
+    expected = 0.3 * c - 0.5 * (a if trans_a == "N" else a.T) @ (b if trans_b == "N" else b.T)
+    assert close(blas.gemm(c, a, b, -0.5, 0.3, trans_a, trans_b), expected, dtype)
+
+
+@pytest.mark.parametrize(("uplo", "trans"), [*product("LU", "NT")])
+@pytest.mark.parametrize("n", [1, 5, 13, 90])
+def test_squares_in_parts_are_one_triangle_of_the_whole(shared, n, uplo, trans, dtype):
+    a = random((n, 20) if trans == "N" else (20, n), dtype)
+    c = random((n, n), dtype, 2)
+    one, other = (np.tril, np.triu) if uplo == "L" else (np.triu, np.tril)
+    before, whole = c.copy(), 0.3 * c - 0.5 * (a @ a.T if trans == "N" else a.T @ a)
+    blas.rank_k(uplo, trans, c, a, -0.5, 0.3)
+    assert close(one(c), one(whole), dtype)
+    away = 1 if uplo == "L" else -1
+    np.testing.assert_array_equal(other(c, away), other(before, away))
+
+
+@pytest.mark.parametrize("name", ["trsm", "trmm"])
+@pytest.mark.parametrize(("side", "uplo", "trans"), [*product("LR", "LU", "NT")])
+def test_triangles_act_on_parts_as_on_the_whole(shared, side, uplo, trans, name, dtype):
+    t = random((30, 30), dtype) + 20 * np.eye(30, dtype=dtype)
+    t = np.asfortranarray(np.tril(t) if uplo == "L" else np.triu(t))
+    b = random((30, 47) if side == "L" else (47, 30), dtype, 1)
+    op = (t if trans == "N" else t.T).astype(np.float64)
+    op = np.linalg.inv(op) if name == "trsm" else op
+    expected = op @ b if side == "L" else b @ op
+    assert close(blas.triangular(name, side, uplo, trans, "N", t, b), expected, dtype)
+
+
+def test_routines_in_parts_run_in_several_threads(shared, monkeypatch):
+    threads, call = set(), blas._call
+
+    def seen(*arguments):
+        threads.add(threading.get_ident())
+        time.sleep(0.05)
+        call(*arguments)
+
+    monkeypatch.setattr(blas, "_call", seen)
+    c = np.zeros((90, 90), order="F")
+    blas.gemm(c, c.copy(order="F"), c.copy(order="F"))
+    assert len(threads) == 3
+    threads.clear()
+    blas.rank_k("L", "N", c, c.copy(order="F"))
+    assert len(threads) > 1

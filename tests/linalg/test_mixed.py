@@ -97,7 +97,7 @@ def test_gemm_subtracts_the_product_to_the_error_of_its_arithmetic(way, left, ri
     before, form = c.astype(np.float64), arithmetic(c, a, b)
     c = gemm(c, [(a, b)], form)
     if way == "AVX-512" and form is FP16 and FP8 in (left, right):
-        # FP8 is multiplied with BF16
+        # FP8 is multiplied as BF16
         form = BF16
     sums = FP64.unit_roundoff if form is FP64 else FP32.unit_roundoff
     size = abs(a.widen()) @ abs(b.widen()).T

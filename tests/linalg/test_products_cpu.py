@@ -1,5 +1,10 @@
 """Products of BF16 numbers in AVX-512, against FP64's, in all layouts and in parts."""
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -56,7 +61,9 @@ def bound(before, a, b, alpha, dtype):
     st.sampled_from([np.float32, np.float64]),
     st.sampled_from([1.0, -1.0, -0.7, 2.0**-20]),
 )
-def test_products_are_those_of_the_numbers(m, n, k, order_a, order_b, order_c, dtype, alpha):
+def test_products_agree_with_fp64_in_all_memory_orders(
+    m, n, k, order_a, order_b, order_c, dtype, alpha
+):
     a, b = numbers((m, k), 0, order_a), numbers((n, k), 1, order_b)
     c, around = target((m, n), dtype, order_c)
     before = c.astype(np.float64)
@@ -70,7 +77,7 @@ def test_products_are_those_of_the_numbers(m, n, k, order_a, order_b, order_c, d
 @pytest.mark.parametrize("order", "FC")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 7, ROWS, 100, HEIGHT + 45])
-def test_of_a_square_the_lower_triangle_is_that_of_the_product_and_nothing_else(n, dtype, order):
+def test_a_square_changes_only_the_lower_triangle_and_has_the_bits_of_the_product(n, dtype, order):
     a = numbers((n, 70), 0)
     c, _ = target((n, n), dtype, order)
     whole, before = c.copy(order="K"), c.copy(order="K")
@@ -112,7 +119,7 @@ def test_parts_of_a_product_have_the_bits_of_the_whole():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_spreads_along_its_row(value):
+def test_nan_and_infinity_make_only_their_row_nonfinite(value):
     a, b = numbers((40, 6), 0), numbers((13, 6), 1)
     a[3, 2] = np.float32(value).view(np.uint32) >> np.uint32(16)
     c = np.zeros((40, 13), np.float32, order="F")
@@ -143,7 +150,7 @@ def test_fp8_tiles_are_multiplied_as_bf16_to_a_sixteenth_of_fp8s_roundoff(monkey
     assert FP8.unit_roundoff == 16 * BF16.unit_roundoff
 
 
-def test_of_a_tile_of_fp8_times_itself_the_lower_triangle_is_computed():
+def test_an_fp8_tile_times_itself_changes_only_the_lower_triangle():
     tile = quantize(np.random.default_rng(3).standard_normal((200, 60)).copy("F"), FP8)
     same = Tile(FP8, tile.values.copy("F"), tile.exponent)
     whole, c = (np.ones((200, 200), np.float32, order="F") for _ in range(2))
@@ -152,7 +159,7 @@ def test_of_a_tile_of_fp8_times_itself_the_lower_triangle_is_computed():
     np.testing.assert_array_equal(c, np.tril(whole) + np.triu(np.ones_like(c), 1))
 
 
-def test_divergences_with_fp8_tiles_are_those_of_products_in_fp32(monkeypatch):
+def test_divergences_with_fp8_tiles_are_within_a_tenth_of_those_with_products_in_fp32(monkeypatch):
     places = np.random.default_rng(0).random((1200, 2))
     model, rule = gx.Matern(1.0, 0.02627, 0.5, nugget=0.01), gx.by_tile_norm(1e-4)
     found = [gx.kl_divergence(model, places, gx.Exact(rule, tile=100))]
@@ -163,3 +170,53 @@ def test_divergences_with_fp8_tiles_are_those_of_products_in_fp32(monkeypatch):
     assert in_bf16 != in_fp32
     assert in_fp32 > 0
     assert abs(in_bf16 / in_fp32 - 1) < 0.1
+
+
+def test_tiles_in_a_format_of_the_user_are_rounded_to_bf16():
+    """Their numbers are widened by the format's own function."""
+
+    def encode(x, scale, out):
+        out[:] = (x * scale).astype(np.float16).view(np.uint16)
+
+    def decode(x, scale, out):
+        np.multiply(x.view(np.float16), scale, out=out)
+
+    about = {"unit_roundoff": 2.0**-10, "letter": "X", "color": "#000000"}
+    mine = replace(FP16, name="mine", encode=encode, decode=decode, rounded=None, **about)
+    values = np.random.default_rng(4).standard_normal((30, 20)).copy("F")
+    tile, eighth = quantize(values, mine), quantize(values, FP8)
+    c = np.zeros((30, 30), np.float32, order="F")
+    subtract_product(c, tile, eighth, FP16)
+    size = abs(tile.widen()) @ abs(eighth.widen()).T
+    assert (abs(c + tile.widen() @ eighth.widen().T) <= 2.0**-8 * size).all()
+
+
+def test_fp8_tiles_by_rows_have_the_same_products():
+    values = np.random.default_rng(5).standard_normal((30, 20)).copy("F")
+    tile = quantize(values, FP8)
+    by_rows = Tile(FP8, np.ascontiguousarray(tile.values), tile.exponent)
+    other, found = quantize(values[:17].copy("F"), FP16), []
+    for each in (tile, by_rows):
+        found.append(np.zeros((30, 17), np.float32, order="F"))
+        subtract_product(found[-1], each, other, FP16)
+    np.testing.assert_array_equal(*found)
+
+
+def test_compiled_products_and_casts_are_kept_for_the_next_process(tmp_path):
+    code = """
+import numpy as np
+from geomxp.linalg import loops, products_cpu
+bits = np.zeros((4, 4), np.uint16, order="F")
+products_cpu.multiply(np.zeros((4, 4), np.float32, order="F"), bits, bits, 1.0)
+loops.fp8_to_bf16(np.zeros(4, np.uint8), np.float32(1), bits[:, 0])
+loops.fp16_to_bf16(bits[:, 1], np.float32(1), bits[:, 0])
+for each in (products_cpu._multiply, loops.fp8_to_bf16, loops.fp16_to_bf16):
+    print(sum(each.stats.cache_hits.values()), sum(each.stats.cache_misses.values()))
+"""
+    about = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", code]
+    outputs = [
+        subprocess.run(run, env=about, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert outputs == ["0 1\n" * 3, "1 0\n" * 3]

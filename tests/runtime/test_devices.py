@@ -274,7 +274,52 @@ def test_at_most_limits_the_cores_of_the_calling_thread(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with devices.at_most(3):
         assert devices.usable_cores() == 3
-        with devices.at_most(1):
-            assert devices.usable_cores() == 1
+        for inner, cores in ((1, 1), (7, 3)):
+            with devices.at_most(inner):
+                assert devices.usable_cores() == cores
         assert devices.usable_cores() == 3
     assert devices.usable_cores() == 64
+
+
+def test_a_thread_that_cannot_start_leaves_nobody_at_work(monkeypatch):
+    monkeypatch.setattr(devices, "_idle", [])
+    ended, start = [], devices.in_kept_thread
+
+    def second_fails(work, started=[]):  # noqa: B006
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(1)
+        return start(work)
+
+    def work(item):
+        time.sleep(0.05)
+        ended.append(item)
+
+    monkeypatch.setattr(devices, "in_kept_thread", second_fails)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        devices.share(work, range(50), 3)
+    count = len(ended)
+    time.sleep(0.2)
+    assert len(ended) == count <= 2
+
+
+def test_a_shared_context_is_left_by_the_last_thread():
+    entered, left = [], []
+
+    class Limit:
+        def __enter__(self):
+            entered.append(1)
+
+        def __exit__(self, *error):
+            left.append(1)
+
+    limit = devices.Shared(Limit)
+    limit.__enter__()
+    limit.__enter__()
+    limit.__exit__()
+    assert (entered, left) == ([1], [])
+    limit.__exit__()
+    assert (entered, left) == ([1], [1])
+    with limit:
+        assert len(entered) == 2
+    assert len(left) == 2
