@@ -149,8 +149,8 @@ class NumpyBackend(Backend):
     def to_bf16(self, out, values, form):
         """Out <- stored numbers of a format as BF16's bits, rounded; FP8's are exact."""
         values, kernel = self.as_columns(values), TO_BF16.get(form.decode)
-        if kernel is None:
-            # a format that was registered
+        if kernel is None or (form.decode is None and values.dtype not in blas.LETTERS):
+            # a format of the user
             wide = np.empty(values.shape, np.float32, order="F")
             self.widen_into(wide, values, form, 0)
             values, kernel = wide, "to_bf16"

@@ -172,8 +172,9 @@ def test_divergences_with_fp8_tiles_are_within_a_tenth_of_those_with_products_in
     assert abs(in_bf16 / in_fp32 - 1) < 0.1
 
 
-def test_tiles_in_a_format_of_the_user_are_rounded_to_bf16():
-    """Their numbers are widened by the format's own function."""
+@pytest.mark.parametrize("by", ["functions", "numpy"])
+def test_tiles_in_a_format_of_the_user_are_rounded_to_bf16(by):
+    """Their numbers are widened by the format's own function, or by NumPy."""
 
     def encode(x, scale, out):
         out[:] = (x * scale).astype(np.float16).view(np.uint16)
@@ -181,8 +182,9 @@ def test_tiles_in_a_format_of_the_user_are_rounded_to_bf16():
     def decode(x, scale, out):
         np.multiply(x.view(np.float16), scale, out=out)
 
-    about = {"unit_roundoff": 2.0**-10, "letter": "X", "color": "#000000"}
-    mine = replace(FP16, name="mine", encode=encode, decode=decode, rounded=None, **about)
+    about = {"unit_roundoff": 2.0**-10, "letter": "X", "color": "#000000", "rounded": None}
+    ways = (encode, decode) if by == "functions" else (None, None)
+    mine = replace(FP16, name="mine", encode=ways[0], decode=ways[1], **about)
     values = np.random.default_rng(4).standard_normal((30, 20)).copy("F")
     tile, eighth = quantize(values, mine), quantize(values, FP8)
     c = np.zeros((30, 30), np.float32, order="F")
