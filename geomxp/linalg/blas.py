@@ -163,8 +163,8 @@ def own_threads():
     """Share BLAS's products and triangular solves among geomxp's threads instead of those of BLAS.
 
     After a call OpenBLAS's threads busy-wait for up to 0.1 s, and MKL's for 0.2 s, and slow other
-    threads down. Enclose BLAS by this where its calls alternate with
-    `products_cpu`. Sums may then round differently with another number of cores, as in BLAS.
+    threads down. Enclose BLAS by this where its calls alternate with `products_cpu`. Sums may then
+    round differently with another number of cores, as in BLAS.
     """
     before = _parts.set(usable_cores())
     try:
@@ -356,9 +356,9 @@ def has_unit(form):
 
 
 def multiply_on_units(c, a, b, form, alpha):
-    """C <- C + α A B' in a format with products of its own (`has_unit`), for columns of C.
+    """C <- C + α A B' for operands in a format that `has_unit`, and a C with contiguous columns.
 
-    The columns are contiguous. C is FP32, or FP64 if the products are in AVX-512.
+    C is FP32, or FP64 if the products are in AVX-512.
     """
     if in_avx512(form):
         from .products_cpu import multiply

@@ -158,7 +158,7 @@ class Backend(Protocol):
         return nullcontext()
 
     def panel_dtype(self, form):
-        """Return the type of a panel's numbers: FP32 where the format has no own products."""
+        """Return the type of a panel's numbers: FP32 if the format is multiplied in it."""
         return form.dtype
 
     def scale_of(self, alpha, a, b):

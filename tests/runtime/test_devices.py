@@ -253,7 +253,7 @@ def test_kept_threads_compute_with_subnormal_numbers_wherever_they_were_started(
     assert list(found.values()) == [1e-315]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no os.fork")
 def test_a_child_process_starts_its_own_threads():
     assert len(idents(2)) == 2
     with warnings.catch_warnings():
@@ -262,7 +262,7 @@ def test_a_child_process_starts_its_own_threads():
         child = os.fork()
     if not child:
         try:
-            # a child that waits for ever is ended
+            # ends the child if it hangs
             signal.alarm(60)
             os._exit(0 if len(idents(2)) == 2 else 1)
         finally:
