@@ -17,7 +17,7 @@ import sys, time
 from geomxp.cli.main import main
 from geomxp.likelihood.exact import ExactEvaluator
 def slow(work):
-    return lambda *about, **options: (work(*about, **options), time.sleep(0.5))[0]
+    return lambda *about, **options: (work(*about, **options), time.sleep(0.25))[0]
 for name in ("__call__", "derivatives"):
     setattr(ExactEvaluator, name, slow(getattr(ExactEvaluator, name)))
 sys.exit(main())

@@ -363,6 +363,7 @@ def main():
     options = parser.parse_args()
     if options.tiny:
         options.replicates = 1
+        STUDIES["vecchia"][2][:] = ("exact", 200, 0.5), (str(NEIGHBOURS[0]), 200, 1.5)
     os.nice(10)
     warnings.simplefilter("ignore", gx.GeomxpWarning)
     for study in STUDIES:

@@ -498,7 +498,7 @@ def studies(tiny, arguments):
             ),
             "mixed": lambda: mixed_study((320,), 32, 300_000, 320),
             "paper": lambda: paper_rows((30_000,), 2048),
-            "paper_mixed": lambda: paper_mixed_rows((20_000,), 4096),
+            "paper_mixed": lambda: paper_mixed_rows((8_000,), 2048),
             "rate": lambda: rate_study([(640, None), (640, 1_000_000)], 32, rates=ceilings(256)),
             "simulator": lambda: simulator_rows([(640, None, "v3"), (640, 1_000_000, "v3")], 32),
             "numa": lambda: numa_rows(20_000, 2048, (2,)),

@@ -400,10 +400,10 @@ PREFIX = "geomxp_batched_"
 HEAD = '''"""Written by geomxp: {title}."""
 
 import numpy as np
-from numba import njit
 
 from geomxp.linalg import simd
 from geomxp.linalg.simd import {load}, minus, reciprocal, root, store, times, touch, width_of
+from geomxp.runtime.devices import njit
 
 '''
 

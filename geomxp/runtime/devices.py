@@ -5,6 +5,7 @@ the control group.
 """
 
 import ctypes
+import hashlib
 import os
 import platform
 import re
@@ -20,6 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock, Thread, Timer
 from time import perf_counter
+from types import ModuleType
 
 from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory, one_line
 from .progress import notice
@@ -47,12 +49,64 @@ def __getattr__(name):
         # llvmlite's modules are attributes of it once numba is imported
         import_module("numba")
         _announce_compilation()
-        return getattr(import_module(COMPILER[name]), name)
+        return _njit if name == "njit" else getattr(import_module(COMPILER[name]), name)
     except ImportError as error:
         raise MissingPackage(
             f"this computation on the CPU needs numba, which cannot be imported ({error}): "
             'pip install numba. Or compute on a GPU: gx.Exact(on="gpu") needs no numba.'
         ) from error
+
+
+def _njit(cache=False, **options):
+    """Return a decorator as numba's, whose cached code also depends on imported modules.
+
+    numba compiles anew if the file of a function changed. But the code of functions that it calls,
+    and the values of constants, can come from other files: without this, code of an older version
+    would stay in use after an upgrade.
+    """
+
+    def decorated(function):
+        njit = import_module("numba").njit
+        if not cache:
+            return njit(**options)(function)
+        compiled = njit(cache=True, **options)(function)
+        kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if not hasattr(kept, "_source_stamp"):
+            # another version of numba: compile in each process
+            return njit(**options)(function)
+        kept._source_stamp = kept._source_stamp, imported(sys.modules[function.__module__])
+        return compiled
+
+    return decorated
+
+
+def imported(module):
+    """Return a hash of what the compiled loops of a module take from other modules.
+
+    That is: the files of modules that define compiled loops themselves, numbers and arrays.
+    """
+    found, seen = hashlib.sha256(), {module}
+
+    def add(module):
+        for name, value in sorted(vars(module).items()):
+            if isinstance(value, (int, float, str, tuple)) and not name.startswith("__"):
+                found.update(f"{name}={value!r};".encode())
+            elif hasattr(value, "tobytes") and not isinstance(value, type):
+                found.update(value.tobytes())
+            named = getattr(value, "__module__", None)
+            owner = value if isinstance(value, ModuleType) else sys.modules.get(named)
+            if owner not in seen and "njit" in getattr(owner, "__dict__", ()):
+                seen.add(owner)
+                found.update(owner.__name__.encode() + _text(getattr(owner, "__file__", None)))
+                add(owner)
+
+    add(module)
+    return found.digest()
+
+
+@cache
+def _text(path):
+    return Path(path).read_bytes() if path else b""
 
 
 COMPILING = 1.0

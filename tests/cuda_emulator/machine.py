@@ -142,7 +142,9 @@ def caller():
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
-    return "?" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return (
+        "?" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    )
 
 
 # --- devices ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 import os
 import platform
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -325,3 +326,34 @@ def test_a_shared_context_is_left_by_the_last_thread():
     with limit:
         assert len(entered) == 2
     assert len(left) == 2
+
+
+def test_loops_are_compiled_anew_when_a_module_that_they_use_has_changed(tmp_path):
+    constants, within = tmp_path / "constants.py", tmp_path / "within.py"
+    constants.write_text("import numpy as np\nTEN = 10\nARRAY = np.array([100.0])\n")
+    within.write_text(
+        "from geomxp.runtime.devices import njit\n"
+        "@njit(cache=True)\ndef one(x):\n    return 1.0 + x\n"
+    )
+    (tmp_path / "user.py").write_text(
+        "from constants import ARRAY, TEN\nfrom within import one\n"
+        "from geomxp.runtime.devices import njit\n"
+        "@njit(cache=True)\ndef both(x):\n    return one(x) + TEN + ARRAY[0]\n"
+        "print(both(0.0), sum(both.stats.cache_hits.values()))\n"
+    )
+
+    def run():
+        command = [sys.executable, "-c", "import user"]
+        return subprocess.check_output(command, cwd=tmp_path, text=True).split()
+
+    assert run() == ["111.0", "0"]
+    assert run() == ["111.0", "1"]
+    changes = [
+        (within, "1.0", "3.0"),
+        (constants, "TEN = 10", "TEN = 20"),
+        (constants, "100", "300"),
+    ]
+    for (path, old, new), value in zip(changes, ("113.0", "123.0", "323.0"), strict=True):
+        path.write_text(path.read_text().replace(old, new))
+        assert run() == [value, "0"]
+    assert run() == ["323.0", "1"]
