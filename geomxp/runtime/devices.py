@@ -11,7 +11,7 @@ import platform
 import re
 import sys
 from collections import deque
-from contextlib import ContextDecorator, ExitStack, contextmanager
+from contextlib import ContextDecorator, ExitStack, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache
@@ -257,38 +257,57 @@ def in_threads(work, items, entries):
 # Kept threads: starting a thread takes about 0.1 ms.
 
 _idle = []
-"""Task queues of the kept threads that are idle; a list's methods need no lock."""
+"""The kept threads that are idle, with their task queues; a list's methods need no lock."""
 
 if hasattr(os, "register_at_fork"):
     # a child process has none of the threads
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-def in_kept_thread(work):
+def in_kept_thread(work, elsewhere=False):
     """Call `work`, which must not raise, in a thread that is idle or a new one.
 
-    Return a function that waits until it has ended.
+    Return a function that waits until it has ended. With `elsewhere` the thread does not run on the
+    core of the calling thread, if the system is Linux: Linux often wakes a thread there, though
+    another core is idle, and it then waits for milliseconds. `usable_cores` counts one less in it.
     """
     try:
-        tasks = _idle.pop()
+        thread, tasks = _idle.pop()
     except IndexError:
         tasks = SimpleQueue()
-        Thread(target=_serve, args=(tasks,), name="geomxp", daemon=True).start()
+        thread = Thread(target=_serve, args=(tasks,), name="geomxp", daemon=True)
+        thread.start()
+    if hasattr(os, "sched_setaffinity"):
+        cores = set(os.sched_getaffinity(0))
+        others = cores - {_current_core()} if elsewhere else cores
+        # the system may have taken cores away meanwhile
+        with suppress(OSError):
+            os.sched_setaffinity(thread.native_id, others or cores)
     done = Event()
-    tasks.put((work, done))
+    tasks.put((work, done, thread))
     return done.wait
+
+
+def _current_core():
+    """Return the number of the core on which the calling thread runs, or None."""
+    found = getattr(_C, "sched_getcpu", None)
+    return found() if found else None
+
+
+_C = ctypes.PyDLL(None) if sys.platform == "linux" else None
+"""The C library, called without releasing the interpreter's lock."""
 
 
 def _serve(tasks):
     _reset_floating_point()
     while True:
-        work, done = tasks.get()
+        work, done, thread = tasks.get()
         try:
             work()
         finally:
             # keep no reference to a task's memory while waiting for the next one
             del work
-            _idle.append(tasks)
+            _idle.append((thread, tasks))
             done.set()
 
 
@@ -314,7 +333,7 @@ def share(work, items, threads):
     waits = []
     try:
         for _ in range(min(len(items), threads) - 1):
-            waits.append(in_kept_thread(serve))
+            waits.append(in_kept_thread(serve, elsewhere=True))
         serve()
         for wait in waits:
             wait()

@@ -840,13 +840,23 @@ def plant(fault, folder):
     ValueError
         If the text is not there exactly once.
     """
-    shutil.copytree(ROOT / "geomxp", folder / "geomxp", symlinks=True)
+    shutil.copytree(ROOT / "geomxp", folder / "geomxp", symlinks=True, copy_function=_link)
     (folder / "data").symlink_to(ROOT / "data")
     path = folder / "geomxp" / fault.file
     text = path.read_text()
     if text.count(fault.old) != 1:
         raise ValueError(f"{fault.name}: {text.count(fault.old)} places in {fault.file}")
+    # the link goes, not the file of the package
+    path.unlink()
     path.write_text(text.replace(fault.old, fault.new))
+
+
+def _link(source, target):
+    """Make a hard link, or a copy on another file system: compiled code is tens of megabytes."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def caught(fault):

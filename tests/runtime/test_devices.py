@@ -284,15 +284,38 @@ def test_at_most_limits_the_cores_of_the_calling_thread(monkeypatch):
     assert devices.usable_cores() == 64
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this needs Linux")
+def test_shared_work_keeps_off_the_core_of_the_calling_thread(monkeypatch):
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("this needs two cores")
+    assert devices._current_core() in cores
+    mine = min(cores)
+    monkeypatch.setattr(devices, "_idle", [])
+    monkeypatch.setattr(devices, "_current_core", lambda: mine)
+    together, found = threading.Barrier(2, timeout=30), {}
+
+    def work(_):
+        together.wait()
+        found[threading.get_ident()] = os.sched_getaffinity(0)
+
+    devices.share(work, range(2), 2)
+    assert found.pop(threading.get_ident()) == cores
+    assert list(found.values()) == [cores - {mine}]
+    # other work in the same thread may run anywhere
+    devices.in_kept_thread(lambda: found.update({key: os.sched_getaffinity(0) for key in found}))()
+    assert list(found.values()) == [cores]
+
+
 def test_a_thread_that_cannot_start_leaves_nobody_at_work(monkeypatch):
     monkeypatch.setattr(devices, "_idle", [])
     ended, start = [], devices.in_kept_thread
 
-    def second_fails(work, started=[]):  # noqa: B006
+    def second_fails(work, elsewhere, started=[]):  # noqa: B006
         if started:
             raise RuntimeError("can't start new thread")
         started.append(1)
-        return start(work)
+        return start(work, elsewhere)
 
     def work(item):
         time.sleep(0.05)
