@@ -280,7 +280,8 @@ def syrk(
             # a leaf reads the last format only
             rows = Rows(source, forms if triangle.half else forms[-1:])
             rows.finish_all(max(leaf, 1024))
-            rank_k(triangle, slice(0, len(c)), rows, forms, alpha)
+            with rows.backend.threads(forms):
+                rank_k(triangle, slice(0, len(c)), rows, forms, alpha)
     return c
 
 
