@@ -22,7 +22,7 @@ for name in ("__call__", "derivatives"):
     setattr(ExactEvaluator, name, slow(getattr(ExactEvaluator, name)))
 sys.exit(main())
 """
-"""`geomxp`, in Python, whose fits take minutes: time to interrupt them."""
+"""`geomxp`, in Python, whose fits take many seconds: time to interrupt them."""
 
 
 class Run:

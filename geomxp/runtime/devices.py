@@ -57,12 +57,11 @@ def __getattr__(name):
         ) from error
 
 
-def _njit(cache=False, **options):
-    """Return a decorator as numba's, whose cached code also depends on imported modules.
+def _njit(*, cache=False, **options):
+    """Return a decorator like numba's `njit`, whose kept code also depends on imported modules.
 
-    numba compiles anew if the file of a function changed. But the code of functions that it calls,
-    and the values of constants, can come from other files: without this, code of an older version
-    would stay in use after an upgrade.
+    numba compiles a function again if its file has changed. But functions that it calls, and values
+    of constants, can come from other files: old code would stay in use after an upgrade.
     """
 
     def decorated(function):
@@ -70,21 +69,26 @@ def _njit(cache=False, **options):
         if not cache:
             return njit(**options)(function)
         compiled = njit(cache=True, **options)(function)
-        kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-        if not hasattr(kept, "_source_stamp"):
-            # another version of numba: compile in each process
+        kept = getattr(compiled, "_cache", None)
+        try:
+            key, used = kept._index_key, imported(sys.modules[function.__module__])
+        except (AttributeError, OSError):
+            # numba without these attributes, or switched off, or a file that cannot be read
             return njit(**options)(function)
-        kept._source_stamp = kept._source_stamp, imported(sys.modules[function.__module__])
+        kept._index_key = lambda *about: (*key(*about), used)
         return compiled
 
     return decorated
 
 
 def imported(module):
-    """Return a hash of what the compiled loops of a module take from other modules.
+    """Return a hash of what compiled loops of a module take from other modules.
 
-    That is: the files of modules that define compiled loops themselves, numbers and arrays.
+    It covers the files of imported modules that define compiled loops, and the numbers, strings,
+    tuples and arrays in all these modules.
     """
+    # now, not when the file may have changed: other modules ask for it later
+    _text(module)
     found, seen = hashlib.sha256(), {module}
 
     def add(module):
@@ -92,21 +96,27 @@ def imported(module):
             if isinstance(value, (int, float, str, tuple)) and not name.startswith("__"):
                 found.update(f"{name}={value!r};".encode())
             elif hasattr(value, "tobytes") and not isinstance(value, type):
-                found.update(value.tobytes())
+                found.update(f"{name}={value.dtype}{value.shape}".encode() + value.tobytes())
             named = getattr(value, "__module__", None)
             owner = value if isinstance(value, ModuleType) else sys.modules.get(named)
-            if owner not in seen and "njit" in getattr(owner, "__dict__", ()):
+            if owner not in seen and not _COMPILES.isdisjoint(getattr(owner, "__dict__", ())):
                 seen.add(owner)
-                found.update(owner.__name__.encode() + _text(getattr(owner, "__file__", None)))
+                found.update(owner.__name__.encode() + _text(owner))
                 add(owner)
 
     add(module)
     return found.digest()
 
 
+_COMPILES = {"njit", "intrinsic", "by_llvm"}
+"""Names in modules that define compiled loops."""
+
+
 @cache
-def _text(path):
-    return Path(path).read_bytes() if path else b""
+def _text(module):
+    """Return the text of a module's file; a module without one has its text's hash in its name."""
+    path = getattr(module, "__file__", None)
+    return module.__loader__.get_data(path) if path else b""
 
 
 COMPILING = 1.0
@@ -267,9 +277,9 @@ if hasattr(os, "register_at_fork"):
 def in_kept_thread(work, elsewhere=False):
     """Call `work`, which must not raise, in a thread that is idle or a new one.
 
-    Return a function that waits until it has ended. With `elsewhere` the thread does not run on the
-    core of the calling thread, if the system is Linux: Linux often wakes a thread there, though
-    another core is idle, and it then waits for milliseconds. `usable_cores` counts one less in it.
+    Return a function that waits until it has ended. With `elsewhere`, on Linux, the thread is not
+    woken on the core of the calling thread if there is another: Linux often wakes it there although
+    another core is idle, and it waits for milliseconds.
     """
     try:
         thread, tasks = _idle.pop()
@@ -277,15 +287,20 @@ def in_kept_thread(work, elsewhere=False):
         tasks = SimpleQueue()
         thread = Thread(target=_serve, args=(tasks,), name="geomxp", daemon=True)
         thread.start()
-    if hasattr(os, "sched_setaffinity"):
+    cores = None
+    if elsewhere and hasattr(os, "sched_setaffinity"):
         cores = set(os.sched_getaffinity(0))
-        others = cores - {_current_core()} if elsewhere else cores
-        # the system may have taken cores away meanwhile
-        with suppress(OSError):
-            os.sched_setaffinity(thread.native_id, others or cores)
+        _run_on(thread.native_id, cores - {_current_core()})
     done = Event()
-    tasks.put((work, done, thread))
+    tasks.put((work, done, thread, cores))
     return done.wait
+
+
+def _run_on(thread, cores):
+    """Let a thread run on these cores only; 0 is the calling thread."""
+    # there may be none, and the system may have taken some away
+    with suppress(OSError):
+        os.sched_setaffinity(thread, cores)
 
 
 def _current_core():
@@ -301,7 +316,10 @@ _C = ctypes.PyDLL(None) if sys.platform == "linux" else None
 def _serve(tasks):
     _reset_floating_point()
     while True:
-        work, done, thread = tasks.get()
+        work, done, thread, cores = tasks.get()
+        if cores:
+            # it is awake, on another core: from now on it may run on all of them
+            _run_on(0, cores)
         try:
             work()
         finally:

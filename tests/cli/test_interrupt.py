@@ -14,7 +14,7 @@ from waiting import wait_until
 import geomxp as gx
 from geomxp.cli.main import main, message_of, message_of_fit
 
-# a start that has every value needs no search for one, in which no line appears
+# with all values given, no starting values are searched for: no line appears meanwhile
 LONG = ["jura", "--search", "bobyqa", "--starts", "1"]
 LONG += ["--start", "range=0.5,smoothness=0.5,nugget=0.5"]
 

@@ -846,7 +846,7 @@ def plant(fault, folder):
     text = path.read_text()
     if text.count(fault.old) != 1:
         raise ValueError(f"{fault.name}: {text.count(fault.old)} places in {fault.file}")
-    # the link goes, not the file of the package
+    # removes the link only: the package keeps its file
     path.unlink()
     path.write_text(text.replace(fault.old, fault.new))
 

@@ -768,3 +768,23 @@ def test_a_mapped_file_is_factored(tmp_path):
     expected = np.linalg.cholesky(np.array(a))
     nested.potrf(a)
     np.testing.assert_allclose(np.tril(a), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("routine", ["potrf", "syrk", "trsm", "trmm"])
+def test_layers_in_avx512_share_the_calls_of_blas_among_threads_of_geomxp(routine, monkeypatch):
+    if not blas.in_avx512(BF16):
+        pytest.skip("this CPU has no instructions of AVX-512 for BF16")
+    entered, multiply = [], blas.multiply_on_units
+
+    def counted(*arguments):
+        entered.append(blas._parts.get())
+        return multiply(*arguments)
+
+    monkeypatch.setattr(backend, "usable_cores", lambda: 2)
+    monkeypatch.setattr(blas, "usable_cores", lambda: 2)
+    monkeypatch.setattr(blas, "multiply_on_units", counted)
+    a = np.asfortranarray(np.eye(768) * 4 + np.full((768, 768), 0.001), np.float32)
+    other = () if routine == "potrf" else (a.copy(order="F"),)
+    getattr(nested, routine)(a, *other, layers=("bf16", "fp32"))
+    assert entered
+    assert set(entered) == {2}

@@ -363,7 +363,7 @@ def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("correlation", "accuracy"), list(zip(RANGES, (*ACCURACIES, ACCURACIES[0]), strict=True))
+    ("correlation", "accuracy"), [("weak", 1e-5), ("medium", 1e-8), ("strong", 1e-8)]
 )
 def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correlation, accuracy):
     model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
