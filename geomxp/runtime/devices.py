@@ -288,9 +288,10 @@ def in_kept_thread(work, elsewhere=False):
         thread = Thread(target=_serve, args=(tasks,), name="geomxp", daemon=True)
         thread.start()
     cores = None
-    if elsewhere and hasattr(os, "sched_setaffinity"):
+    if hasattr(os, "sched_setaffinity"):
         cores = set(os.sched_getaffinity(0))
-        _run_on(thread.native_id, cores - {_current_core()})
+        if elsewhere:
+            _run_on(thread.native_id, cores - {_current_core()})
     done = Event()
     tasks.put((work, done, thread, cores))
     return done.wait
@@ -318,7 +319,7 @@ def _serve(tasks):
     while True:
         work, done, thread, cores = tasks.get()
         if cores:
-            # it is awake, on another core: from now on it may run on all of them
+            # it is awake: from now on it may run on all cores of the thread that called it
             _run_on(0, cores)
         try:
             work()
