@@ -361,16 +361,13 @@ def simulator_rows(cases, tile):
         }
 
 
-def device_rows(n, tile, budget):
+def device_rows(n, tile, budget, large=160_000):
     """Yield rows of devices.csv: logical devices measured, GPUs simulated."""
-    whole = work({"n": n, "tile": tile})
+    whole, layout = work({"n": n, "tile": tile}), Layout(large, 2048)
     for devices in (1, 2, 3, 4):
         on = ",".join(["cpu"] * devices)
         found = work({"n": n, "tile": tile, "device_memory": budget, "on": on})
-        played = simulate(
-            *(MACHINES["GH200"], Layout(160_000, 2048), formats_of(Layout(160_000, 2048)), "v3"),
-            devices=devices,
-        )
+        played = simulate(MACHINES["GH200"], layout, formats_of(layout), "v3", devices=devices)
         yield {
             "devices": devices,
             "n": n,
@@ -503,7 +500,7 @@ def studies(tiny, arguments):
             "simulator": lambda: simulator_rows([(640, None, "v3"), (640, 1_000_000, "v3")], 32),
             "numa": lambda: numa_rows(20_000, 2048, (2,)),
             "scaling": lambda: scaling_rows([(20_000, 2048)], (1, 2)),
-            "devices": lambda: device_rows(320, 32, 400_000),
+            "devices": lambda: device_rows(320, 32, 400_000, 20_000),
             "resume": lambda: resume_rows(640, 32, 1_000_000),
         }
     two = 2_000_000_000

@@ -660,8 +660,7 @@ def _module(title, form, load="load", **parts):
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
-    except (OSError, RuntimeError):
-        # numba raises RuntimeError if it finds no directory for its own files
+    except OSError:
         text = form.format(cache=False, **parts)
         module = sys.modules[PREFIX + name] = types.ModuleType(PREFIX + name)
         linecache.cache[f"<{name}>"] = (len(text), None, text.splitlines(True), f"<{name}>")

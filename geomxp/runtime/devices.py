@@ -68,12 +68,13 @@ def _njit(*, cache=False, **options):
         njit = import_module("numba").njit
         if not cache:
             return njit(**options)(function)
-        compiled = njit(cache=True, **options)(function)
-        kept = getattr(compiled, "_cache", None)
         try:
+            compiled = njit(cache=True, **options)(function)
+            kept = compiled._cache
             key, used = kept._index_key, imported(sys.modules[function.__module__])
-        except (AttributeError, OSError):
-            # numba without these attributes, or switched off, or a file that cannot be read
+        except (AttributeError, OSError, RuntimeError):
+            # no directory can be written, or a file cannot be read; numba is switched off, or has
+            # other attributes: code is compiled in each process
             return njit(**options)(function)
         kept._index_key = lambda *about: (*key(*about), used)
         return compiled

@@ -355,6 +355,12 @@ def test_a_shared_context_is_left_by_the_last_thread():
     assert len(left) == 2
 
 
+def test_loops_are_compiled_where_none_can_be_kept(monkeypatch):
+    caching = pytest.importorskip("numba.core.caching")
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    assert devices.njit(cache=True)(lambda x: x + 1.5)(1.0) == 2.5
+
+
 def test_loops_are_compiled_anew_when_a_module_that_they_use_has_changed(tmp_path):
     constants, within = tmp_path / "constants.py", tmp_path / "within.py"
     constants.write_text("import numpy as np\nTEN = 10\nARRAY = np.array([100.0])\n")
