@@ -7,15 +7,25 @@ Each fault is planted in a copy of the package, and its test is run there on the
     python tests/cuda_emulator/planted.py --table    # as the table of README.md
 """
 
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Starts each test in a process that has imported the libraries, but not the package."""
+PASSED, FAILED = 10, 11
+"""Exit statuses of these processes; an exception ends one with 1."""
+PROCESSES.set_forkserver_preload(
+    ["nlopt", "numba", "pandas", "pytest", "scipy.linalg", "scipy.optimize", "scipy.spatial"]
+)
 
 
 class Fault(NamedTuple):
@@ -866,35 +876,33 @@ def caught(fault):
     """
     with tempfile.TemporaryDirectory() as folder:
         plant(fault, Path(folder))
-        options = ("-p", "no:cacheprovider")
-        # without PYTHONSAFEPATH the package in the current directory would come first
-        environment = os.environ | {"PYTHONPATH": folder, "PYTHONSAFEPATH": "1"}
+        output = Path(folder) / "output"
         for seed in range(3):
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-x",
-                    "-q",
-                    "--gpu=emulated",
-                    *options,
-                    fault.test,
-                ],
-                cwd=ROOT,
-                env=environment | {"GEOMXP_EMULATOR_SEED": str(seed)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            # 1: tests failed; anything else is a mistake of ours
-            if done.returncode not in (0, 1):
-                raise RuntimeError(
-                    f"{fault.name}: pytest ended with {done.returncode}\n{done.stdout}"
-                )
-            if done.returncode == 1:
+            run = PROCESSES.Process(target=_test, args=(fault.test, folder, seed, output))
+            run.start()
+            run.join()
+            if run.exitcode not in (PASSED, FAILED):
+                raise RuntimeError(f"{fault.name}: no test ran\n{output.read_text()}")
+            if run.exitcode == FAILED:
                 break
-    return done.returncode == 1, done.stdout[-2000:]
+        return run.exitcode == FAILED, output.read_text()[-2000:]
+
+
+def _test(test, folder, seed, output):
+    """Run a test on the package in a folder, in this process, which ends with the result."""
+    with open(output, "w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    os.chdir(ROOT)
+    sys.path.insert(0, folder)
+    os.environ |= {"PYTHONPATH": folder, "GEOMXP_EMULATOR_SEED": str(seed)}
+    options = ("-x", "-q", "--gpu=emulated", "-p", "no:cacheprovider")
+    status = pytest.main([*options, test])
+    tested = Path(sys.modules["geomxp"].__file__)
+    if not tested.is_relative_to(folder):
+        raise ImportError(f"{tested} was tested, without the fault")
+    if status in (0, 1):
+        sys.exit(FAILED if status else PASSED)
 
 
 def table():

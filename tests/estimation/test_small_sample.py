@@ -209,13 +209,13 @@ def test_bartlett_is_near_the_mean_of_simulated_statistics():
     truth = gx.Matern(1.0, 0.08, 0.5)
     statistics, means = [], []
     held = HALF | {"nugget": 0.0}
-    for values in gx.simulate(truth, places, draws=300, seed=8):
+    for values in gx.simulate(truth, places, draws=150, seed=8):
         seen = gx.Observations(places, values)
         fits = [gx.fit(seen, fixed=held, trend=trend) for trend in ("constant", "linear")]
         statistics.append(2 * (fits[1].log_likelihood - fits[0].log_likelihood))
         found = trend_inference(fits[1], restricted=False)
         means.append(found.bartlett(np.eye(3)[1:]))
-    error = np.std(statistics) / np.sqrt(300) / 2
+    error = np.std(statistics) / np.sqrt(150) / 2
     assert np.mean(means) > 1 + 2 * error
     assert abs(np.mean(statistics) / 2 - np.mean(means)) < 3 * error
 
