@@ -12,6 +12,8 @@ COLORS = {
     ("fp16", "gmres"): "C0",
     ("fp16", "ir"): "C1",
     ("fp32-fp16", "gmres"): "C2",
+    ("bf16", "gmres"): "C4",
+    ("bf16", "ir"): "C5",
     ("fp32", "ir"): "C3",
 }
 MARKERS = {"ir": "o-", "cg": "s--", "gmres": "^-"}

@@ -3,7 +3,7 @@
     python experiments/refinement/run.py [NAME ...] [--tiny] [--sizes N ...]
 
 Writes results/iterations.csv (Figures 4-7: iterations and condition numbers on five spectra, three
-methods, with and without preprocessing, FP16, FP32-FP16 and FP32 factors), histories.csv (the
+methods, with and without preprocessing, FP16, FP32-FP16, BF16 and FP32 factors), histories.csv (the
 residual at each iteration, Figure 3), definiteness.csv (why a factor with FP16 products needs a
 shift: the rounding error beside the smallest eigenvalue), tiles.csv (iterations by the order of
 tiles, Figure 7), factor.csv (Figure 2: rates of
@@ -50,7 +50,7 @@ from common import COMMIT, ceilings, keep_memory, let_mkl_rest, peak, write_rows
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
 METHODS = ("ir", "cg", "gmres")
-FACTORS = ("fp16", "fp32-fp16", "fp32")
+FACTORS = ("fp16", "fp32-fp16", "bf16", "fp32")
 HARDEST = {"arithmetic": 1e8, "clustered": 1e8, "logarithmic": 1.7e5, "geometric": 1.7e5}
 HARDEST["custom-clustered"] = 1e4
 PREPROCESSING = (
@@ -70,7 +70,14 @@ FIGURES = {
 }
 """The paper's figures of speed: spectrum, κ₂ (not stated for 4b), and our preprocessing."""
 
-SOLVERS = (("fp16", "gmres"), ("fp16", "ir"), ("fp32-fp16", "gmres"), ("fp32", "ir"))
+SOLVERS = (
+    ("fp16", "gmres"),
+    ("fp16", "ir"),
+    ("fp32-fp16", "gmres"),
+    ("bf16", "gmres"),
+    ("bf16", "ir"),
+    ("fp32", "ir"),
+)
 LARGEST_OF_OPENBLAS = 15_000
 """OpenBLAS 0.3.30 crashes on two threads above."""
 
