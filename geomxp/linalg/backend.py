@@ -128,6 +128,21 @@ class NumpyBackend(Backend):
         decode = None if values.dtype == np.float32 else form.decode
         _convert(decode, values, out.dtype.type(2.0**-exponent), out)
 
+    def product_with_column(self, tile, x, transposed=False):
+        """Return Ax or A'x for a tile A and one column x, (k, 1), without a copy of A in x's type.
+
+        None if no compiled loop reads A's numbers: those of FP64, FP32, BF16 and FP16 have one.
+        """
+        values, plain = tile.values, tile.values.dtype in blas.LETTERS
+        kernel = _loops().ADD_PRODUCT.get("as they are" if plain else tile.form.decode)
+        if kernel is None or tile.split or not values.flags.f_contiguous:
+            return None
+        bits = values.view(np.uint16) if values.dtype == np.float16 else values
+        scale = x.dtype.type(2.0**-tile.exponent)
+        out = np.zeros(tile.shape[1 if transposed else 0], x.dtype)
+        kernel(bits.reshape(-1, order="F"), transposed, np.ascontiguousarray(x[:, 0]), scale, out)
+        return out[:, None]
+
     def split(self, array, exponent):
         values = np.empty((*array.shape, 2), np.float16, order="F")
         scale = array.dtype.type(2.0**exponent)

@@ -47,6 +47,11 @@ def _round_to_bf16(builder, x):
 
 
 @by_llvm(types.float32)
+def _widen_bf16(builder, bits):
+    return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
+
+
+@by_llvm(types.float32)
 def _keep_bf16(builder, x):
     rounded = _rounded(builder, builder.bitcast(x, I32), 16)
     return builder.bitcast(builder.and_(rounded, I32(0xFFFF0000)), F32)
@@ -251,6 +256,69 @@ def add_scaled(x, scale, out):
     """Out <- out + x·scale."""
     for p in range(x.size):
         out[p] += x[p] * scale
+
+
+# Products with one column read a matrix once, and write no wider copy of it. They go through its
+# memory from end to end: loops over several of its columns took twice as long.
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS)
+def add_product_of_bf16(a, transposed, x, scale, y):
+    """Y <- y + scale·Ax, or scale·A'x, for the bits of BF16 numbers and one column."""
+    m = x.size if transposed else y.size
+    for k in range(y.size if transposed else x.size):
+        column = a[k * m : k * m + m]
+        if transposed:
+            total = scale - scale
+            for p in range(x.size):
+                total += _widen_bf16(column[p]) * x[p]
+            y[k] += total * scale
+        else:
+            factor = x[k] * scale
+            for p in range(y.size):
+                y[p] += _widen_bf16(column[p]) * factor
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS)
+def add_product(a, transposed, x, scale, y):
+    """Y <- y + scale·Ax, or scale·A'x, for FP32 or FP64 numbers and one column."""
+    m = x.size if transposed else y.size
+    for k in range(y.size if transposed else x.size):
+        column = a[k * m : k * m + m]
+        if transposed:
+            total = scale - scale
+            for p in range(x.size):
+                total += column[p] * x[p]
+            y[k] += total * scale
+        else:
+            factor = x[k] * scale
+            for p in range(y.size):
+                y[p] += column[p] * factor
+
+
+if HARDWARE:
+
+    @njit(nogil=True, cache=True, fastmath=_SUMS)
+    def add_product_of_fp16(a, transposed, x, scale, y):
+        """Y <- y + scale·Ax, or scale·A'x, for the bits of FP16 numbers and one column."""
+        m = x.size if transposed else y.size
+        for k in range(y.size if transposed else x.size):
+            column = a[k * m : k * m + m]
+            if transposed:
+                total = scale - scale
+                for p in range(x.size):
+                    total += _widen_half(column[p]) * x[p]
+                y[k] += total * scale
+            else:
+                factor = x[k] * scale
+                for p in range(y.size):
+                    y[p] += _widen_half(column[p]) * factor
+
+
+ADD_PRODUCT = {"from_bf16": add_product_of_bf16, "as they are": add_product}
+"""Products with one column, by the `decode` of the matrix's format; FP32 and FP64 have none."""
+if HARDWARE:
+    ADD_PRODUCT["from_fp16"] = add_product_of_fp16
 
 
 def flat(view):

@@ -411,7 +411,7 @@ def _transposed_product(tile, x):
         x = _operand(tile.values, x)
         if isinstance(tile, LowRankTile):
             return tile.v @ (tile.values.T @ x)
-        return on_host(product(tile.widen().T, x))
+        return on_host(product(tile, x, transposed=True))
 
 
 def _with_product(block, tile, x, alpha):

@@ -405,20 +405,23 @@ def add_product(y, tile, x, alpha, transposed=False):
         backend.gemm(inner, right.T, x, 1.0, 0.0)
         backend.gemm(y, left, inner, alpha)
         return
-    a = tile.widen(y.dtype).T if transposed else tile.widen(y.dtype)
     if backend_of(y).on_gpu:
         # one call; CuPy's operators would allocate the product
+        a = tile.widen(y.dtype).T if transposed else tile.widen(y.dtype)
         backend_of(y).gemm(y, a, x, alpha)
     elif alpha > 0:
-        y += product(a, x)
+        y += product(tile, x, transposed)
     else:
-        y -= product(a, x)
+        y -= product(tile, x, transposed)
 
 
-def product(a, x):
-    """Return AX in Fortran order, as the columns that it is added to: NumPy's is by rows."""
-    if x.ndim == 1 or x.shape[1] == 1:
-        # by gemv
-        return a @ x
+def product(tile, x, transposed=False):
+    """Return AX or A'X for a tile A and (k, m), in X's type and in Fortran order."""
     backend = backend_of(x)
+    if not backend.on_gpu and x.shape[1] == 1:
+        found = backend.product_with_column(tile, x, transposed)
+        if found is not None:
+            return found
+    a = tile.widen(x.dtype).T if transposed else tile.widen(x.dtype)
+    # NumPy's own product is by rows
     return backend.gemm(backend.empty((len(a), x.shape[1]), x.dtype, x), a, x, 1.0, 0.0)

@@ -27,7 +27,7 @@ from ..linalg.formats import FP32, FP64, Tile
 from ..linalg.mixed import solver
 from ..linalg.precision import Uniform, as_rule, uniform
 from ..linalg.views import contiguous
-from ..runtime.devices import blas_threads, gpu_memory, in_threads, usable_cores
+from ..runtime.devices import blas_threads, gpu_memory, in_threads, share, usable_cores
 from .assemble import norms_of
 from .cholesky import factorize
 from .factor import Factor, add_product, on_host
@@ -561,12 +561,15 @@ class Preconditioner:
             self._solve(j, y[block], transposed=True)
 
     def _share(self, work, rows, y):
-        """Return the results of threads, which share the block rows; a GPU does not need them."""
-        if backend_of(y).on_gpu:
-            return [work(rows)]
-        cores = usable_cores()
-        parts = [rows[core::cores] for core in range(cores)]
-        return in_threads(work, parts, len(rows) * self.layout.tile**2)
+        """Return the results of threads, which share the block rows.
+
+        A GPU does not need them, and the product of a tile and one column takes less time than a
+        thread waits for the interpreter's lock.
+        """
+        cores = 1 if backend_of(y).on_gpu or y.shape[1] == 1 else usable_cores()
+        parts, results = [rows[core::cores] for core in range(cores)], []
+        share(lambda part: results.append(work(part)), parts, cores)
+        return results
 
     def _solve(self, k, block, transposed):
         """Y_k <- L_kk⁻¹Y_k, or L_kk⁻'Y_k."""

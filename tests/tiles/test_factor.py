@@ -1,11 +1,14 @@
 import numpy as np
 import pytest
 from cuda_emulator import session
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.linalg import solve_triangular
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.likelihood.exact import dense_factor, tile_factor
+from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor, product
 
@@ -167,14 +170,29 @@ def test_bytes_are_those_of_the_formats():
     assert CholeskyFactor(np.eye(10)).nbytes == 8 * 55
 
 
-@pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 4), (7, 0)])
-def test_a_product_is_in_the_order_of_the_columns_that_it_is_added_to(shape):
+@pytest.mark.parametrize("columns", [0, 1, 4])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("form", FORMATS)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(-30, 30), st.booleans())
+@settings(max_examples=15)
+def test_a_product_is_that_of_the_numbers_of_the_tile(form, kind, columns, m, n, power, transposed):
+    rng = np.random.default_rng(m * n)
+    a = np.asfortranarray(rng.standard_normal((m, n)) * 2.0**power)
+    tile = quantize(a, form, split=form == "fp32" and power > 0)
+    x = np.asfortranarray(rng.standard_normal((m if transposed else n, columns)), kind)
+    found, wide = product(tile, x, transposed), tile.widen().T if transposed else tile.widen()
+    assert found.flags.f_contiguous
+    assert found.dtype == kind
+    # the error of a sum of rounded products in any order
+    bound = len(x) * np.finfo(kind).eps * (abs(wide) @ abs(x.astype(float)))
+    assert np.all(abs(found - wide @ x) <= bound)
+
+
+def test_a_product_of_a_tile_by_rows_is_the_same():
     rng = np.random.default_rng(0)
-    a, x = np.asfortranarray(rng.standard_normal((5, 7))), rng.standard_normal(shape)
-    for each in (a, np.ascontiguousarray(a)):
-        found = product(each, x)
-        assert found.flags.f_contiguous
-        np.testing.assert_allclose(found, a @ x, rtol=1e-13, atol=1e-13)
+    a, x = rng.standard_normal((5, 7)), rng.standard_normal((7, 1))
+    np.testing.assert_allclose(product(Tile(FP64, a), x), a @ x, rtol=1e-13)
+    np.testing.assert_allclose(product(Tile(FP64, a.T), x, True), a @ x, rtol=1e-13)
 
 
 @pytest.mark.gpu
