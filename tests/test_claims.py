@@ -254,8 +254,10 @@ def test_the_tables_of_refinement_are_those_of_its_results():
 
 def test_speeds_of_refinement_are_those_of_the_results():
     text = (ROOT / "experiments" / "refinement" / "README.md").read_text()
-    ways, fast = [("fp16", "gmres"), ("fp16", "ir"), ("fp32-fp16", "gmres"), ("fp32", "ir")], []
-    words = {"STALLED": "stalls", "EVALUATION_LIMIT": "60 iterations"}
+    ways = [("fp16", "gmres"), ("fp16", "ir"), ("fp32-fp16", "gmres")]
+    ways += [("bf16", "gmres"), ("bf16", "ir"), ("fp32", "ir")]
+    words, fast, bf16 = {"EVALUATION_LIMIT": "60 iterations"}, [], []
+    words |= {"STALLED": "stalls", "NOT_POSITIVE_DEFINITE": "no factor"}
     for figure in ("4a", "4b", "5a", "5b", "6a", "6b", "7"):
         rows = results("refinement", "speed", n="8192", figure=figure)
         base = min(float(row["seconds"]) for row in rows if row["factor"] == "fp64")
@@ -264,12 +266,20 @@ def test_speeds_of_refinement_are_those_of_the_results():
             row = next(r for r in rows if (r["factor"], r["method"]) == (factor, method))
             speed = row["seconds"] and f"{float(row['over_baseline']):.2f} ({row['iterations']})"
             cells.append(speed or words[row["outcome"]])
+            if speed and (factor, method) == ("bf16", "gmres"):
+                bf16.append(float(row["over_baseline"]))
+                others = [float(r["over_baseline"] or 0) for r in rows if r["factor"] != "bf16"]
+                assert bf16[-1] > max(others), "BF16 is the fastest"
         [line] = [line for line in text.splitlines() if line.startswith(f"| {figure} | ")]
         assert line.endswith(f"| {' | '.join(cells)} | {base:.2f} |")
         assert float(line.split(" | ")[2]) == float(rows[0]["condition"])
         if int(row["iterations"]) <= 4:
             fast.append(float(row["over_baseline"]))
-    assert f"have {min(fast):.2f} to {max(fast):.2f} times the speed of FP64" in text
+    whole = " ".join(text.split())
+    assert f"have {min(fast):.2f} to {max(fast):.2f} times the speed of FP64" in whole
+    assert f"GMRES has {min(bf16):.2f} to {max(bf16):.2f} times the speed of FP64" in whole
+    rows = results("refinement", "speed", n="2048")
+    assert max(float(r["over_baseline"] or 0) for r in rows if r["factor"] != "fp64") < 1
     (fine,) = results("refinement", "speed", n="8192", figure="5b", factor="fp32", method="ir")
     assert fine["formats"] == "fp64:135 fp32:1"
     assert "135 of whose 136 tiles became FP64" in text
@@ -283,10 +293,36 @@ def test_speeds_of_refinement_are_those_of_the_results():
     assert float(best["over_baseline"]) == 1
     share = f"{float(best['seconds']):.2f} s, {100 * float(best['share_of_ceiling']):.0f} %"
     assert f"is the recursion: {share} of the ceiling" in text
-    coarse = [("tiles", "fp16"), ("tiles", "fp32"), ("recursion", "fp32")]
-    half, single, halves = (f"{float(large[way]['over_baseline']):.2f}" for way in coarse)
-    assert f"FP16 tiles are {half} times as fast, FP32 tiles {single} times" in text
-    assert f"the recursion in FP32 {halves} times" in text
+    coarse = [("tiles", "bf16"), ("tiles", "fp16"), ("tiles", "fp32"), ("recursion", "fp32")]
+    found = [f"{float(large[way]['over_baseline']):.2f}" for way in coarse]
+    assert (
+        "BF16 tiles are {} times as fast, FP16 tiles {} times, FP32 tiles {} times, and the "
+        "recursion in FP32 {} times".format(*found)
+        in whole
+    )
+
+
+def test_iterations_with_bf16_are_those_of_the_results():
+    text = " ".join((ROOT / "experiments" / "refinement" / "README.md").read_text().split())
+
+    def gmres(spectrum, condition, shift, scaling="True"):
+        about = {"spectrum": spectrum, "condition": condition, "shift": shift, "scaling": scaling}
+        (row,) = results("refinement", "iterations", factor="bf16", method="gmres", **about)
+        return refined(row)
+
+    arithmetic = [gmres("arithmetic", each, "0.0") for each in ("100.0", "10000.0", "100000000.0")]
+    assert "converges in {}, {} and {} iterations for the arithmetic".format(*arithmetic) in text
+    easy, hard = (
+        gmres("clustered", "100.0", "0.0"),
+        gmres("clustered", "100000000.0", "0.4", "False"),
+    )
+    assert f"in {easy} for the clustered one with κ₂ = 100 (c = 0), in {hard} with 1e8" in text
+    custom = gmres("custom-clustered", "10000.0", "10.0")
+    assert f"and in {custom} for the custom-clustered one with κ₂ = 1e4" in text
+    for spectrum in ("logarithmic", "geometric"):
+        assert {gmres(spectrum, "170000.0", shift) for shift in ("0.0", "0.4")} == {"no factor"}
+        unscaled = gmres(spectrum, "170000.0", "0.4", "False")
+        assert f"GMRES takes {unscaled} iterations" in text
 
 
 def test_digits_and_errors_of_layers_are_those_of_the_results():

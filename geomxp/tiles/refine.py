@@ -723,7 +723,9 @@ def solve(
     b : (n,) or (n, m) array_like, or CuPy array
     precision : callable, optional
         A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given. The paper's factor is
-        `uniform("fp32-fp16")`: products in FP16, L stored in FP32.
+        `uniform("fp32-fp16")`: products in FP16, L stored in FP32. `uniform("bf16")` is faster on
+        CPUs that multiply BF16 (`geomxp info`), but has no factor of matrices that are nearly
+        singular relative to BF16's roundoff, 2⁻⁸.
     method : {"ir", "cg", "gmres"}
     scaling : bool, optional
         Iterate on D⁻¹AD⁻¹, with a unit diagonal; otherwise on A / ‖A‖₂, up to a power of two.
