@@ -210,7 +210,6 @@ CAPTIONS = {
     "thread.",
     "static_schedule_mxp/plain_two.csv": "The same on two threads.",
     "static_schedule_mxp/rate.csv": "Seconds from locations to factor, and of LAPACK's dpotrf.",
-    "static_schedule_mxp/rate_16384.csv": "Two rows of rate.csv in another run.",
     "static_schedule_mxp/target.csv": "Predicted and measured divergence of `for_divergence`.",
     "trsm_trmm/cases.png": "Time of the faster library over ours, by side and transposition.",
     "trsm_trmm/leaves.png": "Time of the faster library over ours, by the size of the leaves.",

@@ -276,7 +276,7 @@ def estimate_study(n, replicates, tile=None):
     return estimate_cells(n, replicates), partial(estimate_rows, draws=replicates, tile=tile)
 
 
-TIMED = ("rate", "rate_16384", "plain", "avx512")
+TIMED = ("rate", "plain", "avx512")
 
 
 def studies(tiny):
@@ -305,7 +305,6 @@ def studies(tiny):
         "maps": lambda: map_rows(4096, "weak", 1e-5),
         "target": lambda: target_rows((2048, 8192)),
         "rate": lambda: rate_rows((16_384, 8192, 4096), ACCURACIES, 3),
-        "rate_16384": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
         "avx512": lambda: rate_rows((16_384,), (1e-5, 1e-6), 3),
         "kl_32768": kl_study(largest, errors=False),
         "estimates_3600": estimate_study(3600, 50),
