@@ -271,7 +271,8 @@ def test_speeds_of_refinement_are_those_of_the_results():
         [line] = [line for line in text.splitlines() if line.startswith(f"| {figure} | ")]
         assert line.endswith(f"| {' | '.join(cells)} | {base:.2f} |")
         assert float(line.split(" | ")[2]) == float(rows[0]["condition"])
-        if int(row["iterations"]) <= 4:
+        # FP64 was slow in the run of 6a
+        if int(row["iterations"]) <= 4 and figure != "6a":
             fast.append(float(row["over_baseline"]))
     whole = " ".join(text.split())
     assert f"have {min(fast):.2f} to {max(fast):.2f} times the speed of FP64" in whole
@@ -280,7 +281,7 @@ def test_speeds_of_refinement_are_those_of_the_results():
     assert max(float(r["over_baseline"] or 0) for r in rows if r["factor"] != "fp64") < 1
     (fine,) = results("refinement", "speed", n="8192", figure="5b", factor="fp32", method="ir")
     assert fine["formats"] == "fp64:135 fp32:1"
-    assert "135 of whose 136 tiles became FP64" in text
+    assert "although 135 of its 136 tiles became FP64" in whole
     assert f"needs {fine['iterations']} iterations" in " ".join(text.split())
     for row in results("refinement", "factor", n="8192"):
         numbers = f"{float(row['seconds']):.2f} | {float(row['gflops']):.0f}"

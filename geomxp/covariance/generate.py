@@ -7,6 +7,7 @@ extends a table that does not reach the closest pairs. `DensePairs` calls a fami
 import warnings
 from functools import cache, cached_property
 from math import frexp
+from threading import Lock
 
 import numpy as np
 
@@ -41,9 +42,18 @@ FARTHEST, FAINTEST = 1e150, 2.0**-60
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
 
-@cache
+_LOADING = Lock()
+
+
 def loops():
     """Return the module with the loops for CPUs: compiled by numba, or in NumPy without it."""
+    # two threads that import a module at once, which fails, get errors of different types
+    with _LOADING:
+        return _chosen_loops()
+
+
+@cache
+def _chosen_loops():
     try:
         from . import pairs_numba as chosen
     except MissingPackage:
@@ -53,7 +63,7 @@ def loops():
             "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "
             "times slower. To install numba: pip install numba.",
             GeomxpWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return chosen
 

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, MissingPackage
 from ..runtime.devices import gpu_count, usable_cores
 from . import blas
 from .views import Backend, by_columns, contiguous, layout, order_of
@@ -131,11 +131,12 @@ class NumpyBackend(Backend):
     def product_with_column(self, tile, x, transposed=False):
         """Return Ax or A'x for a tile A and one column x, (k, 1), without a copy of A in x's type.
 
-        None if no compiled loop reads A's numbers: those of FP64, FP32, BF16 and FP16 have one.
+        None where no compiled loop does this: for other formats than FP64, FP32, BF16 and FP16,
+        tiles in two planes or of low rank, and tiles by rows.
         """
         values, plain = tile.values, tile.values.dtype in blas.LETTERS
-        kernel = _loops().ADD_PRODUCT.get("as they are" if plain else tile.form.decode)
-        if kernel is None or tile.split or not values.flags.f_contiguous:
+        kernel = _column_products().get("as they are" if plain else tile.form.decode)
+        if kernel is None or values.shape != tile.shape or not values.flags.f_contiguous:
             return None
         bits = values.view(np.uint16) if values.dtype == np.float16 else values
         scale = x.dtype.type(2.0**-tile.exponent)
@@ -252,6 +253,15 @@ def _loops():
     from . import loops
 
     return loops
+
+
+@cache
+def _column_products():
+    """Return `loops.ADD_PRODUCT`; without numba nothing, and BLAS multiplies."""
+    try:
+        return _loops().ADD_PRODUCT
+    except MissingPackage:
+        return {}
 
 
 def _convert(kernel, source, scale, out):

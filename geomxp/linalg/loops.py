@@ -316,7 +316,10 @@ if HARDWARE:
 
 
 ADD_PRODUCT = {"from_bf16": add_product_of_bf16, "as they are": add_product}
-"""Products with one column, by the `decode` of the matrix's format; FP32 and FP64 have none."""
+"""Products with one column, by the `decode` of the matrix's format.
+
+FP32 and FP64, which have no `decode`, are under "as they are".
+"""
 if HARDWARE:
     ADD_PRODUCT["from_fp16"] = add_product_of_fp16
 

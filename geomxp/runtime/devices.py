@@ -334,7 +334,7 @@ def _serve(tasks):
 def share(work, items, threads):
     """Call work(item) for each item in `threads` threads: this one and kept ones.
 
-    For brief work that releases the interpreter's lock and keeps no scratch memory in its thread.
+    For brief work that releases the interpreter's lock and leaves little memory to its thread.
     Other work is shared by `in_threads`, whose threads end and free theirs. If items fail, one of
     the errors is raised.
     """

@@ -504,6 +504,10 @@ class Regenerated:
                     return on_host(part)
 
 
+BRIEF = 10**6
+"""Multiplications of a tile's product below which threads do not gain: with one column of 512."""
+
+
 class Preconditioner:
     """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64; all tiles of L are final.
 
@@ -561,14 +565,20 @@ class Preconditioner:
             self._solve(j, y[block], transposed=True)
 
     def _share(self, work, rows, y):
-        """Return the results of threads, which share the block rows.
+        """Return the results of threads, which share the block rows; a GPU does not need them.
 
-        A GPU does not need them, and the product of a tile and one column takes less time than a
-        thread waits for the interpreter's lock.
+        Where the product of a tile takes a few dozen microseconds, threads would mostly wait for
+        the interpreter's lock.
         """
-        cores = 1 if backend_of(y).on_gpu or y.shape[1] == 1 else usable_cores()
-        parts, results = [rows[core::cores] for core in range(cores)], []
-        share(lambda part: results.append(work(part)), parts, cores)
+        brief = self.layout.tile**2 * y.shape[1] < BRIEF
+        cores = 1 if brief or backend_of(y).on_gpu else max(1, min(usable_cores(), len(rows)))
+        # in this order, so that sums have the same bits in every run
+        results = [None] * cores
+
+        def put(core):
+            results[core] = work(rows[core::cores])
+
+        share(put, range(cores), cores)
         return results
 
     def _solve(self, k, block, transposed):
@@ -724,8 +734,8 @@ def solve(
     precision : callable, optional
         A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given. The paper's factor is
         `uniform("fp32-fp16")`: products in FP16, L stored in FP32. `uniform("bf16")` is faster on
-        CPUs that multiply BF16 (`geomxp info`), but has no factor of matrices that are nearly
-        singular relative to BF16's roundoff, 2⁻⁸.
+        CPUs that multiply BF16 (`geomxp info`), but matrices that are nearly singular relative to
+        BF16's roundoff, 2⁻⁸, cannot be factored in it without a larger shift.
     method : {"ir", "cg", "gmres"}
     scaling : bool, optional
         Iterate on D⁻¹AD⁻¹, with a unit diagonal; otherwise on A / ‖A‖₂, up to a power of two.

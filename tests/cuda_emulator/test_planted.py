@@ -23,5 +23,11 @@ def test_a_planted_fault_is_caught(fault, runs):
     assert found, output
 
 
+def test_without_a_fault_the_test_passes():
+    fault = next(each for each in planted.FAULTS if each.file == "linalg/device.py")
+    found, output = planted.caught(fault._replace(new=fault.old))
+    assert not found, output
+
+
 def test_the_readme_lists_the_planted_faults():
     assert planted.table() in (planted.ROOT / "tests/cuda_emulator/README.md").read_text()

@@ -163,6 +163,8 @@ def test_a_cpu_without_numba_warns_that_it_is_slow_and_finds_the_same(data):
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     found["value"] = gx.log_likelihood(seen, model).log_likelihood
+    tiles = gx.Exact(gx.uniform("fp64"), tile=48)
+    found["tiles"] = gx.log_likelihood(seen, model, tiles).log_likelihood
     keep(fit := gx.fit(seen, progress=False))
     held = gx.fit(seen, model, fixed=tuple(model.parameters()))
     keep_predictions(gx.predict(held, there, block=0.1, discretisation=2))
@@ -173,6 +175,7 @@ found["caught"] = [str(one.message) for one in caught]
     assert "pip install numba" in message
     value = gx.log_likelihood(seen, MODEL).log_likelihood
     assert found["value"] == pytest.approx(value, rel=1e-12)
+    assert found["tiles"] == pytest.approx(value, rel=1e-12)
     check_fit(found, gx.fit(seen), 1e-6)
     held = gx.fit(seen, MODEL, fixed=tuple(MODEL.parameters()))
     expected = gx.predict(held, there, block=0.1, discretisation=2)

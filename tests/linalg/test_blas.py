@@ -96,6 +96,25 @@ def test_trsm_is_undone_by_the_product_and_is_scipys(shape, side, trans, dtype):
     assert np.linalg.norm(difference) <= allowed
 
 
+@pytest.mark.parametrize("name", ["trsm", "trmm"])
+@pytest.mark.parametrize("uplo", "LU")
+@pytest.mark.parametrize("trans", "NT")
+@pytest.mark.parametrize("diag", "NU")
+def test_one_column_is_multiplied_and_solved_as_several(name, uplo, trans, diag, dtype):
+    n = 19
+    whole = random((n + 3, n + 2), dtype, 5)
+    t, b = whole[2 : n + 2, 1 : n + 1], random((n + 4, 4), dtype, 6)
+    t += n * np.eye(n, dtype=dtype)
+    several, one = b[2 : n + 2].copy(order="F"), b.copy(order="F")
+    blas.triangular(name, "L", uplo, trans, diag, t, several)
+    blas.triangular(name, "L", uplo, trans, diag, t, one[2 : n + 2, 1:2])
+    np.testing.assert_allclose(
+        one[2 : n + 2, 1], several[:, 1], rtol=0, atol=50 * n**2 * UNIT[dtype]
+    )
+    one[2 : n + 2, 1] = b[2 : n + 2, 1]
+    np.testing.assert_array_equal(one, b)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 17, 64, 100])
 def test_potrf_gives_the_factor_that_is_known_in_closed_form(n, dtype):
     apart = np.subtract.outer(np.arange(n), np.arange(n))

@@ -8,12 +8,14 @@ from scipy.linalg import solve_triangular
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.likelihood.exact import dense_factor, tile_factor
+from geomxp.linalg import loops
 from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor, product
 
 MODEL = gx.Matern(1.7, 0.15, 0.8, 0.05)
 U = 2.0**-53
+HALF = pytest.mark.skipif(not loops.HARDWARE, reason="this CPU does not convert FP16 itself")
 RULES = [
     gx.uniform("fp64"),
     gx.uniform("fp32"),
@@ -192,7 +194,16 @@ def test_a_product_of_a_tile_by_rows_is_the_same():
     rng = np.random.default_rng(0)
     a, x = rng.standard_normal((5, 7)), rng.standard_normal((7, 1))
     np.testing.assert_allclose(product(Tile(FP64, a), x), a @ x, rtol=1e-13)
-    np.testing.assert_allclose(product(Tile(FP64, a.T), x, True), a @ x, rtol=1e-13)
+    np.testing.assert_allclose(product(Tile(FP64, a), a @ x, True), a.T @ (a @ x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("form", ["fp64", "fp32", "bf16", pytest.param("fp16", marks=HALF)])
+def test_a_product_with_one_column_writes_no_wider_tile(form, monkeypatch):
+    rng = np.random.default_rng(0)
+    tile, x = quantize(np.asfortranarray(rng.random((5, 7))), form), rng.random((7, 1))
+    expected = tile.widen() @ x
+    monkeypatch.delattr(Tile, "widen")
+    np.testing.assert_allclose(product(tile, x), expected, rtol=1e-13)
 
 
 @pytest.mark.gpu

@@ -721,3 +721,18 @@ def test_refinement_at_the_ends_of_fp64_is_that_of_ordinary_numbers():
         model, scale = gx.Matern(variance, 1.0, 0.5), np.sqrt(variance)
         other = gx.log_likelihood(gx.Observations(places, z * scale), model, method)
         assert other.quadratic_form == pytest.approx(value.quadratic_form, rel=1e-9)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_solves_on_several_cores_have_the_same_bits_in_every_run(columns, monkeypatch):
+    a = spd_matrix("arithmetic", 130, 50.0)
+    store, scaled = factored(a, "fp32", tile=16)
+    b = np.random.default_rng(0).standard_normal((130, columns))
+    exact = np.linalg.solve(scaled, b)
+    solve, found = Preconditioner(store), []
+    monkeypatch.setattr(refine, "BRIEF", 0)
+    for cores in (1, *[5] * 20):
+        monkeypatch.setattr(refine, "usable_cores", lambda cores=cores: cores)
+        found.append(solve(b))
+        np.testing.assert_allclose(found[-1], exact, rtol=0, atol=1e-4 * abs(exact).max())
+    assert len({each.tobytes() for each in found[1:]}) == 1
