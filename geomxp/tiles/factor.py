@@ -423,5 +423,8 @@ def product(tile, x, transposed=False):
         if found is not None:
             return found
     a = tile.widen(x.dtype).T if transposed else tile.widen(x.dtype)
+    if x.shape[1] == 1:
+        # by gemv
+        return a @ x
     # NumPy's own product is by rows
     return backend.gemm(backend.empty((len(a), x.shape[1]), x.dtype, x), a, x, 1.0, 0.0)
