@@ -328,24 +328,38 @@ def keep_memory():
         mallopt(option, value)
 
 
-def timings(candidates, a, b, repeats, cores=1):
+BRIEF = 0.01
+"""Seconds below which a call notices that code, caches and threads were idle before it."""
+
+
+def timings(candidates, a, b, repeats, cores=1, one_library=False):
     """Return the median seconds of each candidate's work(a, copy of b), in turn, to and fro.
 
     On one core, or on all usable ones, which is what another number of cores means; memory is kept.
+    On several cores, threads of the candidate before may still busy-wait: each timing begins when
+    they sleep, brief ones after a call that is not timed. With `one_library` all candidates use the
+    same threads, and no time is spent on this.
     """
     keep_memory()
     seconds = {name: [] for name in candidates}
+    rest = cores != 1 and not one_library
+
+    def time_of(work):
+        fresh = b.copy(order="F")
+        start = time.perf_counter()
+        work(a, fresh)
+        if not isinstance(fresh, np.ndarray):
+            # a GPU has finished when a number arrives
+            fresh[-1, -1].get()
+        return time.perf_counter() - start
+
     with blas_threads(0 if cores == 1 else ALL), blas.cores(cores):
         for k in range(repeats + 1):
             for name in list(candidates)[:: 1 if k % 2 else -1]:
-                work, fresh = candidates[name], b.copy(order="F")
-                start = time.perf_counter()
-                work(a, fresh)
-                if not isinstance(fresh, np.ndarray):
-                    # a GPU has finished when a number arrives
-                    fresh[-1, -1].get()
-                if k:
-                    seconds[name].append(time.perf_counter() - start)
-                if cores != 1:
+                if rest:
                     let_blas_rest()
-    return {name: float(np.median(times)) for name, times in seconds.items()}
+                    if k and seconds[name][0] < BRIEF:
+                        time_of(candidates[name])
+                seconds[name].append(time_of(candidates[name]))
+    # the first of each is not counted
+    return {name: float(np.median(times[1:])) for name, times in seconds.items()}

@@ -9,6 +9,7 @@ last one. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPA
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,7 +90,6 @@ def potrf(
     return a
 
 
-@gpu_memory()
 def trsm(
     a: AnyArray,
     b: AnyArray,
@@ -133,7 +133,6 @@ def trsm(
     return _act("trsm", a, b, (side, uplo, trans, diag), alpha, layers, leaf)
 
 
-@gpu_memory()
 def trmm(
     a: AnyArray,
     b: AnyArray,
@@ -162,6 +161,15 @@ OPTIONS = ("L", "R"), ("L", "U"), ("N", "T"), ("N", "U")
 
 
 def _act(name, a, b, letters, alpha, layers, leaf):
+    """Execute a triangular operation: by one call of the library where it is plain."""
+    if leaf is None and alpha == 1.0 and _is_plain(name, a, b, letters, layers):
+        backend_of(b).triangular(name, *letters, a, b)
+        return b
+    return _by_halves(name, a, b, letters, alpha, layers, leaf)
+
+
+@gpu_memory()
+def _by_halves(name, a, b, letters, alpha, layers, leaf):
     """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
@@ -202,6 +210,30 @@ def _act(name, a, b, letters, alpha, layers, leaf):
         with rows.backend.threads(forms):
             work(triangle, rows, slice(0, len(a)), transposed)
     return b
+
+
+def _is_plain(name, a, b, letters, layers):
+    """Return whether one call of a CPU's library, in one format, does the whole operation.
+
+    These few checks are for small matrices, to which all the others take noticeable time; those
+    report what is wrong where this returns False.
+    """
+    try:
+        (n, columns), flags = a.shape, b.flags
+        largest = _in_one_call(name, letters, layers, a.dtype, backend_of(b).name)
+        same = b.dtype == a.dtype and len(b.shape) == 2 and b.shape[letters[0] == "R"] == n
+        fits = n == columns and n <= largest and b.size > 0 and flags.writeable
+        return same and fits and a.flags.f_contiguous and flags.f_contiguous
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+@lru_cache(maxsize=256)
+def _in_one_call(name, letters, layers, dtype, on):
+    """Return the largest order that a CPU's library is given whole; 0 with several formats."""
+    forms = _checked(name, letters, layers, dtype)
+    plain = on == "cpu" and len(forms) == 1 and forms[0].dtype == dtype
+    return leaf_size(name, sys.maxsize, forms) if plain else 0
 
 
 @lru_cache(maxsize=256)
