@@ -61,8 +61,9 @@ def potrf(
     leaf : int, optional
         Blocks up to this order go to LAPACK, in the last format: layers within them have no effect.
         Default on a CPU: 4,096 if all layers are computed in one format, else 1,024, or 256 with
-        coarser layers above FP64, or with a format that the CPU multiplies faster than FP32. On a
-        GPU 1,024, where cuSOLVER factors larger diagonal blocks in one call.
+        coarser layers above FP64, or with a format that the CPU multiplies faster than FP32; if it
+        does so in AVX-512, a matrix up to order 1,536 is one leaf. On a GPU 1,024, where cuSOLVER
+        factors larger diagonal blocks in one call.
 
     Returns
     -------
@@ -82,10 +83,10 @@ def potrf(
     [[2.0, 0.0], [1.0, 2.0]]
     """
     check_matrix("a", a, square=True, written=True)
-    forms = check_layers(layers, a.dtype)
+    forms, tuned = check_layers(layers, a.dtype), leaf is None
+    leaf, forms = _leaf_and_layers(leaf, "potrf", a, forms)
     with one_matrix(a, forms) as (work, bound):
-        whole = at_once(work, forms) if leaf is None else 0
-        leaf = check_leaf(leaf, "potrf", work, forms)
+        whole = at_once(work, forms) if tuned else 0
         factor_by_halves(Triangle(work, forms, leaf, bound=bound, whole=whole), forms)
     return a
 
@@ -179,7 +180,7 @@ def _by_halves(name, a, b, letters, alpha, layers, leaf):
     except TypeError:
         # a letter or layer that cannot be hashed is invalid: the checks say so
         forms = _checked.__wrapped__(name, letters, layers, a.dtype)
-    leaf = check_leaf(leaf, name, a, forms)
+    leaf, forms = _leaf_and_layers(leaf, name, a, forms)
     side, uplo, trans, diag = letters
     if b.dtype != a.dtype or b.shape["LR".index(side)] != len(a):
         raise InvalidInput(
@@ -302,15 +303,14 @@ def syrk(
         raise InvalidInput(
             f"`c` must be {len(a)} by {len(a)} of {a.dtype}. Got {c.dtype} {c.shape}."
         )
-    leaf = check_leaf(leaf, "syrk", c, forms)
+    leaf, forms = _leaf_and_layers(leaf, "syrk", c, forms)
     # as BLAS: nothing of A is read for α = 0
     a = a[:, :0] if alpha == 0.0 else a
     with one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
         backend_of(c).scale_lower(target, beta)
         with one_array(a, forms[-1], "nothing") as source:
             triangle = Triangle(target, forms, leaf)
-            # a leaf reads the last format only
-            rows = Rows(source, forms if triangle.half else forms[-1:])
+            rows = Rows(source, forms)
             rows.finish_all(max(leaf, 1024))
             with rows.backend.threads(forms):
                 rank_k(triangle, slice(0, len(c)), rows, forms, alpha)
@@ -351,6 +351,12 @@ def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
         raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
     return int(leaf)
+
+
+def _leaf_and_layers(leaf, name, a, forms):
+    """Return the leaf of `check_leaf`, and the layers: of a single leaf the last one only."""
+    leaf = check_leaf(leaf, name, a, forms)
+    return leaf, forms if len(a) > leaf else forms[-1:]
 
 
 def check_matrix(name: str, array: Any, square: bool = False, written: bool = False) -> None:

@@ -1,5 +1,5 @@
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -785,6 +785,34 @@ def test_layers_in_avx512_share_the_calls_of_blas_among_threads_of_geomxp(routin
     monkeypatch.setattr(blas, "multiply_on_units", counted)
     a = np.asfortranarray(np.eye(768) * 4 + np.full((768, 768), 0.001), np.float32)
     other = () if routine == "potrf" else (a.copy(order="F"),)
-    getattr(nested, routine)(a, *other, layers=("bf16", "fp32"))
+    getattr(nested, routine)(a, *other, layers=("bf16", "fp32"), leaf=256)
     assert entered
     assert set(entered) == {2}
+
+
+@pytest.mark.parametrize("routine", ["trsm", "trmm"])
+def test_a_plain_triangular_operation_is_one_call_of_the_library(routine, monkeypatch):
+    monkeypatch.setattr(nested, "_by_halves", None)
+    random, call = np.random.default_rng(0), getattr(nested, routine)
+    for dtype, layer in ((np.float64, "fp64"), (np.float32, "fp32")):
+        wrapper = getattr(scipy.linalg.blas, ("s" if layer == "fp32" else "d") + routine)
+        for side, uplo, trans, diag in product(*nested.OPTIONS):
+            a = np.asfortranarray(random.random((40, 40)) + 40 * np.eye(40), dtype)
+            b = np.asfortranarray(random.random((40, 3) if side == "L" else (3, 40)), dtype)
+            about = {"side": side == "R", "lower": uplo == "L", "trans_a": trans == "T"}
+            expected = wrapper(1.0, a, b, diag=diag == "U", **about)
+            letters = {"side": side, "uplo": uplo, "trans": trans, "diag": diag}
+            assert call(a, b, layers=(layer,), **letters) is b
+            np.testing.assert_array_equal(b, expected)
+
+
+@pytest.mark.parametrize("routine", ["potrf", "syrk", "trsm", "trmm"])
+def test_layers_have_no_effect_on_a_matrix_of_one_leaf(routine):
+    random = np.random.default_rng(0)
+    a = np.asfortranarray(random.random((300, 300)) + 300 * np.eye(300), np.float32)
+    other, results = random.random((300, 300)).astype(np.float32), []
+    for layers in (("bf16", "fp16", "fp32"), ("fp32",)):
+        b = other.copy(order="F") if routine in ("trsm", "trmm") else a.copy(order="F")
+        arguments = (b,) if routine == "potrf" else (a, b)
+        results.append(np.tril(getattr(nested, routine)(*arguments, layers=layers, leaf=300)))
+    np.testing.assert_array_equal(*results)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.linalg import batched, recursive
+from geomxp.linalg import batched, blas, recursive
 from geomxp.linalg.batched import Variant
-from geomxp.linalg.formats import FP16, FP32, FP64
+from geomxp.linalg.formats import BF16, FP16, FP32, FP64
 
 QUICK = (Variant("left", 4), Variant("top", 2))
 
@@ -36,6 +36,20 @@ def test_leaves_are_larger_where_all_layers_are_computed_in_one_format():
         assert max(several) < min(one)
     tree = leaf("tree", FP64), leaf("tree", FP32), leaf("tree", FP16, FP32)
     assert max(tree) < recursive.ONE_FORMAT["potrf"]
+
+
+def test_a_small_matrix_is_one_leaf_where_avx512_multiplies_a_layer(monkeypatch):
+    monkeypatch.setattr(blas, "on_matrix_units", lambda form: False)
+    monkeypatch.setattr(blas, "has_unit", lambda form: form is BF16)
+    largest = recursive.BRIEF
+    for name in ("potrf", "syrk", "trsm", "trmm"):
+        assert recursive.leaf_size(name, largest, (BF16, FP32)) == largest
+        assert recursive.leaf_size(name, largest + 1, (BF16, FP32)) == recursive.SMALL[name]
+        # the layers above FP64 gain more
+        assert recursive.leaf_size(name, largest, (BF16, FP64)) == recursive.SMALL[name]
+    assert recursive.leaf_size("tree", largest, (BF16, FP32)) == recursive.SMALL["tree"]
+    monkeypatch.setattr(blas, "on_matrix_units", lambda form: form is BF16)
+    assert recursive.leaf_size("potrf", largest, (BF16, FP32)) == recursive.SMALL["potrf"]
 
 
 def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypatch):
