@@ -185,7 +185,8 @@ def speed_rows(sizes, repeats, on, routines=ROUTINES, layers=LAYERS):
         candidates = dict(baselines)
         candidates |= {" ".join(form): ours(what, form) for form in layers}
         for cores in every:
-            seconds = timings(candidates, a, b, repeats, cores or 1)
+            again = repeats * max(1, 4096 // n) if repeats > 1 else 1
+            seconds = timings(candidates, a, b, again, cores or 1)
             best = min(seconds[name] for name in baselines)
             for name, median in seconds.items():
                 rate = FLOPS[what](n) / median / 1e9
