@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Iterable
@@ -49,7 +48,7 @@ from .parameters import (
     titles,
     with_titles,
 )
-from .problem import Monitor, Problem
+from .problem import Monitor, Problem, fingerprint
 from .result import Fit
 from .search import SEARCHES
 from .small_sample import sandwich
@@ -470,7 +469,7 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
         settings = *settings, base.family
     if any(map(is_nugget_covariance, base.parameters())):
         settings = *settings, "nugget covariances"
-    mark = _fingerprint(observations, request.design, settings)
+    mark = fingerprint(observations, request.design, settings)
     resumed, count = _resume(checkpoint, mark, base)
     monitor = Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
     monitor.count = count
@@ -628,7 +627,7 @@ MANY = 10**12
 """More evaluations than any fit has made."""
 
 
-def _resume(path, fingerprint, base):
+def _resume(path, mark, base):
     """Return (model, evaluations) from a checkpoint, or (None, 0) if it does not exist yet."""
     if path is None or not Path(path).exists():
         return None, 0
@@ -639,7 +638,7 @@ def _resume(path, fingerprint, base):
     count = state.get("evaluations")
     if not isinstance(state.get("model"), dict) or type(count) is not int or not 0 <= count < MANY:
         raise foreign
-    if state.get("problem") != fingerprint:
+    if state.get("problem") != mark:
         raise InvalidInput(
             f"{path}: a checkpoint of another problem (data, trend, bounds or method differ): "
             "delete it or choose another file."
@@ -648,13 +647,3 @@ def _resume(path, fingerprint, base):
         return type(base).from_parameters(state["model"], base.transform), count
     except (InvalidInput, KeyError, TypeError, OverflowError):
         raise foreign from None
-
-
-def _fingerprint(observations, design, *settings):
-    """Return a hash of the data and of all settings that change the result."""
-    digest = hashlib.sha256()
-    extra = observations.extra().values()
-    for array in (observations.locations, observations.values, design, *extra):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update(repr((observations.metric, settings)).encode())
-    return digest.hexdigest()

@@ -3,6 +3,7 @@
 `Problem` has the course of a fit; `Monitor` counts its evaluations and keeps its best model.
 """
 
+import hashlib
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -117,6 +118,16 @@ Vecchia's approximation; by NLopt."""
 PATIENCE = 8
 """Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
 and limit on the evaluations without a nugget."""
+
+
+def fingerprint(observations, design, *settings):
+    """Return a hash of the data and of all settings that change the result."""
+    digest = hashlib.sha256()
+    extra = observations.extra().values()
+    for array in (observations.locations, observations.values, design, *extra):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(repr((observations.metric, settings)).encode())
+    return digest.hexdigest()
 
 
 def _unscaled(model, log_likelihood):

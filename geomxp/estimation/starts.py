@@ -23,7 +23,7 @@ from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
 from .parameters import LENGTH, NUGGET, SCALE, ParameterTable, is_compact
-from .problem import FEW, NEAR, Monitor, Problem, of_unit_variance
+from .problem import FEW, NEAR, Monitor, Problem, fingerprint, of_unit_variance
 from .search import INITIAL_STEP
 
 NEIGHBOURS, MORE_NEIGHBOURS = 15, 50
@@ -81,6 +81,9 @@ model that they are near, in units of its variance."""
 COMMON = 10
 """Least number of common locations of two variables that give a correlation to start from, and of
 values of one that give its model."""
+
+REMEMBERED = 64
+"""Limit on the models of single variables that are kept for later fits."""
 
 BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
@@ -238,6 +241,9 @@ def _alone_variable(problem, rows, given, i):
         for key in (f"{name}_{i + 1}", name)
         if key in given
     }
+    mark = fingerprint(observations, design, problem.reml, sorted(held.items()), guess.parameters())
+    if mark in _alone_known:
+        return _alone_known[mark]
     values = observations.values
     if design.shape[1]:
         values = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
@@ -248,7 +254,16 @@ def _alone_variable(problem, rows, given, i):
     about = observations, design, problem.reml, method, table
     alone = Problem(*about, Monitor(10**9), TOLERANCE)
     ends = [end for end in searched(alone, {}, 1, 0, 10**6, None) if end[1] is not None]
-    return max(ends, key=lambda end: end[0])[1] if ends else guess
+    model = max(ends, key=lambda end: end[0])[1] if ends else guess
+    if len(_alone_known) >= REMEMBERED:
+        _alone_known.clear()
+    _alone_known[mark] = model
+    return model
+
+
+_alone_known = {}
+"""Models of single variables, by the fingerprint of their data: fits of several families to the
+same variables share them."""
 
 
 def _moved(model, random):

@@ -284,8 +284,9 @@ def triangular(name, side, uplo, trans, diag, t, b):
     return b
 
 
-BRIEF = 2**26
-"""Most multiplications for SciPy's wrappers, which hold the interpreter's lock meanwhile."""
+BRIEF = 2**29
+"""Most multiplications for SciPy's wrappers, which hold the interpreter's lock for the time, about
+10 ms: a call through ctypes after other work takes up to 50 µs more."""
 
 
 def triangular_at_once(name, side, uplo, trans, diag, t, b):

@@ -1,9 +1,12 @@
 """Fits of models for several variables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp.estimation import starts
 from geomxp.testing import places
 
 FAMILIES = ("independent", "coregionalization", "parsimonious-matern", "flexible-matern")
@@ -325,6 +328,32 @@ def test_further_starts_are_random_models_near_the_first():
     assert one.evaluations < few.evaluations == same.evaluations != other.evaluations
     for fit in (few, same, other):
         assert fit.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-5)
+
+
+def test_fits_of_several_families_share_the_models_of_single_variables(monkeypatch):
+    searches, searched = [], starts.searched
+
+    def counted(*arguments):
+        searches.append(arguments)
+        return searched(*arguments)
+
+    monkeypatch.setattr(starts, "searched", counted)
+    monkeypatch.setattr(starts, "_alone_known", {})
+    seen, family = field(40, seed=3), "parsimonious-matern"
+    gx.fit(seen, family="independent", trend="zero")
+    # of each variable, with its smoothness free and held
+    assert len(searches) == 4
+    shared = gx.fit(seen, family=family, trend="zero")
+    assert len(searches) == 4
+    monkeypatch.setattr(starts, "_alone_known", {})
+    afresh = gx.fit(seen, family=family, trend="zero")
+    assert len(searches) == 8
+    assert (afresh.model, afresh.log_likelihood) == (shared.model, shared.log_likelihood)
+    gx.fit(seen, family=family, trend="zero", fixed={"range": 0.2})
+    assert len(searches) > 8
+    before = len(searches)
+    gx.fit(replace(seen, values=seen.values + 0.1), family=family, trend="zero")
+    assert len(searches) == before + 4
 
 
 def test_a_model_of_more_variables_than_the_observations_is_not_estimated():
