@@ -1,6 +1,7 @@
 """Options, markers and fixtures of all tests."""
 
 import os
+from pathlib import Path
 
 import pytest
 from cuda_emulator import session
@@ -19,6 +20,23 @@ WHERE, REASON = pytest.StashKey[str](), pytest.StashKey[str]()
 EMULATION = pytest.StashKey[object]()
 
 
+LONG = (
+    "test_notebooks.py",
+    "test_claims.py",
+    "tiles/test_on_gpu.py",
+    "cuda_emulator/test_planted.py",
+    "test_docs.py",
+    "likelihood/test_rounding.py",
+    "tiles/test_dask_store.py",
+    "cuda/test_vecchia.py",
+    "cuda_emulator/test_rehearsal.py",
+    "cuda/test_registers.py",
+    "estimation/test_several_variables.py",
+)
+"""Files that take a minute or nearly so. With several workers they come first: a worker that began
+one of them last would work alone at the end."""
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--gpu",
@@ -34,6 +52,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):
+        # pytest-xdist would begin with the files that have the most tests
+        config.option.loadscopereorder = False
     if getattr(config.option, "numprocesses", None):
         # pytest-xdist: its workers inherit this, so that they do not compete for the cores
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -49,6 +70,9 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):
+        first = {Path(__file__).parent / name: k for k, name in enumerate(LONG)}
+        items.sort(key=lambda item: first.get(item.path, len(LONG)))
     for item in items:
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.slow)
