@@ -143,7 +143,8 @@ CAPTIONS = {
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
     "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
-    "nested_cholesky/speed_zen4.csv": "The same on an older AMD EPYC, with BF16 in AVX-512.",
+    "nested_cholesky/speed_zen4.csv": "Seconds and speed of POTRF, SYRK and TRSM on an older AMD "
+    "EPYC, with BF16 in AVX-512.",
     "nested_cholesky/depth_avx512.csv": "Speed of POTRF against the number of BF16 layers, in "
     "AVX-512.",
     "nested_cholesky/depth_amx.csv": "Speed of POTRF against the number of BF16 layers, on a "

@@ -328,19 +328,21 @@ def keep_memory():
         mallopt(option, value)
 
 
-BRIEF = 0.01
-"""Seconds below which a call notices that code, caches and threads were idle before it."""
+SHORT_CALL = 0.01
+"""Seconds. Cold caches and sleeping threads slow shorter calls down: an untimed call precedes
+them."""
 
 
 def timings(candidates, a, b, repeats, cores=1, one_library=False):
     """Return the median seconds of each candidate's work(a, copy of b), in turn, to and fro.
 
     On one core, or on all usable ones, which is what another number of cores means; memory is kept.
-    On several cores, threads of the candidate before may still busy-wait: each timing begins when
-    they sleep, brief ones after a call that is not timed. With `one_library` all candidates use the
-    same threads, and no time is spent on this.
+    On several cores, threads of BLAS may still busy-wait after the previous candidate: each starts
+    after a pause, and a short one is first called untimed. With `one_library` all candidates use
+    the same threads, and there are no pauses.
     """
     keep_memory()
+    let_blas_rest()
     seconds = {name: [] for name in candidates}
     rest = cores != 1 and not one_library
 
@@ -358,7 +360,7 @@ def timings(candidates, a, b, repeats, cores=1, one_library=False):
             for name in list(candidates)[:: 1 if k % 2 else -1]:
                 if rest:
                     let_blas_rest()
-                    if k and seconds[name][0] < BRIEF:
+                    if k and seconds[name][-1] < SHORT_CALL:
                         time_of(candidates[name])
                 seconds[name].append(time_of(candidates[name]))
     # the first of each is not counted

@@ -33,8 +33,8 @@ LONG = (
     "cuda/test_registers.py",
     "estimation/test_several_variables.py",
 )
-"""Files that take a minute or nearly so. With several workers they come first: a worker that began
-one of them last would work alone at the end."""
+"""Files that take about a minute or longer. With several workers they start first, so that no
+worker is alone with one of them at the end."""
 
 
 def pytest_addoption(parser):

@@ -83,7 +83,7 @@ COMMON = 10
 values of one that give its model."""
 
 REMEMBERED = 64
-"""Limit on the models of single variables that are kept for later fits."""
+"""Limit on the models of single variables that are kept for later fits of other families."""
 
 BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
@@ -241,9 +241,12 @@ def _alone_variable(problem, rows, given, i):
         for key in (f"{name}_{i + 1}", name)
         if key in given
     }
-    mark = fingerprint(observations, design, problem.reml, sorted(held.items()), guess.parameters())
-    if mark in _alone_known:
-        return _alone_known[mark]
+    about = problem.reml, sorted(held.items()), guess.parameters(), sorted(observations.extra())
+    mark = fingerprint(observations, design, *about)
+    # another thread may clear them
+    known = _alone_known.get(mark)
+    if known is not None:
+        return known
     values = observations.values
     if design.shape[1]:
         values = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
@@ -262,8 +265,8 @@ def _alone_variable(problem, rows, given, i):
 
 
 _alone_known = {}
-"""Models of single variables, by the fingerprint of their data: fits of several families to the
-same variables share them."""
+"""Models of single variables, by the fingerprint of data and settings: fits of several families to
+the same variables share them."""
 
 
 def _moved(model, random):

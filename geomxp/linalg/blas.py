@@ -268,9 +268,10 @@ def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
 def triangular(name, side, uplo, trans, diag, t, b):
     """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
     letters = side, uplo, trans, diag
-    if side == "L" and b.shape[1] == 1:
-        # several times as fast for one column
-        _call(f"{name[:-1]}v", b.dtype, *letters[1:], len(t), t, _at(b), 1)
+    if b.size == len(t):
+        # one column or row: several times as fast
+        step, turned = (1, trans) if side == "L" else (leading(b), "NT"[trans == "N"])
+        _call(f"{name[:-1]}v", b.dtype, uplo, turned, diag, len(t), t, _at(b), step)
         return b
 
     def work(part):
@@ -284,14 +285,17 @@ def triangular(name, side, uplo, trans, diag, t, b):
     return b
 
 
+ONE_COLUMN = 192
+"""Order above which one column is solved or multiplied faster by its own routine of BLAS."""
+
 BRIEF = 2**29
-"""Most multiplications for SciPy's wrappers, which hold the interpreter's lock for the time, about
-10 ms: a call through ctypes after other work takes up to 50 µs more."""
+"""Limit on n²·columns for SciPy's wrappers. They hold the interpreter's lock, for up to 15 ms on
+one core, but a call through ctypes takes up to 50 µs longer after other work."""
 
 
 def triangular_at_once(name, side, uplo, trans, diag, t, b):
     """As `triangular`, for arrays without gaps, with less overhead; other threads may wait."""
-    if uses_mkl():
+    if b.size == len(t) > ONE_COLUMN or uses_mkl():
         return triangular(name, side, uplo, trans, diag, t, b)
     wrapper = _wrapper(name, b.dtype)
     result = wrapper(1.0, t, b, side == "R", uplo == "L", trans == "T", diag == "U", True)

@@ -60,10 +60,10 @@ def potrf(
         than the last one is cast to it for products, which are summed in FP32.
     leaf : int, optional
         Blocks up to this order go to LAPACK, in the last format: layers within them have no effect.
-        Default on a CPU: 4,096 if all layers are computed in one format, else 1,024, or 256 with
-        coarser layers above FP64, or with a format that the CPU multiplies faster than FP32; if it
-        does so in AVX-512, a matrix up to order 1,536 is one leaf. On a GPU 1,024, where cuSOLVER
-        factors larger diagonal blocks in one call.
+        Default on a CPU: 4,096 if all layers are computed in one format; 256 with coarser layers
+        above FP64, or with a format that the CPU multiplies faster than FP32; else 1,024. With
+        layers above FP32 of which only AVX-512 multiplies one faster, a matrix up to order 1,536 is
+        one leaf. On a GPU 1,024, where cuSOLVER factors larger diagonal blocks in one call.
 
     Returns
     -------
@@ -162,8 +162,9 @@ OPTIONS = ("L", "R"), ("L", "U"), ("N", "T"), ("N", "U")
 
 
 def _act(name, a, b, letters, alpha, layers, leaf):
-    """Execute a triangular operation: by one call of the library where it is plain."""
-    if leaf is None and alpha == 1.0 and _is_plain(name, a, b, letters, layers):
+    """Execute a triangular operation, by one call of the library where it `_is_plain`."""
+    usual = leaf is None and alpha == 1.0 and type(layers) is tuple
+    if usual and _is_plain(name, a, b, letters, layers):
         backend_of(b).triangular(name, *letters, a, b)
         return b
     return _by_halves(name, a, b, letters, alpha, layers, leaf)
@@ -216,8 +217,8 @@ def _by_halves(name, a, b, letters, alpha, layers, leaf):
 def _is_plain(name, a, b, letters, layers):
     """Return whether one call of a CPU's library, in one format, does the whole operation.
 
-    These few checks are for small matrices, to which all the others take noticeable time; those
-    report what is wrong where this returns False.
+    For small matrices all checks take noticeable time. Where this returns False, `_by_halves` makes
+    them and reports what is wrong.
     """
     try:
         (n, columns), flags = a.shape, b.flags
@@ -283,8 +284,8 @@ def syrk(
         Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
         "fp32" and holds for the rest. A is cast once to each format coarser than the last.
     leaf : int, optional
-        Blocks up to this order go to BLAS, in the last format. Default on a CPU: 4,096, 1,024 and
-        512 in the three cases of `potrf`; on a GPU 2,048.
+        Blocks up to this order go to BLAS, in the last format. Default on a CPU: 4,096, 512
+        and 1,024 in the cases of `potrf`, and one leaf up to order 1,536 as there; on a GPU 2,048.
 
     Returns
     -------
@@ -354,7 +355,7 @@ def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]
 
 
 def _leaf_and_layers(leaf, name, a, forms):
-    """Return the leaf of `check_leaf`, and the layers: of a single leaf the last one only."""
+    """Return the leaf size and the layers: only the last one if the matrix is one leaf."""
     leaf = check_leaf(leaf, name, a, forms)
     return leaf, forms if len(a) > leaf else forms[-1:]
 

@@ -41,9 +41,9 @@ SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
 """Leaf sizes where products are much faster than leaves: with a format that is multiplied faster
 than FP32, or with layers above FP64."""
 
-BRIEF = 1536
-"""Largest order of a matrix that is computed in its last format, FP32, where the only faster
-products are those in AVX-512: halves and casts take the time that BF16 gains, on two cores."""
+ONE_LEAF = 1536
+"""Up to this order a matrix with layers above FP32 is computed in FP32, as one leaf, if only
+AVX-512 multiplies a layer faster: on two cores, halves and casts cost what BF16 saves."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
@@ -69,7 +69,7 @@ def leaf_size(name, n, forms, on="cpu"):
     elif forms[-1] is FP64 or any(map(blas.on_matrix_units, forms)):
         leaves = SMALL
     elif any(map(blas.has_unit, forms)):
-        leaves = ONE_FORMAT if n <= BRIEF and name != "tree" else SMALL
+        leaves = ONE_FORMAT if n <= ONE_LEAF and name != "tree" else SMALL
     else:
         leaves = PLAIN
     return min(leaves[name], max(n, 1))

@@ -97,21 +97,25 @@ def test_trsm_is_undone_by_the_product_and_is_scipys(shape, side, trans, dtype):
 
 
 @pytest.mark.parametrize("name", ["trsm", "trmm"])
+@pytest.mark.parametrize("side", "LR")
 @pytest.mark.parametrize("uplo", "LU")
 @pytest.mark.parametrize("trans", "NT")
 @pytest.mark.parametrize("diag", "NU")
-def test_one_column_is_multiplied_and_solved_as_several(name, uplo, trans, diag, dtype):
+def test_one_column_or_row_is_multiplied_and_solved_as_several(
+    name, side, uplo, trans, diag, dtype
+):
     n = 19
     whole = random((n + 3, n + 2), dtype, 5)
     t, b = whole[2 : n + 2, 1 : n + 1], random((n + 4, 4), dtype, 6)
     t += n * np.eye(n, dtype=dtype)
-    several, one = b[2 : n + 2].copy(order="F"), b.copy(order="F")
-    blas.triangular(name, "L", uplo, trans, diag, t, several)
-    blas.triangular(name, "L", uplo, trans, diag, t, one[2 : n + 2, 1:2])
-    np.testing.assert_allclose(
-        one[2 : n + 2, 1], several[:, 1], rtol=0, atol=50 * n**2 * UNIT[dtype]
-    )
-    one[2 : n + 2, 1] = b[2 : n + 2, 1]
+    all_of_them, alone = np.s_[2 : n + 2, :], np.s_[2 : n + 2, 1:2]
+    if side == "R":
+        b, all_of_them, alone = b.T, all_of_them[::-1], alone[::-1]
+    several, one = (b.copy(order="F") for _ in range(2))
+    blas.triangular(name, side, uplo, trans, diag, t, several[all_of_them])
+    blas.triangular(name, side, uplo, trans, diag, t, one[alone])
+    np.testing.assert_allclose(one[alone], several[alone], rtol=0, atol=50 * n**2 * UNIT[dtype])
+    one[alone] = b[alone]
     np.testing.assert_array_equal(one, b)
 
 

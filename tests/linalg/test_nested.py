@@ -802,17 +802,39 @@ def test_a_plain_triangular_operation_is_one_call_of_the_library(routine, monkey
             about = {"side": side == "R", "lower": uplo == "L", "trans_a": trans == "T"}
             expected = wrapper(1.0, a, b, diag=diag == "U", **about)
             letters = {"side": side, "uplo": uplo, "trans": trans, "diag": diag}
-            assert call(a, b, layers=(layer,), **letters) is b
+            with blas.library("SciPy"):
+                assert call(a, b, layers=(layer,), **letters) is b
             np.testing.assert_array_equal(b, expected)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-12])
+@pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("routine", ["potrf", "syrk", "trsm", "trmm"])
-def test_layers_have_no_effect_on_a_matrix_of_one_leaf(routine):
+def test_layers_have_no_effect_on_a_matrix_of_one_leaf(routine, order, scale, monkeypatch):
+    panels, panel = [], recursive.Panel
+    monkeypatch.setattr(recursive, "Panel", lambda *args, **names: panels.append(panel) or panel)
     random = np.random.default_rng(0)
-    a = np.asfortranarray(random.random((300, 300)) + 300 * np.eye(300), np.float32)
-    other, results = random.random((300, 300)).astype(np.float32), []
+    a = (scale * (random.random((40, 40)) + 40 * np.eye(40))).astype(np.float32, order=order)
+    other, results = random.random((40, 40)).astype(np.float32), []
     for layers in (("bf16", "fp16", "fp32"), ("fp32",)):
-        b = other.copy(order="F") if routine in ("trsm", "trmm") else a.copy(order="F")
+        b = other.copy(order) if routine in ("trsm", "trmm") else a.copy(order)
         arguments = (b,) if routine == "potrf" else (a, b)
-        results.append(np.tril(getattr(nested, routine)(*arguments, layers=layers, leaf=300)))
+        results.append(np.tril(getattr(nested, routine)(*arguments, layers=layers, leaf=40)))
     np.testing.assert_array_equal(*results)
+    assert panels == []
+
+
+@pytest.mark.parametrize("routine", ["trsm", "trmm"])
+def test_layers_may_be_any_iterable(routine):
+    random, results = np.random.default_rng(0), []
+    a = np.asfortranarray(random.random((40, 40)) + 40 * np.eye(40))
+    other = np.asfortranarray(random.random((40, 3)))
+    named = {"first": "fp64"}
+    values = named.values()
+    for layers in (("fp64",), iter(["fp64"]), ["fp64"], "fp64", values):
+        results.append(getattr(nested, routine)(a, other.copy("F"), layers=layers))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+    named["first"] = "int8"
+    with pytest.raises(gx.InvalidInput, match="int8"):
+        getattr(nested, routine)(a, other.copy("F"), layers=values)

@@ -41,7 +41,7 @@ def test_leaves_are_larger_where_all_layers_are_computed_in_one_format():
 def test_a_small_matrix_is_one_leaf_where_avx512_multiplies_a_layer(monkeypatch):
     monkeypatch.setattr(blas, "on_matrix_units", lambda form: False)
     monkeypatch.setattr(blas, "has_unit", lambda form: form is BF16)
-    largest = recursive.BRIEF
+    largest = recursive.ONE_LEAF
     for name in ("potrf", "syrk", "trsm", "trmm"):
         assert recursive.leaf_size(name, largest, (BF16, FP32)) == largest
         assert recursive.leaf_size(name, largest + 1, (BF16, FP32)) == recursive.SMALL[name]
