@@ -174,12 +174,18 @@ def usable_cores():
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = [cores, ceil(cpu_quota() or cores)]
-    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if requested.isdigit():
-        limits.append(int(requested))
+    requested = _requested("OMP_NUM_THREADS")
+    if requested is not None:
+        limits.append(requested)
     if _most.get() is not None:
         limits.append(_most.get())
     return max(1, min(limits))
+
+
+def _requested(variable):
+    """Return the number of threads that an environment variable asks for, or None."""
+    first = os.environ.get(variable, "").partition(",")[0]
+    return int(first) if first.isdigit() else None
 
 
 @cache
@@ -373,12 +379,17 @@ SMALL = 600
 
 @contextmanager
 def blas_threads(order):
-    """Let BLAS use all usable cores inside the block, or one thread for matrices of small order."""
+    """Let BLAS use all usable cores inside the block, or one thread for matrices of small order.
+
+    OPENBLAS_NUM_THREADS, if it is set, limits them.
+    """
     pools = _threadpools()
     if pools is None:
         yield
         return
-    with pools.limit(limits=1 if order < SMALL else usable_cores()):
+    cores = usable_cores()
+    most = max(1, min(cores, _requested("OPENBLAS_NUM_THREADS") or cores))
+    with pools.limit(limits=1 if order < SMALL else most):
         yield
 
 

@@ -69,6 +69,18 @@ def test_blas_runs_on_one_thread_for_small_matrices():
     assert counts == {1}
 
 
+@pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("2", 2), ("9,4", 3), ("", 3), ("x", 3)])
+def test_threads_of_blas_follow_the_variable_of_openblas(asked, threads, monkeypatch):
+    from threadpoolctl import threadpool_info
+
+    monkeypatch.setattr(devices, "usable_cores", lambda: 3)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
+    with devices.blas_threads(10_000):
+        open_blas = [lib for lib in threadpool_info() if lib["internal_api"] == "openblas"]
+        counts = {lib["num_threads"] for lib in open_blas}
+    assert counts == {threads}
+
+
 @pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",
     reason="the mode of the processor is set on Linux on x86-64 only",
