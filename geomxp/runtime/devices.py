@@ -388,7 +388,7 @@ def blas_threads(order):
         yield
         return
     cores = usable_cores()
-    most = max(1, min(cores, _requested("OPENBLAS_NUM_THREADS") or cores))
+    most = min(cores, _requested("OPENBLAS_NUM_THREADS") or cores)
     with pools.limit(limits=1 if order < SMALL else most):
         yield
 
