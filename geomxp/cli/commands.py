@@ -13,7 +13,7 @@ from ..covariance.base import FAMILIES
 from ..covariance.observation import TRANSFORMS
 from ..data import datasets, rasters, spatial, tables
 from ..data.observations import found_locations, longitude_first
-from ..data.times import as_dates, as_numbers
+from ..data.times import as_numbers, is_date
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
@@ -770,9 +770,9 @@ def _draws_of_model(given, about):
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None
     metric = given.metric or ("chordal" if spatial.names_say_degrees(names) else "euclidean")
-    numbers, unit, origin = (None, "", "") if time is None else as_numbers(time)
-    if origin:
-        notice(f"times are in {unit}s since {origin}; --parameter time_range is in {unit}s.")
+    numbers, axis = (None, None) if time is None else as_numbers(time)
+    if axis is not None and axis.origin:
+        notice(f"times are in {axis}; --parameter time_range is in {axis.unit}s.")
     fields = draw_fields(model, locations, metric=metric, time=numbers, **about)
     return locations, names, {} if time is None else {name: time}, fields
 
@@ -782,7 +782,7 @@ def _times_of(frame, given, name="time"):
     if given.time in frame.columns:
         return frame[given.time].to_numpy(), given.time
     time = opt.number_or_text(given.time)
-    if isinstance(time, str) and as_dates(time) is None:
+    if isinstance(time, str) and not is_date(time):
         raise InvalidInput(
             f"no column {given.time!r}.{did_you_mean(given.time, frame.columns)} "
             "--time is a column, a number or a date."

@@ -119,7 +119,14 @@ class Observations:
         Unit of the times, for tables and figures; of dates one of "second", "minute", "hour",
         "day" and "year" (365.25 days), chosen by their span if not given.
     time_origin : str, optional
-        Date and hour from which dates are counted; the first day if not given.
+        Date and hour from which dates are counted, in UTC if they have a time zone; the first day
+        if not given.
+    time_calendar : str, optional
+        Calendar of CF of the dates: "noleap", "all_leap", "360_day" or "julian"; "" for the
+        Gregorian one. Dates of cftime say it themselves.
+    time_zone : str, optional
+        Time zone of the dates, such as "Europe/Paris"; that which they have themselves, if not
+        given, and "" if they have none.
     time_name, variable_name, error_variance_name : str
         Names for tables, and of the columns that `predict` reads from a frame.
     error_variance : (n,) array_like, optional
@@ -172,6 +179,8 @@ units of the locations>
     time_unit: str = field(default="", compare=False)
     time_origin: str = field(default="", compare=False)
     variable_names: tuple[str, ...] = ()
+    time_calendar: str = field(default="", compare=False)
+    time_zone: str = field(default="", compare=False)
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -199,13 +208,15 @@ units of the locations>
             time_unit: str = "",
             time_origin: str = "",
             variable_names: Sequence[str] = (),
+            time_calendar: str = "",
+            time_zone: str = "",
         ) -> None: ...
 
     def __post_init__(self):
         metric = metric_of(self.metric)
         texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
-        units = ("value_unit", "time_unit", "time_origin")
-        for name in (*texts, "error_variance_name", *units):
+        about_time = "time_unit", "time_origin", "time_calendar", "time_zone"
+        for name in (*texts, "error_variance_name", "value_unit", *about_time):
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
@@ -229,10 +240,10 @@ units of the locations>
         put(self, "locations", _read_only(locations))
         put(self, "values", _read_only(values))
         if self.time is not None:
-            time, *about = times.as_numbers(self.time, self.time_unit, self.time_origin)
+            time, axis = times.as_numbers(self.time, self.time_axis)
             put(self, "time", _read_only(_one_for_each(time, "time", len(locations))))
-            for name, text in zip(("time_unit", "time_origin"), about, strict=True):
-                put(self, name, text)
+            for name in about_time:
+                put(self, name, getattr(axis, name.removeprefix("time_")))
         self._check_variable_names()
         if self.variable is not None:
             names, numbers = self.variable_names, self.variable
@@ -369,10 +380,12 @@ units of the locations>
 
     @property
     def _times_in_words(self):
-        if not self.time_unit:
-            return ""
-        since = f" since {self.time_origin}" if self.time_origin else ""
-        return f", times in {self.time_unit}s{since}"
+        return f", times in {self.time_axis}" if self.time_unit else ""
+
+    @property
+    def time_axis(self) -> times.TimeAxis:
+        """Unit, origin, calendar and time zone of the times."""
+        return times.TimeAxis(self.time_unit, self.time_origin, self.time_calendar, self.time_zone)
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -585,9 +598,9 @@ sqrt_dist>
             table = _observed_cells(table, measured)
         if system is not None and system.geographic:
             table = _in_degrees(table)
-        about_time = "", ""
+        axis = times.TimeAxis(table.time_unit)
         if time is not None and time in table.columns:
-            column, *about_time = times.as_numbers(table.columns[time], table.time_unit)
+            column, axis = times.as_numbers(table.columns[time], axis, missing=drop_missing)
             table = replace(table, columns=table.columns.assign(**{time: column}))
         labels = ()
         if variable is not None:
@@ -680,9 +693,11 @@ sqrt_dist>
             error_variance=error,
             error_variance_name=(not several and error_variance) or "error_variance",
             value_unit="" if value_unit is None else value_unit,
-            time_unit=about_time[0],
-            time_origin=about_time[1],
+            time_unit=axis.unit,
+            time_origin=axis.origin,
             variable_names=variable_names,
+            time_calendar=axis.calendar,
+            time_zone=axis.zone,
         )
         observations = observations._with_duplicates(duplicates, rows)
         left_out = int((present & ~kept).sum())
@@ -765,8 +780,8 @@ sqrt_dist>
 
         Values may have a dimension of time, besides those of a grid (time, y, x) or of stations
         (time, station). The times are dates, or numbers with CF units such as "days since
-        1987-06-03"; those of a calendar without leap years, say, are days since 1970-01-01 of this
-        calendar. A single time is ignored unless `time` names it.
+        1987-06-03". Dates of another calendar than the Gregorian one ("noleap", "360_day", …) are
+        counted in this calendar. A single time is ignored unless `time` names it.
 
         Parameters
         ----------

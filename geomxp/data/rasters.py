@@ -12,7 +12,6 @@ import numpy as np
 from ..errors import InvalidInput, one_line
 from .spatial import check_free, describe, library, tabulate, variable_names
 from .tables import GRIDS, check_exists, read_data, replacing
-from .times import SECONDS
 
 GEOTIFF = (".tif", ".tiff")
 
@@ -39,17 +38,18 @@ def as_dataset(
     `layers` maps names to (rows, columns) arrays, NaN where there is no result, and their
     attributes. `x` (columns,) and `y` (rows,) are the centres of the cells, with their `names`.
     `spherical`: x and y are longitude and latitude; `length_unit` is their unit if they are
-    lengths. With `time`, its name, values (t,), unit and origin (see `times.as_numbers`), layers
-    are (t, rows, columns).
+    lengths. `time` is its name, numbers and `TimeAxis`. With numbers (t,) layers are
+    (t, rows, columns); one number is that of all layers.
     """
     xarray = library("xarray")
+    dims = () if time is None or not np.ndim(time[1]) else (time[0],)
     first = () if time is None else (time[0],)
     check_free(layers, (*first, *names), "coordinate")
     system = None if crs is None else describe(crs)
     spherical = spherical or (system is not None and system.geographic)
     dataset = xarray.Dataset(
         {
-            name: ((*first, names[1], names[0]), values, about)
+            name: ((*dims, names[1], names[0]), values, about)
             for name, (values, about) in layers.items()
         },
         coords={
@@ -73,18 +73,19 @@ def as_dataset(
     return dataset
 
 
-def _time_axis(name, values, unit, origin):
+def _time_axis(name, numbers, axis):
     """Return a coordinate of times: dates if they have an origin, else numbers."""
     xarray = library("xarray")
     about = {"axis": "T", "long_name": name}
-    if not origin:
-        return xarray.Variable(name, values, about | ({"units": unit} if unit else {}))
-    seconds = np.round(np.asarray(values) * SECONDS[unit] * 1e9).astype("timedelta64[ns]")
-    dates = np.datetime64(origin, "ns") + seconds
+    dims = (name,) if np.ndim(numbers) else ()
+    if not axis.origin:
+        return xarray.Variable(dims, numbers, about | ({"units": axis.unit} if axis.unit else {}))
     # the years of UDUNITS are not those of a calendar
-    units = f"{'day' if unit == 'year' else unit}s since {origin}"
-    encoding = {"units": units, "calendar": "standard", "dtype": "float64"}
-    return xarray.Variable(name, dates, about | {"standard_name": "time"}, encoding)
+    units = f"{'day' if axis.unit == 'year' else axis.unit}s since {axis.origin}"
+    calendar = axis.calendar or "standard"
+    encoding = {"units": units, "calendar": calendar, "dtype": "float64"}
+    dates = axis.dates(numbers, "us")
+    return xarray.Variable(dims, dates, about | {"standard_name": "time"}, encoding)
 
 
 def _axis(name, k, spherical, system, length_unit):

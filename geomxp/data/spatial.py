@@ -222,14 +222,22 @@ class Table:
                 )
 
     def with_column(self, name, values):
-        """Return the table with other values in a column."""
-        if self.dims is not None:
-            scalar = name in self.source.coords and not self.source[name].ndim
-            source = self.source.assign_coords({name: values}) if scalar else self.source
-            return replace(self, source=source, columns=self.columns.assign(**{name: values}))
+        """Return the table, not of a grid, with other values in a column."""
         frames = (one.assign(**{name: values}) for one in (self.source, self.columns))
         source, columns = frames
         return replace(self, source=source, columns=columns)
+
+    def at_time(self, name, times):
+        """Return the table of a grid with another time, or one for each row, as a coordinate."""
+        own = time_of(self.source, locations=self.locations)
+        grid = self.source if own is None or own in self.dims else self.source.drop_vars(own)
+        name = name if own is None or own in self.dims else own
+        if not np.ndim(times):
+            grid = grid.assign_coords({name: ((), np.asarray(times))})
+        elif self.rows is None:
+            cells = np.reshape(times, tuple(self.dims.values()))
+            grid = grid.assign_coords({name: (tuple(self.dims), cells)})
+        return replace(self, source=grid, columns=self.columns.assign(**{name: times}))
 
     def beside(self, results):
         """Return result columns next to the given columns, with their kind and index.

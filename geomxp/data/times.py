@@ -1,12 +1,18 @@
-"""Times of observations: numbers in a unit, or dates, which become numbers from an origin on."""
+"""Times of observations: numbers in a unit, or dates, which become numbers from an origin on.
+
+A `TimeAxis` is the reference of such numbers. Dates are those of the Gregorian calendar, with or
+without a time zone, or cftime dates of another calendar, in which lengths of time are then counted.
+"""
 
 import re
+import sys
 import warnings
+from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
 
-from ..errors import InvalidInput, check_one_of, one_line
+from ..errors import GeomxpWarning, InvalidInput, check_one_of, one_line
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "year": 31_557_600}
 """Units of time in seconds; a year has 365.25 days."""
@@ -17,36 +23,384 @@ SYMBOLS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "
 LEAST = {"day": 3 * 86_400, "hour": 3 * 3600, "minute": 3 * 60}
 """Spans from which on a unit is chosen, the largest first; below all of them it is the second."""
 
+GREGORIAN = ("standard", "gregorian", "proleptic_gregorian")
+"""CF names of the calendar in use; before 1582-10-15 "standard" has the dates of the Julian one."""
 
-def as_dates(values):
-    """Return dates as datetime64 in µs and UTC, or None if the values are not dates.
+CALENDARS = {"noleap": "noleap", "365_day": "noleap", "all_leap": "all_leap"}
+CALENDARS |= {"366_day": "all_leap", "360_day": "360_day", "julian": "julian"}
+"""Other calendars of CF, and their names here."""
 
-    Dates are NumPy's, pandas', Python's, or text that pandas reads as dates; a pandas Period is its
-    first moment. Dates with a time zone are converted to UTC, others are taken as they are.
+DIGITS = {6: "%Y%m", 7: "%Y%j", 8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""Dates written as digits, by their number: 202303, 2023060, 20230301, …"""
 
-    Raises InvalidInput for text without a year, and for dates that start with the day or the month.
+CERTAIN = (8, 12, 14)
+"""Numbers of digits that are read as dates without a warning."""
+
+YEARS = 1800, 2199
+"""First and last year of dates written as digits."""
+
+ISO = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?\s*"
+)
+"""Dates as text in calendars that pandas does not know."""
+
+
+# Units of time
+
+
+def unit_named(units):
+    """Return the unit of `SECONDS` that text names: "days", "hr", "h since 2000-01-01"; or "".
+
+    Examples
+    --------
+    >>> unit_named("hours"), unit_named("d since 2000-01-01"), unit_named("months")
+    ('hour', 'day', '')
+    """
+    word = str(units).partition(" since ")[0].strip().lower()
+    word = SYMBOLS.get(word, word.removesuffix("s"))
+    word = SYMBOLS.get(word, word)
+    return word if word in SECONDS else ""
+
+
+def in_unit(numbers, unit, wanted):
+    """Return numbers in another unit of `SECONDS`; unchanged if one of the units is unknown."""
+    if unit == wanted or not (unit in SECONDS and wanted in SECONDS):
+        return numbers
+    return numbers * (SECONDS[unit] / SECONDS[wanted])
+
+
+# Dates and the axis of times that are numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Dates:
+    """Dates with their calendar and time zone.
+
+    `values` are datetime64 in µs, in UTC if there is a zone; with a `calendar`, one of `CALENDARS`,
+    they are objects of cftime. A missing date is NaT or None.
+    """
+
+    values: np.ndarray
+    calendar: str = ""
+    zone: str = ""
+
+    @property
+    def missing(self):
+        """Which dates are missing, an array of truths."""
+        import pandas as pd
+
+        return np.asarray(pd.isna(self.values))
+
+    def seconds_since(self, origin):
+        """Return the seconds since a date in text; NaN for a missing date."""
+        if not self.calendar:
+            return (self.values - np.datetime64(origin, "us")) / np.timedelta64(1, "s")
+        import cftime
+
+        seconds, known = np.full(np.shape(self.values), np.nan), ~self.missing
+        units = f"microseconds since {origin}"
+        seconds[known] = cftime.date2num(self.values[known], units, self.calendar) / 1e6
+        return seconds[()]
+
+    def first_day(self):
+        """Return the day of the earliest date as text, 2026-03-01."""
+        known = np.atleast_1d(self.values)[np.atleast_1d(~self.missing)]
+        if self.calendar:
+            return min(known).strftime("%Y-%m-%d")
+        return str(known.min().astype("datetime64[D]"))
+
+    def in_zone(self, zone):
+        """Return dates without a time zone as those of a zone."""
+        import pandas as pd
+
+        try:
+            local = pd.DatetimeIndex(np.atleast_1d(self.values)).tz_localize(zone)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(
+                f"`time` has dates without a time zone, and they are not all times of {zone}, the "
+                f"zone of the observations ({one_line(error, 80)}): give the zone, as in "
+                "2026-03-01T05:00+01:00."
+            ) from None
+        values = local.tz_convert("UTC").tz_localize(None).to_numpy().astype("datetime64[us]")
+        return Dates(values.reshape(np.shape(self.values))[()], zone=zone)
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """Reference of times that are numbers.
+
+    Parameters
+    ----------
+    unit : str
+        Unit of the numbers, one of "second", "minute", "hour", "day" and "year" if they count from
+        an origin; "" if it is unknown.
+    origin : str
+        Date from which the numbers count, in UTC if there is a time zone; "" if times are not
+        dates.
+    calendar : {"", "noleap", "all_leap", "360_day", "julian"}
+        Calendar of the dates, "" for the Gregorian one, which is in use.
+    zone : str
+        Time zone in which the dates were given, such as "Europe/Paris" or "UTC-05:00"; "" if they
+        had none.
+
+    Examples
+    --------
+    >>> axis = TimeAxis("day", "2026-01-05")
+    >>> str(axis), axis.dates(np.array([0.0, 3.5])).astype(str).tolist()
+    ('days since 2026-01-05', ['2026-01-05T00:00:00', '2026-01-08T12:00:00'])
+    >>> axis.numbers("2026-01-08T12:00").item()
+    3.5
+    """
+
+    unit: str = ""
+    origin: str = ""
+    calendar: str = ""
+    zone: str = ""
+
+    def __post_init__(self):
+        put, calendar = object.__setattr__, self.calendar
+        put(self, "unit", unit_named(self.unit) or self.unit)
+        put(self, "calendar", "" if calendar in GREGORIAN else CALENDARS.get(calendar, calendar))
+        if self.calendar:
+            check_one_of("time_calendar", self.calendar, tuple(dict.fromkeys(CALENDARS.values())))
+        if not self.origin:
+            return
+        dates = _text_of_calendar(self.origin, self.calendar) if self.calendar else None
+        try:
+            np.datetime64(self.origin, "us") if dates is None else dates
+        except ValueError:
+            raise InvalidInput(
+                f"`time_origin` must be a date such as 2026-03-01 or 2026-03-01T05:00. Got "
+                f"{self.origin!r:.60}."
+            ) from None
+        if self.unit:
+            check_one_of("time_unit", self.unit, tuple(SECONDS))
+        if self.zone:
+            import pandas as pd
+
+            try:
+                pd.Timestamp(0, tz=self.zone)
+            except (ValueError, KeyError, TypeError, OSError):
+                raise InvalidInput(
+                    "`time_zone` must be a time zone such as 'Europe/Paris' or 'UTC-05:00'. Got "
+                    f"{self.zone!r:.60}."
+                ) from None
+
+    def __str__(self) -> str:
+        if not self.unit:
+            return ""
+        zone = " UTC" if self.zone else ""
+        since = f" since {self.origin}{zone}" if self.origin else ""
+        return f"{self.unit}s{since}{f' ({self.calendar} calendar)' if self.calendar else ''}"
+
+    def dates(self, numbers, resolution="s"):
+        """Return numbers as dates, rounded to "s" or "us"; unchanged if there is no origin.
+
+        Dates are datetime64 in UTC, or objects of cftime in another calendar.
+        """
+        return self._dates(numbers, resolution).values if self.origin else numbers
+
+    def _dates(self, numbers, resolution):
+        """Return numbers as `Dates` with a resolution of "s" or "us"."""
+        numbers = np.asarray(numbers, dtype=np.float64)
+        steps = np.round(numbers * (SECONDS[self.unit] * {"s": 1, "us": 10**6}[resolution]))
+        if not self.calendar:
+            start = np.datetime64(self.origin, resolution)
+            return Dates(start + steps.astype(f"timedelta64[{resolution}]"), zone=self.zone)
+        import cftime
+
+        unit = {"s": "seconds", "us": "microseconds"}[resolution]
+        about = f"{unit} since {self.origin}", self.calendar
+        return Dates(np.asarray(cftime.num2date(steps.astype(np.int64), *about)), self.calendar)
+
+    def labels(self, numbers):
+        """Return `dates`, those of other calendars than the Gregorian one as text, for tables."""
+        dates = self.dates(numbers)
+        return as_texts(dates) if self.calendar else dates
+
+    def in_words(self, numbers):
+        """Return times as text: dates from the origin on, or numbers.
+
+        Examples
+        --------
+        >>> TimeAxis("day", "2026-01-05").in_words(np.array([0.0, 3.5]))
+        ['2026-01-05 00:00', '2026-01-08 12:00']
+        >>> TimeAxis("day").in_words(np.array([0.0, 3.5]))
+        ['0', '3.5']
+        >>> TimeAxis().in_words(np.array([738000.25, 738001.25]))
+        ['738000.25', '738001.25']
+        """
+        if self.origin:
+            texts = [str(one).replace("T", " ") for one in self.labels(np.asarray(numbers))]
+            for end in (" 00:00:00", ":00"):
+                if all(text.endswith(end) for text in texts):
+                    return [text.removesuffix(end) for text in texts]
+            return texts
+        # so many digits that usual steps between times can be seen
+        steps = np.diff(np.unique(numbers))
+        step = float(np.median(steps)) if len(steps) else np.inf
+        for digits in range(6, 18):
+            texts = [f"{when:.{digits}g}" for when in numbers]
+            if np.abs(np.array(texts, dtype=float) - numbers).max(initial=0.0) <= 0.01 * step:
+                break
+        return texts
+
+    def numbers(self, times, unit="", utc=False):
+        """Return times that a user gives as numbers on this axis; None for None.
+
+        Parameters
+        ----------
+        times : array_like, Times or None
+            Dates, if the axis has an origin; numbers, if it has none; or durations, which count
+            from the origin.
+        unit : str
+            Unit of numbers, if it is known.
+        utc : bool
+            Whether dates without a time zone are in UTC, as those of CF files are.
+
+        Raises
+        ------
+        InvalidInput
+            For a number where dates are needed, or the reverse; for dates of another calendar; for
+            a missing date.
+        """
+        if times is None:
+            return None
+        if isinstance(times, Times):
+            if times.axis == self or not (times.axis.origin or self.origin):
+                return in_unit(times.numbers, times.axis.unit, self.unit)
+            dates = times.axis._dates(times.numbers, "us") if times.axis.origin else None
+            return self._of_dates(dates, times.numbers)
+        durations = _durations(times)
+        if durations is not None:
+            return from_durations(times, self.unit)
+        dates = read_dates(times, self.calendar, digits=bool(self.origin))
+        if dates is None and not self.origin:
+            return in_unit(times, unit, self.unit)
+        if utc and dates is not None and not dates.zone and self.zone:
+            dates = Dates(dates.values, dates.calendar, "UTC")
+        return self._of_dates(dates, times)
+
+    def _of_dates(self, dates, times):
+        """Return `Dates`, or None for times that are not dates, as numbers since the origin."""
+        if dates is None:
+            number = np.ravel(np.asarray(times, dtype=object))[:1].tolist()
+            example = "2026-03-01" if self.calendar else str(self.dates(1.0))[:10]
+            raise InvalidInput(
+                f"`time` must be a date: the times of the observations are {self}. Got the number "
+                f"{str(*number)[:40]}: give a date such as {example}, or in Python a duration "
+                "since the origin, numpy.timedelta64(1, 'D')."
+            )
+        if not self.origin:
+            raise InvalidInput(
+                "`time` must be a number, as the times of the observations are. Got a date."
+            )
+        if dates.calendar != self.calendar:
+            ours, theirs = (name or "Gregorian" for name in (self.calendar, dates.calendar))
+            raise InvalidInput(
+                f"`time` must have dates of the {ours} calendar, as the observations have. Got "
+                f"dates of the {theirs} calendar: convert them, or write them as text, 2026-03-01."
+            )
+        _check_no_missing(dates)
+        if self.zone and not dates.zone:
+            warnings.warn(
+                "`time` has dates without a time zone. They are read as times of "
+                f"{self.zone}, the zone of the observations: to give another zone, write "
+                "2026-03-01T05:00+01:00 or 2026-03-01T05:00Z.",
+                GeomxpWarning,
+                stacklevel=4,
+            )
+            dates = dates.in_zone(self.zone)
+        elif dates.zone and not self.zone:
+            warnings.warn(
+                f"`time` has dates in the time zone {dates.zone}, and the dates of the "
+                "observations have none: those of `time` are converted to UTC.",
+                GeomxpWarning,
+                stacklevel=4,
+            )
+        return dates.seconds_since(self.origin) / SECONDS[self.unit]
+
+
+NUMBERS = TimeAxis()
+"""The axis of times that are numbers without a unit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Numbers (n,) with the axis that they refer to; `TimeAxis.numbers` takes them as times."""
+
+    numbers: np.ndarray
+    axis: TimeAxis
+
+
+# Dates of any kind
+
+
+def is_date(text):
+    """Whether text is a date of some calendar."""
+    return ISO.fullmatch(text) is not None or read_dates(text) is not None
+
+
+def as_texts(values):
+    """Return dates as text, 2026-03-01T05:00:00, and anything else as an array."""
+    dates = read_dates(values)
+    if dates is None:
+        return np.asarray(values)
+    if not dates.calendar:
+        return np.datetime_as_string(dates.values, "s")
+    texts = ["" if one is None else one.isoformat() for one in np.ravel(dates.values)]
+    return np.array(texts).reshape(np.shape(dates.values))
+
+
+def read_dates(values, calendar="", digits=False):
+    """Return `Dates`, or None if the values are not dates.
+
+    Dates are those of NumPy, pandas, Python or cftime, or text that pandas reads as dates, or text
+    of a `calendar` of `CALENDARS`; with `digits` also whole numbers such as 20260301. A pandas
+    Period is its first moment.
+
+    Raises InvalidInput for text without a year, for dates that start with the day or the month,
+    for dates with and without a time zone, and for a date that the calendar does not have.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> as_dates(pd.period_range("2026-11", periods=2, freq="M")).astype("datetime64[D]").tolist()
+    >>> months = read_dates(pd.period_range("2026-11", periods=2, freq="M"))
+    >>> months.values.astype("datetime64[D]").tolist()
     [datetime.date(2026, 11, 1), datetime.date(2026, 12, 1)]
+    >>> read_dates("2026-03-01T05:00+01:00")
+    Dates(values=np.datetime64('2026-03-01T04:00:00.000000'), calendar='', zone='UTC+01:00')
     """
+    if digits:
+        text = _as_text(values)
+        values = values if text is None else text
     kind = getattr(getattr(values, "dtype", None), "kind", None)
     if kind is None or kind == "O":
         listed = np.asarray(values, dtype=object).ravel()
         first = next((one for one in listed if one is not None and one == one), None)
         first = listed[0] if first is None and len(listed) else first
+        if _is_cftime(first):
+            return _of_cftime(values)
         text = isinstance(first, str) and not _is_number(first)
         if not (text or hasattr(first, "year") or isinstance(first, np.datetime64)):
             return None
     elif (kind == "U" and values.size and _is_number(str(np.ravel(values)[0]))) or kind not in "MU":
         return None
+    else:
+        text = kind == "U"
+    if text and calendar:
+        return _text_of_calendar(values, calendar)
+    return _gregorian(values)
+
+
+def _gregorian(values):
+    """Return dates of the Gregorian calendar, or None if pandas and NumPy cannot read them."""
     import pandas as pd
 
     # NumPy's NaT may have no unit
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
     values = values.astype("datetime64[us]") if kind == "M" and values.dtype == "M8" else values
-    dates, column = None, pd.Series(np.atleast_1d(values)).infer_objects()
+    dates, zone, column = None, "", pd.Series(np.atleast_1d(values)).infer_objects()
     if column.dtype.kind not in "mM":
         _check_order(column)
     if isinstance(column.dtype, pd.PeriodDtype):
@@ -55,14 +409,19 @@ def as_dates(values):
         # dates of no known form are read one by one
         warnings.simplefilter("ignore")
         # some of the second form have a time of day, others none
-        for form in (None, "ISO8601"):
+        for form, utc in ((None, False), ("ISO8601", False), (None, True), ("ISO8601", True)):
             try:
-                dates = pd.to_datetime(column, utc=True, format=form)
-                break
+                dates = pd.to_datetime(column, utc=utc, format=form)
             except (ValueError, TypeError, OverflowError):
                 continue
+            if dates.dtype.kind == "M":
+                break
+            dates = None
     if dates is not None:
-        result = dates.dt.tz_localize(None).to_numpy().astype("datetime64[us]")
+        if dates.dt.tz is not None:
+            zone = _zone_of(column) if utc else _name_of_zone(dates.dt.tz)
+            dates = dates.dt.tz_convert("UTC").dt.tz_localize(None)
+        result = dates.to_numpy().astype("datetime64[us]")
     else:
         try:
             # pandas may refuse dates outside 1677 to 2262
@@ -80,7 +439,31 @@ def as_dates(values):
             f"dates must have a year. Got {without[0]!r:.60}: write them as 2026-03-01 or "
             "2026-03-01T05:00, or give numbers, such as hours."
         )
-    return result if np.ndim(values) else result[0]
+    return Dates(result if np.ndim(values) else result[0], zone=zone)
+
+
+def _zone_of(column):
+    """Return the zone of dates with several offsets from UTC; refuse dates without a zone."""
+    import pandas as pd
+
+    for one in column.dropna().unique():
+        if pd.to_datetime(one).tzinfo is None:
+            raise InvalidInput(
+                f"dates must all have a time zone, or none of them. {str(one)!r:.40} has none, and "
+                "others have one: write 2026-03-01T05:00Z or 2026-03-01T05:00+01:00."
+            )
+    return "UTC"
+
+
+def _name_of_zone(zone):
+    """Return the name of a time zone as pandas reads it; UTC for a zone without such a name."""
+    import pandas as pd
+
+    try:
+        pd.Timestamp(0, tz=str(zone))
+    except (ValueError, KeyError, TypeError, OSError):
+        return "UTC"
+    return str(zone)
 
 
 def _check_order(column):
@@ -103,74 +486,163 @@ def _is_number(text):
     return True
 
 
-def as_numbers(values, unit="", origin=""):
-    """Return times as numbers, their unit and their origin.
+def _is_cftime(value):
+    """Whether an object is a date of cftime, without importing cftime."""
+    module = sys.modules.get("cftime")
+    return module is not None and isinstance(value, module.datetime)
 
-    Numbers stay as they are. Dates become numbers since an origin, by default 0 o'clock of the
-    first day, in a unit, by default the day if they span at least 3 days, the hour if they span at
-    least 3 hours, the minute, or the second. Durations (timedelta64) become numbers in such a unit.
+
+def _of_cftime(values):
+    """Return dates of cftime, which must have one calendar."""
+    import pandas as pd
+
+    listed = np.asarray(values, dtype=object)
+    known = ~np.asarray(pd.isna(listed))
+    calendars = {getattr(one, "calendar", "") for one in listed[known].ravel()}
+    names = {"" if name in GREGORIAN else CALENDARS.get(name) for name in calendars}
+    if len(names) != 1 or None in names:
+        listed_names = ", ".join(sorted(repr(name) for name in calendars))
+        raise InvalidInput(
+            f"`time` must have dates of one calendar that is known: {', '.join(GREGORIAN)}, "
+            f"{', '.join(CALENDARS)}. Got the calendars {listed_names}."
+        )
+    (name,) = names
+    if name:
+        return Dates(np.where(known, listed, None), name)
+    result = np.full(listed.shape, np.datetime64("NaT"), dtype="datetime64[us]")
+    # before 1582-10-15 the same moment has another date in the standard calendar
+    same = [one.change_calendar(GREGORIAN[2], has_year_zero=True) for one in listed[known].ravel()]
+    result[known] = [np.datetime64(one.isoformat(), "us") for one in same]
+    return Dates(result[()])
+
+
+def _text_of_calendar(values, calendar):
+    """Return dates as text, 2026-02-30T05:00, as dates of a calendar of `CALENDARS`."""
+    import cftime
+
+    def date(text):
+        match = ISO.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            if text is None or text != text or (isinstance(text, str) and not text.strip()):
+                return None
+            raise InvalidInput(
+                f"dates of the {calendar} calendar must be written as 2026-03-01 or "
+                f"2026-03-01T05:00, without a time zone. Got {text!r:.60}."
+            )
+        *parts, fraction = match.groups()
+        parts = [*map(int, filter(None, parts))]
+        parts += [0] * (6 - len(parts)) + [int((fraction or "0").ljust(6, "0"))]
+        try:
+            return cftime.datetime(*parts, calendar=calendar)
+        except ValueError:
+            raise InvalidInput(f"the {calendar} calendar has no date {text!r:.60}.") from None
+
+    listed = np.asarray(values, dtype=object)
+    dates = np.empty(listed.shape, dtype=object)
+    dates.ravel()[:] = [date(text) for text in listed.ravel()]
+    return Dates(dates[()] if dates.ndim else np.asarray(dates), calendar)
+
+
+def _as_text(values):
+    """Return dates written as digits, 20260301, as text 2026-03-01T00:00:00; None for others.
+
+    All of them must be whole numbers with as many digits, and dates of the years of `YEARS`.
+    """
+    import pandas as pd
+
+    column = pd.Series(np.atleast_1d(np.asarray(values, dtype=object)).ravel())
+    text = column.map(lambda one: one.strip() if isinstance(one, str) else one)
+    known = ~(text.isna() | text.map(lambda one: isinstance(one, str) and not one)).to_numpy()
+    numbers = pd.to_numeric(text[known], errors="coerce").to_numpy(dtype=np.float64)
+    lengths = (10 ** np.array([*DIGITS]) / 10).tolist()
+    if not len(numbers) or not (numbers >= lengths[0]).all() or (numbers % 1).any():
+        return None
+    if not (numbers < 10 * lengths[-1]).all():
+        return None
+    words = [f"{number:.0f}" for number in numbers]
+    count = len(words[0])
+    if count not in DIGITS or {*map(len, words)} != {count}:
+        return None
+    dates = pd.to_datetime(pd.Series(words), format=DIGITS[count], errors="coerce")
+    if dates.isna().any() or not dates.dt.year.between(*YEARS).all():
+        return None
+    if count not in CERTAIN:
+        warnings.warn(
+            f"times such as {words[0]} are read as dates, {dates[0].isoformat()}: write them so. "
+            f"If they are numbers, subtract a constant from all.",
+            GeomxpWarning,
+            stacklevel=5,
+        )
+    result = np.full(len(column), "", dtype=object)
+    result[known] = dates.dt.strftime("%Y-%m-%dT%H:%M:%S").to_numpy()
+    return result.reshape(np.shape(values)) if np.ndim(values) else str(result[0])
+
+
+def as_numbers(values, axis=None, missing=False):
+    """Return times as numbers, and their `TimeAxis`.
+
+    Numbers stay as they are. Dates become numbers since the origin of the axis, by default 0
+    o'clock of the first day, in its unit, by default the day if they span at least 3 days, the hour
+    if they span at least 3 hours, the minute, or the second. Durations (timedelta64) become numbers
+    in such a unit. A missing date is NaN with `missing`, else an error.
 
     Examples
     --------
-    >>> as_numbers(np.array(["2026-01-05", "2026-01-08T12:00"], "M8[s]"))
-    (array([0. , 3.5]), 'day', '2026-01-05')
+    >>> numbers, axis = as_numbers(np.array(["2026-01-05", "2026-01-08T12:00"], "M8[s]"))
+    >>> numbers, str(axis)
+    (array([0. , 3.5]), 'days since 2026-01-05')
     """
-    unit = unit_named(unit) or unit
-    if origin:
-        try:
-            np.datetime64(origin, "us")
-        except ValueError:
-            raise InvalidInput(
-                f"`time_origin` must be a date such as 2026-03-01 or 2026-03-01T05:00. Got "
-                f"{origin!r:.60}."
-            ) from None
-    each = _durations(values)
-    durations = each is not None
-    each = each if durations else as_dates(values)
-    if each is None:
-        return values, unit, origin
-    if unit:
+    axis = axis or NUMBERS
+    durations = _durations(values)
+    if durations is not None:
+        seconds = np.asarray(durations / np.timedelta64(1, "s"))
+        unit = axis.unit or _unit_for(seconds)
         check_one_of("time_unit", unit, tuple(SECONDS))
-    known = np.atleast_1d(each)
-    known = known[~np.isnat(known)]
-    if not len(known):
+        return seconds / SECONDS[unit], TimeAxis(unit, *_about(axis))
+    plain = not (axis.unit or axis.origin)
+    dates = read_dates(values, axis.calendar, digits=plain)
+    if dates is None:
+        if axis.origin:
+            check_one_of("time_unit", axis.unit, tuple(SECONDS))
+        return values, axis
+    if dates.calendar != axis.calendar and (axis.calendar or axis.origin):
+        raise InvalidInput(
+            f"`time` must have dates of the {axis.calendar or 'Gregorian'} calendar. Got dates of "
+            f"the {dates.calendar or 'Gregorian'} calendar."
+        )
+    if axis.unit:
+        check_one_of("time_unit", axis.unit, tuple(SECONDS))
+    if dates.missing.all():
         raise InvalidInput("`time` holds no date.")
-    if len(known) < np.size(each):
-        rows = np.flatnonzero(np.isnat(each))
+    if not missing:
+        _check_no_missing(dates)
+    if axis.zone and not dates.zone:
+        dates = dates.in_zone(axis.zone)
+    origin = axis.origin or dates.first_day()
+    seconds = dates.seconds_since(origin)
+    unit = axis.unit or _unit_for(seconds)
+    return seconds / SECONDS[unit], TimeAxis(unit, origin, dates.calendar, axis.zone or dates.zone)
+
+
+def _about(axis):
+    """Return all of an axis but its unit."""
+    return axis.origin, axis.calendar, axis.zone
+
+
+def _unit_for(seconds):
+    """Return the unit in which times with this span are counted."""
+    span = np.nanmax(seconds) - np.nanmin(seconds)
+    return next((name for name, least in LEAST.items() if span >= least), "second")
+
+
+def _check_no_missing(dates):
+    """Raise `InvalidInput` for a missing date."""
+    rows = np.flatnonzero(dates.missing)
+    if len(rows):
         raise InvalidInput(
             f"`time` must have a date in every row. There is none in row {rows[0] + 1} "
             f"({len(rows)} such {'row' if len(rows) == 1 else 'rows'}): take these rows out."
         )
-    if not durations:
-        start = np.datetime64(origin, "us") if origin else known.min().astype("datetime64[D]")
-    if not unit:
-        span = (known.max() - known.min()) / np.timedelta64(1, "s")
-        unit = next((name for name, least in LEAST.items() if span >= least), "second")
-    seconds = (each if durations else each - start) / np.timedelta64(1, "s")
-    return seconds / SECONDS[unit], unit, origin or ("" if durations else str(start))
-
-
-def in_words(values, unit="", origin=""):
-    """Return times as text: dates from an origin on, or numbers.
-
-    >>> in_words(np.array([0.0, 3.5]), "day", "2026-01-05"), in_words(np.array([0.0, 3.5]), "day")
-    (['2026-01-05 00:00', '2026-01-08 12:00'], ['0', '3.5'])
-    >>> in_words(np.array([738000.25, 738001.25])), in_words([0, 5], "second", "2026-01-05")
-    (['738000.25', '738001.25'], ['2026-01-05 00:00:00', '2026-01-05 00:00:05'])
-    """
-    if origin:
-        dates = as_given(np.asarray(values), unit, origin)
-        coarser = (dates.astype(f"datetime64[{part}]") for part in "Dm")
-        shown = next((known for known in coarser if (known == dates).all()), dates)
-        return [str(one).replace("T", " ") for one in shown]
-    # so many digits that usual steps between times can be seen
-    steps = np.diff(np.unique(values))
-    step = float(np.median(steps)) if len(steps) else np.inf
-    for digits in range(6, 18):
-        texts = [f"{when:.{digits}g}" for when in values]
-        if np.abs(np.array(texts, dtype=float) - values).max(initial=0.0) <= 0.01 * step:
-            break
-    return texts
 
 
 def _durations(values):
@@ -201,21 +673,6 @@ def from_durations(values, unit):
     return durations / np.timedelta64(1, "s") / SECONDS[unit]
 
 
-def since(values, unit, origin):
-    """Return times in the unit and from the origin of other ones, as numbers.
-
-    Raises InvalidInput for dates if the others were numbers, for durations if they have no unit.
-    """
-    values = from_durations(values, unit)
-    if values is None or as_dates(values) is None:
-        return values
-    if not origin:
-        raise InvalidInput(
-            "`time` must be a number, as the times of the observations are. Got a date."
-        )
-    return as_numbers(values, unit, origin)[0]
-
-
 # Times in files with the conventions of CF: numbers with units such as "days since 1987-06-03"
 
 
@@ -224,32 +681,11 @@ def is_since(units):
     return " since " in str(units)
 
 
-def unit_named(units):
-    """Return the unit of `SECONDS` that text names: "days", "hr", "h since 2000-01-01"; or "".
-
-    Examples
-    --------
-    >>> unit_named("hours"), unit_named("d since 2000-01-01"), unit_named("months")
-    ('hour', 'day', '')
-    """
-    word = str(units).partition(" since ")[0].strip().lower()
-    word = SYMBOLS.get(word, word.removesuffix("s"))
-    word = SYMBOLS.get(word, word)
-    return word if word in SECONDS else ""
-
-
-def in_unit(numbers, unit, wanted):
-    """Return numbers in another unit of `SECONDS`; unchanged if one of the units is unknown."""
-    if unit == wanted or not (unit in SECONDS and wanted in SECONDS):
-        return numbers
-    return numbers * (SECONDS[unit] / SECONDS[wanted])
-
-
 def from_file(values, units="", calendar="standard"):
     """Return the times of an xarray variable as dates or numbers, and the unit of numbers.
 
-    Numbers in CF units of dates become dates. Dates of a calendar that is not in use, such as
-    "noleap" of climate models, become days since 1970-01-01 of that calendar.
+    Numbers in CF units of dates become dates: datetime64, or objects of cftime for other calendars
+    than the Gregorian one, such as "noleap" of climate models.
 
     Examples
     --------
@@ -258,38 +694,26 @@ def from_file(values, units="", calendar="standard"):
     >>> from_file(np.array([0.5, 1.0]), "hours")
     (array([0.5, 1. ]), 'hour')
     """
-    if values.dtype.kind in "iuf" and is_since(units):
-        import xarray
+    if values.dtype.kind not in "iuf":
+        return values, ""
+    if str(units).startswith("day as %Y%m%d"):
+        # absolute dates of CDO: 20260301.25 is 6 o'clock
+        days = read_dates(np.floor(values), digits=True)
+        if days is not None:
+            return days.values + np.round(values % 1 * 86_400e6).astype("timedelta64[us]"), ""
+    if not (is_since(units) or " as %" in str(units)):
+        return values, unit_named(units)
+    import xarray
 
-        about = {"units": units, "calendar": calendar}
-        raw = xarray.Dataset({"time": (tuple(map(str, range(values.ndim))), values, about)})
-        try:
-            values = xarray.decode_cf(raw)["time"].values
-        except (ValueError, OverflowError, ImportError) as error:
-            raise InvalidInput(
-                f"times in {str(units)!r:.60} ({calendar} calendar) cannot be read "
-                f"({one_line(error, 80)}): convert them to dates, or to numbers without `units`."
-            ) from None
-    first = next((one for one in values.ravel() if one == one), None)
-    if hasattr(first, "calendar"):
-        import cftime
-
-        known, numbers = values == values, np.full(values.shape, np.nan)
-        origin = "days since 1970-01-01"
-        numbers[known] = cftime.date2num(values[known], origin, calendar=first.calendar)
-        return numbers, "day"
-    return values, unit_named(units) if values.dtype.kind in "iuf" else ""
-
-
-def as_given(times, unit, origin):
-    """Return times as dates if they have an origin, datetime64 in seconds, or as they are.
-
-    Examples
-    --------
-    >>> as_given(np.array([0.0, 3.5]), "day", "2026-01-05").astype(str).tolist()
-    ['2026-01-05T00:00:00', '2026-01-08T12:00:00']
-    """
-    if not origin:
-        return times
-    seconds = np.round(times * SECONDS[unit]).astype("timedelta64[s]")
-    return np.datetime64(origin, "s") + seconds
+    about = {"units": units, "calendar": calendar}
+    raw = xarray.Dataset({"time": (tuple(map(str, range(values.ndim))), values, about)})
+    try:
+        with warnings.catch_warnings():
+            # early dates become objects of cftime
+            warnings.simplefilter("ignore", xarray.SerializationWarning)
+            return xarray.decode_cf(raw)["time"].values, ""
+    except (ValueError, OverflowError, ImportError) as error:
+        raise InvalidInput(
+            f"times in {str(units)!r:.60} ({calendar} calendar) cannot be read "
+            f"({one_line(error, 80)}): convert them to dates, or to numbers without `units`."
+        ) from None

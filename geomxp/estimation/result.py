@@ -943,8 +943,9 @@ def _arrays_entry(observations):
             extra[label] = getattr(observations, label)
     if observations.variable_names:
         extra["variable_names"] = list(observations.variable_names)
-    if observations.time_origin:
-        extra |= {"time_unit": observations.time_unit, "time_origin": observations.time_origin}
+    for name in ("time_unit", "time_origin", "time_calendar", "time_zone"):
+        if getattr(observations, name):
+            extra[name] = getattr(observations, name)
     if observations.replicates is not None:
         extra["replicates"] = observations.replicates.tolist()
     return extra | {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data.observations import Observations, few
-from ..data.times import in_words
 from ..errors import InvalidInput
 from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster
@@ -255,7 +254,7 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
 
 def _titles(series):
     """Return the times as titles: dates, or numbers with name and unit."""
-    texts = in_words(series.times, series.unit, series.origin)
+    texts = series.axis.in_words(series.times)
     if series.origin:
         return texts
     return [label(f"{series.name} {text}", series.unit) for text in texts]

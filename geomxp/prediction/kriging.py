@@ -20,7 +20,7 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
 from ..data.observations import few, summary, summary_html
-from ..data.times import as_dates
+from ..data.times import as_texts
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.exact import check_memory
@@ -388,8 +388,11 @@ def predict(
     local_trend : bool
         With neighbours: estimate the trend's coefficients from the neighbours of each target, as
         gstat's moving neighbourhoods do, not from all observations.
-    time : float or (m,) array_like, optional
-        Time of the new locations, for a space-time model; one number for all of them is enough.
+    time : float, date or (m,) array_like, optional
+        Time of the new locations, for a space-time model; one for all of them is enough. A date if
+        the times of the observations are dates, of the same calendar; a number if they are
+        numbers. Durations count from the origin of the observations' times. Dates without a time
+        zone are in that of the observations, with a warning.
     variable : str, int, tuple or (m,) array_like, optional
         Variable to predict, for a multivariate model, by name or number; or one for each location.
         A tuple of different variables, ("zinc", "lead"), also a list if it has not one for each
@@ -825,9 +828,7 @@ def records(prediction, fit, level, of):
     columns = dict(zip(fit.observations.location_names, prediction.locations.T, strict=True))
     table, time = prediction.table.columns, prediction.table.time or fit.observations.time_name
     if fit.observations.time is not None and time in table:
-        dates = as_dates(table[time])
-        known = table[time] if dates is None else np.datetime_as_string(dates, "s")
-        columns[time] = np.asarray(known)
+        columns[time] = as_texts(table[time])
     for name in fit.trend.needs:
         text = name in fit.trend.levels
         numbers = table[name] if text else tables.number_columns(table, (name,))[:, 0]

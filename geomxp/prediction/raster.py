@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
-from ..data.times import as_given, since
+from ..data.times import NUMBERS, TimeAxis, Times
 from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
@@ -75,6 +76,11 @@ class Raster:
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, rows, columns) ndarray or None
         Drawn averages over cells, with a transformation.
+    time : float or None
+        Time of the map, of a space-time model; a number on `axis`.
+    time_name : str
+    axis : TimeAxis
+        Unit, origin, calendar and zone of the time.
     """
 
     mean: Floats
@@ -89,6 +95,9 @@ class Raster:
     transform: ObservationModel | None = None
     gaussian: tuple[Floats, Floats] | None = None
     samples: Floats | None = None
+    time: float | None = None
+    time_name: str = "time"
+    axis: TimeAxis = NUMBERS
 
     def __repr__(self) -> str:
         rows, columns = self.mean.shape
@@ -96,8 +105,14 @@ class Raster:
         x, y = self.names
         return (
             f"<Raster of {self.value_name}: {columns:,} × {rows:,} cells, {x} from {left:.6g} to "
-            f"{right:.6g}, {y} from {bottom:.6g} to {top:.6g}>"
+            f"{right:.6g}, {y} from {bottom:.6g} to {top:.6g}{self._time_in_words}>"
         )
+
+    @property
+    def _time_in_words(self):
+        if self.time is None:
+            return ""
+        return f", {self.time_name} {self.axis.in_words([self.time])[0]}"
 
     def __str__(self) -> str:
         return summary(*self._summary())
@@ -166,6 +181,12 @@ class Raster:
         if taken:
             raise InvalidInput(f"coordinate {taken[0]!r} has the name of a result: rename it.")
         locations = pd.DataFrame(self.coordinates.reshape(-1, 2), columns=list(self.names))
+        if self.time is not None:
+            if self.time_name in {*self.names, *results.columns}:
+                raise InvalidInput(
+                    f"{self.time_name!r} names the times and another column: rename one."
+                )
+            locations[self.time_name] = np.ravel(self.axis.labels(self.time))[0]
         return pd.concat([locations, results], axis=1)[known].reset_index(drop=True)
 
     def _prediction(self):
@@ -246,7 +267,7 @@ class Raster:
             crs=self.crs,
             spherical=metric_of(self.metric).geographic,
             length_unit=self.length_unit,
-            time=time,
+            time=time or (self.time is not None and (self.time_name, self.time, self.axis)) or None,
         )
 
     def save(
@@ -298,15 +319,14 @@ class RasterSeries:
         In the unit and from the origin of the observations' times.
     name : str
         Name of the time coordinate.
-    unit, origin : str
-        Unit of the times, and the day on which they begin; "" where they are unknown.
+    axis : TimeAxis
+        Unit, origin, calendar and zone of the times.
     """
 
     rasters: tuple[Raster, ...]
     times: Floats
     name: str = "time"
-    unit: str = ""
-    origin: str = ""
+    axis: TimeAxis = NUMBERS
 
     def __len__(self) -> int:
         return len(self.rasters)
@@ -324,19 +344,14 @@ class RasterSeries:
 
     @property
     def dates(self) -> Any:
-        """The times as dates if they have an origin, (t,) of datetime64 in seconds, or `times`."""
-        return as_given(self.times, self.unit, self.origin)
+        """The times as dates if they have an origin, (t,), or `times`; see `TimeAxis.dates`."""
+        return self.axis.dates(self.times)
 
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of all cells and times; see `Raster.to_frame`."""
         import pandas as pd
 
-        frames = [raster.to_frame(level, of) for raster in self.rasters]
-        if self.name in frames[0].columns:
-            raise InvalidInput(f"{self.name!r} names the times and another column: rename one.")
-        for frame, when in zip(frames, self.dates, strict=True):
-            frame.insert(2, self.name, when)
-        return pd.concat(frames, ignore_index=True)
+        return pd.concat([raster.to_frame(level, of) for raster in self.rasters], ignore_index=True)
 
     def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
         """Return an xarray Dataset (time, y, x) that follows the CF conventions.
@@ -348,7 +363,7 @@ class RasterSeries:
             name: (np.stack([layers[name][0] for layers in each]), about)
             for name, (_, about) in each[0].items()
         }
-        return first.on_grid(layers, (self.name, self.times, self.unit, self.origin))
+        return first.on_grid(layers, (self.name, self.times, self.axis))
 
     def save(
         self, path: PathLikeText, level: float = 0.95, of: Of = "field", units: str = ""
@@ -439,7 +454,8 @@ def raster_at(
         return _filled(raster, cells, prediction, slice(None))
     if listed is None:
         _check_constant_in_time(fit)
-    inputs, covariates, _ = targets_of(fit, places, time=time[0] if listed is None else None)
+    first = Times(time[0], seen.time_axis) if listed is None else None
+    inputs, covariates, _ = targets_of(fit, places, time=first)
     rows = [np.flatnonzero((listed is None) | (inputs.time == when)) for when in time]
     for when, known in zip(time, rows, strict=True):
         if not len(known):
@@ -451,16 +467,22 @@ def raster_at(
     every, ends = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
     prediction = predict(
         fit,
-        inputs.locations[every],
+        replace(inputs[every], time=np.repeat(time, np.diff(ends))),
         None if covariates is None else covariates.iloc[every].reset_index(drop=True),
-        time=np.repeat(time, np.diff(ends)),
         progress=progress,
     )
     maps = [
-        _filled(raster, tuple(cells[:, known]), prediction, slice(*ends[k : k + 2]))
-        for k, known in enumerate(rows)
+        _filled(_at_time(raster, seen, when), tuple(cells[:, known]), prediction, slice(*part))
+        for when, known, part in zip(time, rows, pairwise(ends), strict=True)
     ]
-    return RasterSeries(tuple(maps), time, seen.time_name, seen.time_unit, seen.time_origin)
+    return RasterSeries(tuple(maps), time, seen.time_name, seen.time_axis)
+
+
+def _at_time(raster, observations, time):
+    """Return a raster with its time, a number on the axis of the observations."""
+    return replace(
+        raster, time=float(time), time_name=observations.time_name, axis=observations.time_axis
+    )
 
 
 def _check_constant_in_time(fit):
@@ -602,10 +624,10 @@ def predict_raster(
     )
     known = _mask_of(mask, raster, observations)
     sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
-    places, several = raster.coordinates[known], np.ndim(time) > 0
-    if several:
-        time = _checked_times(time, observations)
-        cells = len(places)
+    places, several = raster.coordinates[known], isinstance(time, Times) or np.ndim(time) > 0
+    cells = len(places)
+    if time is not None:
+        time = _checked_times(time if several else [time], observations)
         places, when = np.tile(places, (len(time), 1)), np.repeat(time, cells)
     prediction = predict(
         fit,
@@ -614,18 +636,24 @@ def predict_raster(
         discretisation=discretisation,
         neighbours=neighbours,
         local_trend=local_trend,
-        time=when if several else time,
+        time=None if time is None else Times(when, observations.time_axis),
         variable=variable,
         progress=progress,
     )
-    if not several:
+    if time is None:
         return _filled(raster, np.nonzero(known), prediction, slice(None))
     maps = [
-        _filled(raster, np.nonzero(known), prediction, slice(k * cells, (k + 1) * cells))
-        for k in range(len(time))
+        _filled(
+            _at_time(raster, observations, when),
+            np.nonzero(known),
+            prediction,
+            slice(k * cells, (k + 1) * cells),
+        )
+        for k, when in enumerate(time)
     ]
-    about = observations.time_name, observations.time_unit, observations.time_origin
-    return RasterSeries(tuple(maps), time, *about)
+    if not several:
+        return maps[0]
+    return RasterSeries(tuple(maps), time, observations.time_name, observations.time_axis)
 
 
 def _mapped_variable(observations, variable):
@@ -641,14 +669,14 @@ def _mapped_variable(observations, variable):
 
 
 def _checked_times(time, observations):
-    """Return several times as numbers in the unit of the observations' times."""
+    """Return times as increasing numbers on the axis of the observations."""
     if observations.time is None:
         raise InvalidInput("the observations have no times: leave `time` out.")
-    if np.ndim(time) != 1 or not len(time):
+    if not isinstance(time, Times) and (np.ndim(time) != 1 or not len(time)):
         raise InvalidInput(
             f"`time` must be one time or a sequence of them. Got shape {np.shape(time)}."
         )
-    numbers = since(np.asarray(time), observations.time_unit, observations.time_origin)
+    numbers = observations.time_axis.numbers(time)
     try:
         numbers = np.asarray(numbers, dtype=np.float64)
     except (TypeError, ValueError):

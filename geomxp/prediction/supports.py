@@ -63,15 +63,16 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     all variables of the first location.
     """
     observations, table, of_table = fit.observations, None, covariates is None
+    asked, about_time = time is not None, ()
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
         new_locations, covariates, table = _from_frame(fit, new_locations, *about)
         own_time = _column_of(table, observations, "time")
         if time is None:
-            time = own_time
-        elif own_time is not None:
+            time, about_time = own_time, (table.time_unit, table.dims is not None)
+        elif own_time is not None and table.dims is None:
             # results stand beside the times that were asked for
-            table = table.with_column(table.time or observations.time_name, time)
+            table = table.with_column(observations.time_name, time)
         own = _column_of(table, observations, "variable")
         if own is not None and variable is not None:
             raise InvalidInput(
@@ -98,8 +99,13 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
             if new_locations.variable_names and variable is None:
                 # other observations may number the variables otherwise
                 variable = np.array(new_locations.variable_names)[new_locations.variable]
-        new_locations = new_locations.inputs
-    time = times.since(time, observations.time_unit, observations.time_origin)
+            if new_locations.time is not None and time is None:
+                time = times.Times(new_locations.time, new_locations.time_axis)
+            new_locations = new_locations.inputs
+    axis = observations.time_axis
+    time = axis.numbers(time, *about_time)
+    if asked and table is not None and table.dims is not None and observations.time is not None:
+        table = table.at_time(observations.time_name, axis.dates(time, "us"))
     inputs = checked_inputs(new_locations, observations.metric, time, None, error_variance)
     if of_table and table is not None and inputs.time is not None:
         # the trend may be one of the time
@@ -157,7 +163,7 @@ def _column_of(table, observations, name):
     """Return a column of a table that the observations have too, such as their times, or None."""
     column, columns = getattr(observations, f"{name}_name"), table.columns
     if name == "time" and table.time is not None:
-        return times.in_unit(columns[table.time], table.time_unit, observations.time_unit)
+        return columns[table.time]
     if getattr(observations, name) is None:
         return None
     if name == "error_variance" and column not in columns.columns:

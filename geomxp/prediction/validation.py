@@ -14,7 +14,6 @@ import scipy
 
 from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS
-from ..data.times import as_given
 from ..errors import (
     FitFailed,
     GeomxpError,
@@ -379,7 +378,7 @@ class Validation:
         seen = self.observations
         places = list(zip(seen.location_names, seen.locations.T, strict=True))
         if seen.time is not None:
-            places.append((seen.time_name, as_given(seen.time, seen.time_unit, seen.time_origin)))
+            places.append((seen.time_name, seen.time_axis.labels(seen.time)))
         if seen.variable is not None:
             names = np.array(seen.variable_names or range(len(seen.variable_labels)))
             places.append((seen.variable_name, names[seen.variable]))

@@ -16,7 +16,6 @@ from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
 from ..data.observations import LEAST_LOCATIONS, Observations, few, summary, summary_html
-from ..data.times import in_words as times_in_words
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..likelihood.automatic import LARGEST
 from ..likelihood.cost import Cost, in_words, predicted_cost
@@ -222,7 +221,7 @@ class Exploration:
         found, seen = self.outliers, self.observations
         times = None
         if seen.time is not None:
-            times = times_in_words(seen.time, seen.time_unit, seen.time_origin)
+            times = seen.time_axis.in_words(seen.time)
         return [
             {
                 "observation": int(self.kept[row]) + 1,
@@ -588,7 +587,7 @@ def _of_times(found):
     if times is None:
         return None
     count, ends = len(np.unique(times)), np.array([times.min(), times.max()])
-    ends = times_in_words(ends, seen.time_unit, seen.time_origin)
+    ends = seen.time_axis.in_words(ends)
     step = step_in_time(times)
     unit = f" {seen.time_unit}{'' if step == 1 else 's'}" if seen.time_unit else ""
     places = len(np.unique(seen.locations, axis=0))

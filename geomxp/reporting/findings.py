@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import plots
 from ..covariance.multivariate import Multivariate
+from ..data.times import Times
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.profile import Path
 from ..estimation.result import Fit
@@ -191,11 +192,12 @@ class Findings:
         if expected > self.left:
             expected, near = 2 * cells * NEIGHBOURS**3 / EXACT_RATE, NEIGHBOURS
         about = {"cells": side, "neighbours": near, "progress": False}
+        shown = None if times is None else Times(times, observations.time_axis)
         if several:
             self._map_variables(expected, lambda name: predict_raster(fit, variable=name, **about))
         else:
             self.raster = self.spend(
-                "Maps of predictions", expected, lambda: predict_raster(fit, time=times, **about)
+                "Maps of predictions", expected, lambda: predict_raster(fit, time=shown, **about)
             )
         if (self.raster is not None or self.rasters) and near:
             self.notes.append(
@@ -217,7 +219,8 @@ class Findings:
         listed = times_in(fit, self.places)
         if listed is not None:
             times = np.unique(listed[nearest(listed, evenly(listed))])
-        found = raster_at(fit, self.places, time=times, progress=False)
+        shown = None if times is None else Times(times, fit.observations.time_axis)
+        found = raster_at(fit, self.places, time=shown, progress=False)
         if times is not None and listed is None and fit.trend.needs:
             self.notes.append(
                 "The maps of predictions have the covariates of the table of places at all times, "

@@ -13,7 +13,6 @@ from math import floor, log10
 import numpy as np
 
 from ..data.observations import LEAST_LOCATIONS
-from ..data.times import in_words
 from ..estimation.result import design_of
 from ..likelihood.replicates import sufficient
 from ..plots.axes import plain_name
@@ -367,7 +366,7 @@ class Maps:
     def _titles_of(self, times):
         """Return times as titles: dates, or numbers with name and unit."""
         seen = self.observations
-        texts = in_words(times, seen.time_unit, seen.time_origin)
+        texts = seen.time_axis.in_words(times)
         if seen.time_origin:
             return texts
         unit = f" ({plain_name(seen.time_unit)})" if seen.time_unit else ""

@@ -22,7 +22,7 @@ import numpy as np
 from .. import plots
 from .._version import __version__
 from ..covariance.multivariate import Multivariate
-from ..data import datasets, tables, times
+from ..data import datasets, tables
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import GeomxpWarning, InvalidInput, check_one_of
 from ..estimation.diagnose import ridge
@@ -314,7 +314,7 @@ def _scores_of(validation, labels):
 def _time_span(observations):
     """Return the column of the times, the first and the last one, and their unit, in words."""
     ends = np.array([observations.time.min(), observations.time.max()])
-    first, last = times.in_words(ends, observations.time_unit, observations.time_origin)
+    first, last = observations.time_axis.in_words(ends)
     unit = f", in {plain_name(observations.time_unit)}s" if observations.time_unit else ""
     return f"{plain_name(observations.time_name)}, from {first} to {last}{unit}"
 

@@ -403,18 +403,33 @@ def test_durations_are_numbers():
     np.testing.assert_array_equal(day, gx.predict(fit, [[0.5, 0.5]], time=1.5).mean)
 
 
-def test_calendars_of_climate_models_are_days_of_their_own():
-    numbers = undecoded(cube(), "days since 2000-02-27", calendar="noleap")
+@pytest.mark.parametrize(
+    ("calendar", "same", "days"),
+    [
+        ("noleap", "365_day", [0.0, 1.0, 2.0, 3.0]),
+        ("all_leap", "366_day", [0.0, 1.0, 2.0, 3.0]),
+        ("360_day", "360_day", [0.0, 1.0, 2.0, 3.0]),
+        ("julian", "julian", [0.0, 1.0, 2.0, 3.0]),
+    ],
+)
+def test_dates_of_other_calendars_are_counted_in_their_calendar(calendar, same, days):
+    numbers = undecoded(cube(), "days since 2001-02-27", calendar=same)
     seen = seen_in(numbers)
-    assert (seen.time_unit, seen.time_origin) == ("day", "")
-    # 1 March is two days after 27 February in a year without a leap day
-    days = [0.0, 1.0, 2.0, 3.0] + 30 * np.float64(365) + 31 + 26
+    assert (seen.time_unit, seen.time_origin, seen.time_calendar) == ("day", "2001-02-27", calendar)
     np.testing.assert_array_equal(np.unique(seen.time), days)
     decoded = xarray.decode_cf(numbers.to_dataset())
     assert decoded["time"].dtype.kind == "O"
     assert seen_in(decoded).digest() == seen.digest()
-    with pytest.raises(gx.InvalidInput, match="as the times of the observations are"):
-        gx.predict(space_time_fit(seen), [[0.5, 0.5]], time="2000-03-01")
+    # the day after 28 February: 1 March in a year without a leap day, the 29th where there is one
+    third = {"noleap": "2001-03-01", "julian": "2001-03-01"}.get(calendar, "2001-02-29")
+    fit = space_time_fit(seen)
+    grid = gx.predict(fit, numbers.isel(time=[2]).to_dataset(name="w"))
+    same_day = gx.predict(fit, grid.locations, time=third)
+    np.testing.assert_allclose(same_day.mean, grid.mean, rtol=1e-12)
+    with pytest.raises(gx.InvalidInput, match=f"dates of the {calendar} calendar"):
+        gx.predict(fit, grid.locations, time=np.datetime64("2001-03-01"))
+    with pytest.raises(gx.InvalidInput, match=f"since 2001-02-27 .{calendar} calendar.. Got"):
+        gx.predict(fit, grid.locations, time=2.0)
 
 
 def test_a_single_time_counts_only_where_it_is_named():
@@ -483,10 +498,10 @@ def test_predictions_at_a_grid_of_times_come_back_with_its_dimensions(tmp_path, 
     for k, day in enumerate(DAYS[1:3]):
         flat = places.isel(time=k)
         at = gx.predict(fit, flat.drop_vars("time"), time=day).to_xarray()
-        chosen = result.sel(time=day, drop=True)
+        chosen = result.sel(time=day)
         xarray.testing.assert_allclose(chosen.transpose(*at["mean"].dims), at, rtol=1e-12)
         # a single time is a coordinate without a dimension
-        xarray.testing.assert_allclose(gx.predict(fit, flat).to_xarray().drop_vars("time"), at)
+        xarray.testing.assert_allclose(gx.predict(fit, flat).to_xarray(), at)
     np.testing.assert_array_equal(
         gx.predict(fit, found.to_frame()[["x", "y", "time"]]).mean, found.mean
     )

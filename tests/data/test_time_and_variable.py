@@ -189,7 +189,7 @@ def test_dates_of_new_locations_are_those_of_the_observations(tmp_path):
     model = gx.Separable(1.0, 1.0, 12.0, 0.5, 0.5, 0.1)
     fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
     by_date = gx.predict(fit, [[0.2, 0.3]], time="2026-03-02T12:00")
-    by_number = gx.predict(fit, [[0.2, 0.3]], time=36.0)
+    by_number = gx.predict(fit, [[0.2, 0.3]], time=np.timedelta64(36, "h"))
     np.testing.assert_array_equal(by_date.mean, by_number.mean)
     of_table = gx.predict(fit, frame.drop(columns="z"))
     np.testing.assert_array_equal(of_table.mean, gx.predict(fit, seen).mean)
@@ -282,7 +282,7 @@ def test_durations_are_in_the_unit_of_the_times(duration):
 @pytest.mark.parametrize("missing", [np.datetime64("NaT", "ns"), pd.NaT])
 def test_a_missing_date_of_new_locations_is_refused(missing):
     fit = in_time(time_unit="hour", time_origin="2026-03-01")
-    with pytest.raises(gx.InvalidInput, match="`time` holds no date"):
+    with pytest.raises(gx.InvalidInput, match="`time` must have a date in every row"):
         gx.predict(fit, PLACES[:2], time=missing)
 
 
