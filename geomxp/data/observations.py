@@ -387,6 +387,18 @@ units of the locations>
         """Unit, origin, calendar and time zone of the times."""
         return times.TimeAxis(self.time_unit, self.time_origin, self.time_calendar, self.time_zone)
 
+    @property
+    def dates(self) -> Any:
+        """The times as dates, (n,) of datetime64 in UTC or of cftime; `time` if they are numbers.
+
+        Examples
+        --------
+        >>> seen = Observations([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], time=["2026-03-01"] * 3)
+        >>> seen.time.tolist(), str(seen.dates[0])
+        ([0.0, 0.0, 0.0], '2026-03-01T00:00:00.000000')
+        """
+        return None if self.time is None else self.time_axis.dates(self.time, "us")
+
     @cached_property
     def inputs(self) -> Inputs:
         """Locations with all else that covariances and variances of errors depend on."""

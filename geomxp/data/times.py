@@ -284,12 +284,12 @@ class TimeAxis:
     def _of_dates(self, dates, times):
         """Return `Dates`, or None for times that are not dates, as numbers since the origin."""
         if dates is None:
-            number = np.ravel(np.asarray(times, dtype=object))[:1].tolist()
-            example = "2026-03-01" if self.calendar else str(self.dates(1.0))[:10]
+            given = np.ravel(np.asarray(times, dtype=object))[:1].tolist()
             raise InvalidInput(
-                f"`time` must be a date: the times of the observations are {self}. Got the number "
-                f"{str(*number)[:40]}: give a date such as {example}, or in Python a duration "
-                "since the origin, numpy.timedelta64(1, 'D')."
+                f"`time` must be a date: the times of the observations are {self}. Got "
+                f"{repr(*given):.40}: give a date such as {str(self.labels([1.0])[0])[:10]}; in "
+                "Python also those of observations.dates, or durations since the origin, "
+                "numpy.timedelta64(1, 'D')."
             )
         if not self.origin:
             raise InvalidInput(

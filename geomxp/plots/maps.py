@@ -255,9 +255,9 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
 def _titles(series):
     """Return the times as titles: dates, or numbers with name and unit."""
     texts = series.axis.in_words(series.times)
-    if series.origin:
+    if series.axis.origin:
         return texts
-    return [label(f"{series.name} {text}", series.unit) for text in texts]
+    return [label(f"{series.name} {text}", series.axis.unit) for text in texts]
 
 
 def prediction_error_map(

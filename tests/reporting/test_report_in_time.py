@@ -98,7 +98,7 @@ def test_the_page_has_a_map_of_each_time_with_a_title_and_a_description(html):
 
 
 def test_the_numbers_of_each_time_are_those_of_its_prediction(fit, html):
-    cells, times = numbers_of(html)["cells"], np.unique(fit.observations.time)
+    cells, times = numbers_of(html)["cells"], np.unique(fit.observations.dates)
     series = gx.predict_raster(fit, cells=findings.CELLS_IN_TIME, time=times)
     assert cells["shape"] == list(series[0].mean.shape)
     columns = dict(cells["columns"])
@@ -111,7 +111,7 @@ def test_the_numbers_of_each_time_are_those_of_its_prediction(fit, html):
 
 
 def test_all_times_have_the_same_colours(fit):
-    series = gx.predict_raster(fit, cells=12, time=np.unique(fit.observations.time))
+    series = gx.predict_raster(fit, cells=12, time=np.unique(fit.observations.dates))
     values, mean, error = Maps(fit, raster=series).all()
     z, errors = fit.observations.values, np.array([r.standard_error for r in series.rasters])
     assert (values.scale.low, values.scale.high) == (z.min(), z.max())
@@ -282,7 +282,7 @@ def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit
     found = Findings(fit, left=30.0, score=1.0)
     found.predict()
     assert "use the 60 nearest observations of each cell" in found.notes[0]
-    times = np.unique(fit.observations.time)
+    times = np.unique(fit.observations.dates)
     near = gx.predict_raster(fit, cells=findings.CELLS_IN_TIME, time=times, neighbours=60)
     np.testing.assert_array_equal(found.raster[2].mean, near[2].mean)
     found = Findings(fit, left=1e-3, score=1.0)
