@@ -29,6 +29,7 @@ from ..errors import (
 )
 from .formula import DATE, Formula
 from .spatial import is_geographic_frame, is_grid, library, tabulate
+from .times import as_texts
 
 MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
 """Cells that mark a missing value, in lower case."""
@@ -150,7 +151,10 @@ def _read_vector(path):
             f"must hold one layer. Got {', '.join(layers) or 'none'}: save the layer in a file of "
             "its own."
         )
-    return geopandas.read_file(path, engine="pyogrio")
+    with warnings.catch_warnings():
+        # dates with an offset from UTC (findings/geopackage_time_offset.sh); they are read right
+        warnings.filterwarnings("ignore", "Non-conformant content", RuntimeWarning)
+        return geopandas.read_file(path, engine="pyogrio")
 
 
 def _read_grid(path):
@@ -577,15 +581,19 @@ def _write_grid(dataset, path):
 
 
 def typed(frame):
-    """Return the frame with numbers in place of columns of text that hold only numbers."""
+    """Return the frame with numbers in place of columns of text that hold only numbers.
+
+    Dates of cftime become text.
+    """
     import pandas as pd
 
     result = frame.copy()
     for name in frame.columns:
-        if not pd.api.types.is_numeric_dtype(frame[name]):
+        # dates would become numbers without their origin
+        if frame[name].dtype.kind == "O":
             numbers = pd.to_numeric(frame[name], errors="coerce")
-            if numbers.notna().all():
-                result[name] = numbers
+            is_numbers = len(numbers) and numbers.notna().all()
+            result[name] = numbers if is_numbers else as_texts(frame[name])
     return result
 
 

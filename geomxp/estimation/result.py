@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
 from math import isfinite, sqrt
@@ -420,7 +420,8 @@ class Fit(Generic[Model]):
         return (
             f"{family_title(model)} model by {kind}, {observations.count_in_words}, "
             f"{observations.metric} distances, "
-            f"trend {self.trend.text}"
+            + (f"times in {observations.time_axis}, " if observations.time_unit else "")
+            + f"trend {self.trend.text}"
             + (f", transformation {model.transform.name}" if model.transform else "")
         )
 
@@ -580,6 +581,7 @@ class Fit(Generic[Model]):
             | {"formats": dict(self.formats), "promotions": self.promotions},
             "family": self.model.family,
             "model": self.model.parameters() | {"metric": str(observations.metric)},
+            **({} if observations.time is None else {"times": asdict(observations.time_axis)}),
             **_transform_entry(self.model.transform),
             "standard_errors": dict(self.standard_errors),
             **effective,
