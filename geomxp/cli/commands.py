@@ -623,7 +623,7 @@ def _predict_map(fitted, given, about):
 def _records(frame):
     """Return the rows of a frame for JSON; dates are text."""
     dates = frame.select_dtypes(include=["datetime", "datetimetz"])
-    texts = {name: dates[name].dt.strftime("%Y-%m-%dT%H:%M:%S") for name in dates}
+    texts = {name: dates[name].dt.strftime("%Y-%m-%dT%H:%M:%S%z") for name in dates}
     return frame.assign(**texts).to_dict("records")
 
 

@@ -214,8 +214,12 @@ class TimeAxis:
         return Dates(np.asarray(cftime.num2date(steps.astype(np.int64), *about)), self.calendar)
 
     def labels(self, numbers):
-        """Return `dates`, those of other calendars than the Gregorian one as text, for tables."""
+        """Return `dates` for tables: with their time zone, or as text of another calendar."""
+        import pandas as pd
+
         dates = self.dates(numbers)
+        if self.zone and self.origin:
+            return pd.DatetimeIndex(dates, tz="UTC").tz_convert(self.zone)
         return as_texts(dates) if self.calendar else dates
 
     def in_words(self, numbers):
@@ -231,11 +235,11 @@ class TimeAxis:
         ['738000.25', '738001.25']
         """
         if self.origin:
-            texts = [str(one).replace("T", " ") for one in self.labels(np.asarray(numbers))]
-            for end in (" 00:00:00", ":00"):
-                if all(text.endswith(end) for text in texts):
-                    return [text.removesuffix(end) for text in texts]
-            return texts
+            zone = " UTC" if self.zone else ""
+            texts = [str(one).replace("T", " ") for one in self.dates(numbers)]
+            ends = (" 00:00:00", ":00", "")
+            end = next(end for end in ends if all(text.endswith(end) for text in texts))
+            return [text.removesuffix(end) + zone for text in texts]
         # so many digits that usual steps between times can be seen
         steps = np.diff(np.unique(numbers))
         step = float(np.median(steps)) if len(steps) else np.inf
@@ -347,7 +351,8 @@ def as_texts(values):
     if dates is None:
         return np.asarray(values)
     if not dates.calendar:
-        return np.datetime_as_string(dates.values, "s")
+        zone = {"timezone": "UTC"} if dates.zone else {}
+        return np.datetime_as_string(dates.values, "s", **zone)
     texts = ["" if one is None else one.isoformat() for one in np.ravel(dates.values)]
     return np.array(texts).reshape(np.shape(dates.values))
 

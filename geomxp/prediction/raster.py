@@ -186,7 +186,7 @@ class Raster:
                 raise InvalidInput(
                     f"{self.time_name!r} names the times and another column: rename one."
                 )
-            locations[self.time_name] = np.ravel(self.axis.labels(self.time))[0]
+            locations[self.time_name] = self.axis.labels([self.time])[0]
         return pd.concat([locations, results], axis=1)[known].reset_index(drop=True)
 
     def _prediction(self):

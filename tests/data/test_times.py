@@ -383,6 +383,17 @@ def test_maps_are_written_with_their_dates_and_calendar(tmp_path, calendar, seve
         np.testing.assert_allclose(table.mean, frame["mean"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "nc", "gpkg"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_written_maps_keep_their_zone(tmp_path, zone, ending):
+    fit = fit_at(pd.date_range("2023-03-11", periods=4, tz=zone))
+    found = gx.predict_raster(fit, cells=4, time="2023-03-12T09:00Z", progress=False)
+    assert "2023-03-12 09:00 UTC" in repr(found)
+    found.save(tmp_path / f"map.{ending}")
+    again = gx.predict(fit, gx.data.tables.read_data(tmp_path / f"map.{ending}"))
+    np.testing.assert_allclose(np.sort(again.mean), np.sort(found.mean.ravel()), rtol=1e-12)
+
+
 def test_a_grid_asked_at_another_time_comes_back_with_that_time():
     fit = fit_at(["2023-02-26", "2023-02-27", "2023-02-28", "2023-03-03"])
     grid = xarray.Dataset(coords={"y": [0.2, 0.5], "x": [0.1, 0.4, 0.7]})
