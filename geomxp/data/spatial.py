@@ -229,9 +229,10 @@ class Table:
 
     def at_time(self, name, times):
         """Return the table of a grid with another time, or one for each row, as a coordinate."""
+        grid = self.source.drop_dims([dim for dim in self.source.sizes if dim not in self.dims])
         own = time_of(self.source, locations=self.locations)
-        grid = self.source if own is None or own in self.dims else self.source.drop_vars(own)
-        name = name if own is None or own in self.dims else own
+        if own is not None and own not in self.dims:
+            grid, name = grid.drop_vars(own, errors="ignore"), own
         if not np.ndim(times):
             grid = grid.assign_coords({name: ((), np.asarray(times))})
         elif self.rows is None:
