@@ -294,7 +294,10 @@ class Raster:
             tables.write_frame(self.to_xarray(level, of, units), path)
         elif suffix in rasters.GEOTIFF:
             layers = self.layers(level, of, units)
-            rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._attributes())
+            tags = self._attributes()
+            if self.time is not None:
+                tags |= {self.time_name: self.axis.in_words([self.time])[0]}
+            rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=tags)
         else:
             frame = self.to_frame(level, of)
             if suffix in tables.VECTORS:
