@@ -126,19 +126,21 @@ class Metric:
     def on_branch(self, locations: Floats, meridian: float | None) -> Floats:
         """Return locations with longitudes within 180 degrees of a meridian; as they are for None.
 
+        A pole is one place: its longitude becomes that of the meridian, 0 for None.
+
         Examples
         --------
         >>> metric_of("chordal").on_branch(np.array([[269.0, 41.0]]), -89.0)
         array([[-91.,  41.]])
         """
-        if meridian is None or not self.turns:
+        if not self.turns:
             return locations
-        turns = np.rint((locations[:, 0] - meridian) / 360)
-        if not turns.any():
+        longitudes, middle = locations[:, 0], 0.0 if meridian is None else meridian
+        near = longitudes if meridian is None else near_meridian(longitudes, meridian)
+        pole = np.abs(locations[:, 1]) == 90
+        if near is longitudes and (longitudes[pole] == middle).all():
             return locations
-        moved = np.array(locations, dtype=np.float64)
-        moved[:, 0] = np.where(turns, _as_decimal(moved[:, 0] - 360 * turns), moved[:, 0])
-        return moved
+        return np.column_stack((np.where(pole, middle, near), locations[:, 1:]))
 
     def dimensions(self, of_locations: int) -> int:
         """Return the dimension k of the points of locations with this many coordinates."""
@@ -155,6 +157,22 @@ def meridians(locations: Floats) -> Floats:
     """
     longitudes = _as_decimal(locations[:, 0] % 360.0) % 360.0
     return np.where(np.abs(locations[:, 1]) == 90, 0.0, longitudes)
+
+
+def near_meridian(longitudes: Floats, meridian: float) -> Floats:
+    """Return longitudes moved by whole turns to within 180 degrees of a meridian.
+
+    They are returned as they are if none has to be moved.
+
+    Examples
+    --------
+    >>> near_meridian(np.array([179.0, -177.3]), 180.0)
+    array([179. , 182.7])
+    """
+    turns = np.rint((longitudes - meridian) / 360)
+    if not turns.any():
+        return longitudes
+    return np.where(turns, _as_decimal(longitudes - 360 * turns), longitudes)
 
 
 def _as_decimal(longitudes):

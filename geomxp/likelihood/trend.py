@@ -170,14 +170,17 @@ class Trend:
         locations, numbers = observations.locations[rows], observations.covariates
         numbers = None if numbers is None else numbers[rows]
         try:
-            here, turned = (
-                self.formula.columns(self._frame(locations + [turn, 0.0], numbers), self.memory)
-                for turn in (0.0, 360.0)
+            here, apart, turned = (
+                self.formula.columns(
+                    self._frame(locations + np.array([turn, 0.0]), numbers), self.memory
+                )
+                for turn in (0.0, 77.7, 360.0)
             )
         except InvalidInput:
             # a spline, say, is not defined there
             return False
-        size = np.abs(here).max(axis=0, initial=0.0)
+        # a sine, say, may be 0 at all observations
+        size = np.abs(np.vstack((here, apart))).max(axis=0, initial=0.0)
         return bool((np.abs(turned - here) <= PERIODIC * size).all())
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._version import __version__
-from ..covariance.distance import metric_of, turn_towards
+from ..covariance.distance import metric_of, near_meridian, turn_towards
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
@@ -487,8 +487,11 @@ def _check_constant_in_time(fit):
 def _cells_of(fit, locations):
     """Return a raster without numbers and the row and column of each location, (2, n)."""
     seen, at, ends, sides = fit.observations, [], [], []
-    locations, _ = metric_of(seen.metric).branch_of(locations)
-    turn = _turn_to(seen, *np.sort(locations[:, 0])[[0, -1]])
+    middle = metric_of(seen.metric).branch_of(locations)[1]
+    if middle is not None:
+        moved = near_meridian(locations[:, 0], middle)
+        moved = moved + _turn_to(seen, moved.min(), moved.max())
+        locations = np.column_stack((moved, locations[:, 1]))
     for name, x in zip(seen.location_names, locations.T, strict=True):
         known = np.unique(x)
         side = float(np.diff(known).min()) if len(known) > 1 else 0.0
@@ -502,7 +505,6 @@ def _cells_of(fit, locations):
         at.append(cells)
         ends += [float(known[0]) - side / 2, float(known[-1]) + side / 2]
         sides.append(int(cells.max()) + 1)
-    ends[:2] = ends[0] + turn, ends[1] + turn
     empty = np.full(sides[::-1], np.nan)
     raster = Raster(
         empty,
@@ -772,7 +774,7 @@ def _box(observations, bounds):
 
 def _turn_to(observations, left, right):
     """Return the whole turns in degrees that move longitudes to those of the observations."""
-    if not metric_of(observations.metric).turns:
+    if observations.central_meridian is None:
         return 0.0
     longitudes = observations.locations[:, 0]
     return turn_towards(left, right, (longitudes.min(), longitudes.max()))
@@ -835,7 +837,7 @@ def _mask_of(mask, raster, observations):
         turns = (0.0, 360.0, -360.0) if metric_of(observations.metric).turns else (0.0,)
         known = np.zeros(len(centres), dtype=bool)
         for turn in turns:
-            turned = centres + [turn, 0.0]
+            turned = centres + np.array([turn, 0.0])
             for polygon in polygons:
                 known |= inside(polygon, turned)
         known = known.reshape(shape)

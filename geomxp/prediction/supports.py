@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import Inputs, Isotropic
-from ..covariance.distance import metric_of
+from ..covariance.distance import metric_of, near_meridian
 from ..data import spatial, tables, times
 from ..data.formula import Formula
 from ..data.observations import (
@@ -681,21 +681,26 @@ def _across(polygon, name, observations):
     metric, corners = metric_of(observations.metric), shapely.get_coordinates(polygon)
     if not metric.turns or np.ptp(corners[:, 0]) <= 180:
         return polygon
-    moved, middle = metric.branch_of(corners)
-    if middle is None or not np.ptp(moved[:, 0]) or np.array_equal(moved, corners):
-        # all round the globe, as from -180 to 180, or on one branch already
+    middle = metric.branch_of(corners)[1]
+    width = 360.0 if middle is None else np.ptp(near_meridian(corners[:, 0], middle))
+    if not 0 < width < np.ptp(corners[:, 0]):
+        # all round the globe, as from -180 to 180, or on a shortest branch already
         return polygon
     wide = observations.central_meridian is None or np.ptp(observations.locations[:, 0]) > 180
     west, east = corners[:, 0].min(), corners[:, 0].max()
     if wide and polygon.geom_type == "Polygon" and east - west < 360:
         warnings.warn(
             f"{name} has longitudes from {west:g} to {east:g}, and is taken the short way round, "
-            f"{np.ptp(moved[:, 0]):.4g} degrees wide: write {west + 360:g} for {west:g} to confirm "
+            f"{width:.4g} degrees wide: write {west + 360:g} for {west:g} to confirm "
             "this, or add corners along the long way.",
             GeomxpWarning,
             stacklevel=5,
         )
-    polygon = shapely.transform(polygon, lambda corners: metric.on_branch(corners, middle))
+
+    def move(corners):
+        return np.column_stack((near_meridian(corners[:, 0], middle), corners[:, 1]))
+
+    polygon = shapely.transform(polygon, move)
     # parts that were cut at the date line now touch
     parts = shapely.get_parts(polygon)
     return shapely.union_all(parts) if shapely.is_valid(parts).all() else polygon
