@@ -149,8 +149,9 @@ class Trend:
         """Return the trend of longitudes on the branch of observations; refuse it without one."""
         metric, meridian = metric_of(observations.metric), observations.central_meridian
         longitude = self.location_names[0]
-        used = self.kind == "linear" or (self.formula and longitude in self.formula.variables)
-        if used and metric.turns and meridian is None:
+        used = {"linear": self.location_names, "covariates": self.covariate_names}
+        used = self.formula.variables if self.formula else used.get(self.kind, ())
+        if longitude in used and metric.turns and meridian is None:
             locations = observations.locations[rows]
             if not self._is_periodic(observations, rows):
                 name = longitude if longitude.isidentifier() else f"`{longitude}`"
@@ -232,7 +233,9 @@ class Trend:
             return np.empty((0, len(self.names)))
         numbers = self._numbers(covariates, n) if self.needs else None
         if self.kind == "covariates":
-            return np.hstack((ones, numbers))
+            places = dict(zip(self.location_names, np.transpose(locations), strict=True))
+            columns = zip(self.covariate_names, np.transpose(numbers), strict=True)
+            return np.column_stack((ones, *(places.get(name, column) for name, column in columns)))
         frame = self._frame(locations, numbers)
         design = self.formula.columns(frame, self.memory)
         self._check_finite(design)
@@ -310,9 +313,11 @@ class Trend:
         """Return a frame of the formula's variables, codes of text decoded."""
         import pandas as pd
 
-        columns = dict(zip(self.location_names, np.transpose(locations), strict=True))
+        columns = {}
         if numbers is not None:
             columns |= zip(self.covariate_names, np.transpose(numbers), strict=True)
+        # a coordinate that is a covariate too is that of the location
+        columns |= zip(self.location_names, np.transpose(locations), strict=True)
         for name, levels in self.levels.items():
             columns[name] = decode(columns[name], levels)
         return pd.DataFrame(

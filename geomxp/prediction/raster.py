@@ -490,7 +490,7 @@ def _cells_of(fit, locations):
     middle = metric_of(seen.metric).branch_of(locations)[1]
     if middle is not None:
         moved = near_meridian(locations[:, 0], middle)
-        moved = moved + _turn_to(seen, moved.min(), moved.max())
+        moved = moved + turn_to(seen, moved.min(), moved.max())
         locations = np.column_stack((moved, locations[:, 1]))
     for name, x in zip(seen.location_names, locations.T, strict=True):
         known = np.unique(x)
@@ -768,11 +768,11 @@ def _box(observations, bounds):
             "`bounds` must be left, bottom, right and top, the first two less than the others. "
             f"Got {bounds!r}."
         )
-    turn = _turn_to(observations, left, right)
+    turn = turn_to(observations, left, right)
     return np.array([left + turn, bottom]), np.array([right + turn, top])
 
 
-def _turn_to(observations, left, right):
+def turn_to(observations, left, right):
     """Return the whole turns in degrees that move longitudes to those of the observations."""
     if observations.central_meridian is None:
         return 0.0
