@@ -113,7 +113,11 @@ class Metric:
         low, high = float(longitudes.min()), float(longitudes.max())
         if high - low < 180:
             return self.on_branch(locations, (low + high) / 2), (low + high) / 2
-        west, gap, second = widest_gap(longitudes)
+        # such a gap contains one of these sectors: without an empty one there is no need to sort
+        count = round(720 / LEAST_GAP)
+        sectors = (longitudes % 360 // (360 / count)).astype(int)
+        empty = not np.bincount(sectors, minlength=count)[:count].all()
+        west, gap, second = widest_gap(longitudes) if empty else (0.0, 0.0, 0.0)
         if gap > 180 or (gap >= LEAST_GAP and gap >= 2 * second):
             middles = west + (360 - gap) / 2 + np.array([0.0, -360.0, -720.0])
             middles = middles[np.abs(middles) <= 180 + gap / 2 + 1e-9]
@@ -155,8 +159,13 @@ def meridians(locations: Floats) -> Floats:
     >>> meridians(np.array([[-90.7, 40.0], [269.3, 40.0], [-180.0, 0.0], [180.0, 0.0], [7, 90]]))
     array([269.3, 269.3, 180. , 180. ,   0. ])
     """
-    longitudes = _as_decimal(locations[:, 0] % 360.0) % 360.0
-    return np.where(np.abs(locations[:, 1]) == 90, 0.0, longitudes)
+    longitudes = locations[:, 0]
+    # a remainder takes longer
+    simple = np.abs(longitudes).max(initial=0.0) <= 360
+    turned = longitudes + 360.0 * (longitudes < 0) if simple else longitudes % 360.0
+    turned = _as_decimal(turned)
+    turned[(turned == 360.0) | (np.abs(locations[:, 1]) == 90)] = 0.0
+    return turned
 
 
 def near_meridian(longitudes: Floats, meridian: float) -> Floats:
@@ -169,7 +178,8 @@ def near_meridian(longitudes: Floats, meridian: float) -> Floats:
     >>> near_meridian(np.array([179.0, -177.3]), 180.0)
     array([179. , 182.7])
     """
-    turns = np.rint((longitudes - meridian) / 360)
+    # of the two ends, one meridian, the western one
+    turns = np.floor((longitudes - meridian + 180) / 360)
     if not turns.any():
         return longitudes
     return np.where(turns, _as_decimal(longitudes - 360 * turns), longitudes)
@@ -177,8 +187,10 @@ def near_meridian(longitudes: Floats, meridian: float) -> Floats:
 
 def _as_decimal(longitudes):
     """Return longitudes without the rounding errors of decimal numbers that were moved by turns."""
-    decimal = np.round(longitudes, 10)
-    return np.where(np.abs(decimal - longitudes) < 1e-13, decimal, longitudes)
+    decimal = np.rint(longitudes * 1e10)
+    decimal /= 1e10
+    np.copyto(decimal, longitudes, where=np.abs(decimal - longitudes) >= 1e-13)
+    return decimal
 
 
 def widest_gap(longitudes: Floats) -> tuple[float, float, float]:

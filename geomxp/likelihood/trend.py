@@ -49,7 +49,7 @@ class Trend:
     memory: object = field(default=None, repr=False, compare=False)
     each: dict = field(default_factory=dict)
     variables: tuple[str, ...] = ()
-    metric: Metric = METRICS["euclidean"]
+    metric: Metric = field(default=METRICS["euclidean"], repr=False)
     central_meridian: float | None = None
 
     @classmethod

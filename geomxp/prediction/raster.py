@@ -468,7 +468,7 @@ def _check_constant_in_time(fit):
     seen = fit.observations
     if not fit.trend.needs or seen.covariates is None:
         return
-    place = np.unique(seen.locations, axis=0, return_inverse=True)[1].reshape(-1)
+    place = np.unique(seen.inputs.points, axis=0, return_inverse=True)[1].reshape(-1)
     first = np.unique(place, return_index=True)[1][place]
     differ = (seen.covariates != seen.covariates[first]).any(axis=0)
     changing = [
