@@ -93,9 +93,10 @@ class Metric:
         """Return locations with longitudes on one branch, and the branch's central meridian.
 
         The branch is the shortest one that holds all longitudes; those at a pole do not count.
-        Numbers that are on a shortest branch are kept; of others as few as possible are moved by
-        360 degrees, and stay within ±360. There is no branch, None, if locations are all round the
-        globe (see `LEAST_GAP`), and without longitudes.
+        Numbers that are on a shortest branch are kept. Others increase eastwards: from 0 or more
+        at the western end if the eastern one then has at most 360, so that 179 and -179 become 179
+        and 181, and else from a negative number. There is no branch, None, if locations are all
+        round the globe (see `LEAST_GAP`), and without longitudes.
 
         Examples
         --------
@@ -121,7 +122,7 @@ class Metric:
         if gap > 180 or (gap >= LEAST_GAP and gap >= 2 * second):
             middles = west + (360 - gap) / 2 + np.array([0.0, -360.0, -720.0])
             middles = middles[np.abs(middles) <= 180 + gap / 2 + 1e-9]
-            kept = [np.count_nonzero(np.abs(longitudes - middle) <= 180) for middle in middles]
+            kept = [(np.abs(longitudes - middle) <= 180).all() for middle in middles]
             middle = float(middles[np.argmax(kept)])
             return self.on_branch(locations, middle), middle
         # numbers of several turns, such as -170 and 250, become those of one
