@@ -475,7 +475,8 @@ def likelihood_ratio(given):
     bounds={
         "panel": opt.GRID,
         "value": "L,B,R,T",
-        "about": "left,bottom,right,top; those of the observations if not given.",
+        "about": "left,bottom,right,top, with left above right across the date line; those of the "
+        "observations if not given.",
         "known": None,
     },
     neighbours={

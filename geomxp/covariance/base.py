@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import InvalidInput, did_you_mean
 from .conventions import Convention, convention_of
-from .distance import Metric, metric_of
+from .distance import Metric, meridians, metric_of
 from .generate import DensePairs, TablePairs, box_of
 from .observation import ObservationModel, observation_model
 from .parameter import Parameter, central_derivative, finite
@@ -154,8 +154,7 @@ class Inputs:
         """Return the first row with the same inputs as each row, (n,)."""
         locations = self.locations + 0.0
         if metric_of(self.metric).geographic:
-            pole = np.abs(locations[:, 1]) == 90
-            locations[:, 0] = np.where(pole, 0.0, locations[:, 0] % 360.0)
+            locations[:, 0] = meridians(locations)
         extra = [column for column in (self.time, self.variable) if column is not None]
         keys = np.column_stack([locations, *extra])
         order = np.lexsort(keys.T[::-1])

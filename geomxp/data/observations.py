@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
@@ -127,6 +128,11 @@ class Observations:
     time_zone : str, optional
         Time zone of the dates, such as "Europe/Paris"; that which they have themselves, if not
         given, and "" if they have none.
+    central_meridian : float, optional
+        Longitude in degrees in the middle of the branch: `locations` holds longitudes within 180
+        degrees of it. If not given, the branch is the shortest one that holds all locations, so
+        that stations at 179 and -179 are stored at 179 and 181; subsets keep it. It is None for
+        locations all round the globe, which have no shortest branch, and for other metrics.
     time_name, variable_name, error_variance_name : str
         Names for tables, and of the columns that `predict` reads from a frame.
     error_variance : (n,) array_like, optional
@@ -181,6 +187,7 @@ units of the locations>
     variable_names: tuple[str, ...] = ()
     time_calendar: str = field(default="", compare=False)
     time_zone: str = field(default="", compare=False)
+    central_meridian: float | None = None
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -210,6 +217,7 @@ units of the locations>
             variable_names: Sequence[str] = (),
             time_calendar: str = "",
             time_zone: str = "",
+            central_meridian: float | None = None,
         ) -> None: ...
 
     def __post_init__(self):
@@ -237,6 +245,8 @@ units of the locations>
             )
         check_finite(values[:, None], (self.value_name,), "values", ADVICE)
         put = object.__setattr__
+        locations, meridian = _on_branch(locations, metric, self.central_meridian)
+        put(self, "central_meridian", meridian)
         put(self, "locations", _read_only(locations))
         put(self, "values", _read_only(values))
         if self.time is not None:
@@ -325,7 +335,7 @@ units of the locations>
             about = f"{self._variables_in_words} at {self._places_in_words}"
         return (
             f"<Observations of {about} "
-            f"({few(where)}), {self.metric} distances in {self.unit}"
+            f"({few(where)}), {self.metric} distances in {self.unit}{self._branch_in_words}"
             f"{self._times_in_words}{covariates}{self._missing_in_words}>"
         )
 
@@ -350,7 +360,8 @@ units of the locations>
         if self.covariates is not None:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
-        about = f"{self.metric} distances in {self.unit}{self._times_in_words}"
+        about = f"{self.metric} distances in {self.unit}"
+        about += f"{self._branch_in_words}{self._times_in_words}"
         if self.variable is not None:
             of = f"{self._variables_in_words} at {self._places_in_words}"
             return f"{len(self):,} observations of {of}, {about}{self._missing_in_words}", columns
@@ -398,6 +409,14 @@ units of the locations>
         ([0.0, 0.0, 0.0], '2026-03-01T00:00:00.000000')
         """
         return None if self.time is None else self.time_axis.dates(self.time, "us")
+
+    @property
+    def _branch_in_words(self):
+        """Which branch of longitude a region across the date line has, as text."""
+        west, east = self.locations[:, 0].min(), self.locations[:, 0].max()
+        if self.central_meridian is None or not any(west < line < east for line in (-180, 180)):
+            return ""
+        return f", longitudes from {west:.6g} to {east:.6g} across the date line"
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -1263,6 +1282,20 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
                     f"({len(outside)} such rows){hint}."
                 )
     return np.ascontiguousarray(locations)
+
+
+def _on_branch(locations, metric, meridian):
+    """Return locations on the branch about a meridian, or the shortest one, and its meridian."""
+    if not metric.turns:
+        return locations, None
+    if meridian is None:
+        return metric.branch_of(locations)
+    if not (isinstance(meridian, Real) and abs(meridian) <= 360):
+        raise InvalidInput(
+            "`central_meridian` must be a longitude between -360 and 360 degrees. "
+            f"Got {meridian!r:.60}."
+        )
+    return metric.on_branch(locations, float(meridian)), float(meridian)
 
 
 def checked_inputs(

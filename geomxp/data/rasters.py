@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..covariance.distance import METRICS
 from ..errors import InvalidInput, one_line
 from .spatial import check_free, describe, library, tabulate, variable_names
 from .tables import GRIDS, check_exists, read_data, replacing
@@ -155,13 +156,15 @@ def read_cells(path):
     return _read(path)[:3]
 
 
-def read_mask(path, x, y):
+def read_mask(path, x, y, longitudes=False):
     """Return which locations lie in a cell of the first band other than 0, and the raster's CRS.
 
     `x` and `y` are coordinates, (columns,) and (rows,); locations outside the raster are False in
-    the (rows, columns) result.
+    the (rows, columns) result. `longitudes`: `x` may differ from the raster's by whole turns.
     """
     (left, right, bottom, top), (rows, columns), crs, values = _read(path, with_values=True)
+    if longitudes:
+        x = np.where((left <= x) & (x < right), x, left + (x - left) % 360)
     j = np.floor((x - left) / (right - left) * columns).astype(int)
     i = np.floor((y - bottom) / (top - bottom) * rows).astype(int)
     inside = ((i >= 0) & (i < rows))[:, None] & ((j >= 0) & (j < columns))
@@ -180,6 +183,11 @@ def _read(path, with_values=False):
         x, y = (data[name] for name in table.locations)
         if x.ndim != 1 or y.ndim != 1:
             raise InvalidInput(f"{path}: the grid's coordinates must have one dimension each.")
+        if table.crs is not None and describe(table.crs).geographic:
+            # columns may go from 179 to -179
+            moved = METRICS["chordal"].branch_of(np.column_stack((x, np.zeros(len(x)))))[0]
+            data = data.assign_coords({x.name: (x.dims, moved[:, 0], x.attrs)})
+            x = data[x.name]
         if with_values:
             if not names:
                 raise InvalidInput(f"{path}: holds no variable.")

@@ -601,6 +601,8 @@ class Fit(Generic[Model]):
             "seconds": self.seconds,
             "table": dict(observations.source) if named else None,
         }
+        if observations.central_meridian is not None:
+            document["central_meridian"] = observations.central_meridian
         return document if named else document | {"observations": _arrays_entry(observations)}
 
     def save(self, path: PathLikeText, *, embed: bool | None = None) -> None:
@@ -971,6 +973,9 @@ def _observations(document, path, metric):
         _check(table, TABLE, str(path), "table.")
     if table is not None and "observations" not in document:
         observations = _read_again(table, path)
+        if document.get("central_meridian") not in (None, observations.central_meridian):
+            meridian = document["central_meridian"]
+            observations = replace(observations, central_meridian=meridian)
         read_from = f"read from {_file_of(table, path)}"
         named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
         return observations, f"the observations are {named}."
@@ -978,6 +983,7 @@ def _observations(document, path, metric):
     levels = document["observations"].setdefault("levels", {})
     _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
     about = {"metric": metric or document["model"]["metric"], "source": table or {}}
+    about["central_meridian"] = document.get("central_meridian")
     observations = Observations(**about, **document["observations"])
     origin = f"the observations are those in {path}"
     if table is None:

@@ -8,12 +8,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy
 
+from ..covariance.distance import METRICS, Metric, metric_of, widest_gap
 from ..data.formula import Formula
 from ..data.observations import Observations, check_finite, counted
 from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput, NotPositiveDefinite, did_you_mean
 
 TRENDS = ("zero", "constant", "linear", "covariates")
+
+PERIODIC = 1e-6
+"""Largest relative difference of a periodic trend after a turn by 360 degrees, which is in no
+formula to all digits."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,10 @@ class Trend:
     holds the trends by number of the variable, and `variables` the names for all numbers. X has a
     block of columns for each trend, 0 in the rows of other variables. `kind` is "variables" if the
     trends differ.
+
+    Longitudes are moved to the branch about the `central_meridian` of the observations, of the
+    `metric`. Observations all round the globe have no branch: their trend must be the same after a
+    turn of 360 degrees.
     """
 
     kind: str
@@ -40,6 +49,8 @@ class Trend:
     memory: object = field(default=None, repr=False, compare=False)
     each: dict = field(default_factory=dict)
     variables: tuple[str, ...] = ()
+    metric: Metric = field(default=METRICS["euclidean"], repr=False)
+    central_meridian: float | None = None
 
     @classmethod
     def of(cls, observations, trend, saved=False):
@@ -105,7 +116,8 @@ class Trend:
             "linear": ("intercept", *observations.location_names),
             "covariates": ("intercept", *covariates),
         }[trend]
-        return cls(trend, names, observations.location_names, covariates)
+        result = cls(trend, names, observations.location_names, covariates)
+        return result._on_branch_of(observations, rows)
 
     @classmethod
     def _by_formula(cls, observations, text, saved, rows):
@@ -130,7 +142,47 @@ class Trend:
         if not saved:
             formula.check_factors(frame, levels)
         names, memory = formula.learn(frame)
-        return cls("formula", names, places, covariates, levels, formula, memory)
+        result = cls("formula", names, places, covariates, levels, formula, memory)
+        return result._on_branch_of(observations, rows)
+
+    def _on_branch_of(self, observations, rows):
+        """Return the trend of longitudes on the branch of observations; refuse it without one."""
+        metric, meridian = metric_of(observations.metric), observations.central_meridian
+        longitude = self.location_names[0]
+        used = {"linear": self.location_names, "covariates": self.covariate_names}
+        used = self.formula.variables if self.formula else used.get(self.kind, ())
+        if longitude in used and metric.turns and meridian is None:
+            locations = observations.locations[rows]
+            if not self._is_periodic(observations, rows):
+                name = longitude if longitude.isidentifier() else f"`{longitude}`"
+                gap = widest_gap(locations[:, 0])[1]
+                raise InvalidInput(
+                    f"the observations are all round the globe (the widest gap between longitudes "
+                    f"is {gap:.3g} degrees), where a trend in {longitude!r} jumps at one meridian: "
+                    f'use trend="constant", or a periodic one such as "cos(radians({name})) + '
+                    f'sin(radians({name}))".'
+                )
+        return replace(self, metric=metric, central_meridian=meridian)
+
+    def _is_periodic(self, observations, rows):
+        """Whether the columns are the same after a turn of all longitudes by 360 degrees."""
+        if self.formula is None:
+            return False
+        locations, numbers = observations.locations[rows], observations.covariates
+        numbers = None if numbers is None else numbers[rows]
+        try:
+            here, apart, turned = (
+                self.formula.columns(
+                    self._frame(locations + np.array([turn, 0.0]), numbers), self.memory
+                )
+                for turn in (0.0, 77.7, 360.0)
+            )
+        except InvalidInput:
+            # a spline, say, is not defined there
+            return False
+        # a sine, say, may be 0 at all observations
+        size = np.abs(np.vstack((here, apart))).max(axis=0, initial=0.0)
+        return bool((np.abs(turned - here) <= PERIODIC * size).all())
 
     @property
     def text(self):
@@ -174,13 +226,16 @@ class Trend:
         ones = np.ones((n, 1))
         if self.kind in ("zero", "constant"):
             return ones[:, : len(self.names)]
+        locations = self.metric.on_branch(np.asarray(locations), self.central_meridian)
         if self.kind == "linear":
             return np.hstack((ones, locations))
         if self.kind == "formula" and not n:
             return np.empty((0, len(self.names)))
         numbers = self._numbers(covariates, n) if self.needs else None
         if self.kind == "covariates":
-            return np.hstack((ones, numbers))
+            places = dict(zip(self.location_names, np.transpose(locations), strict=True))
+            columns = zip(self.covariate_names, np.transpose(numbers), strict=True)
+            return np.column_stack((ones, *(places.get(name, column) for name, column in columns)))
         frame = self._frame(locations, numbers)
         design = self.formula.columns(frame, self.memory)
         self._check_finite(design)
@@ -258,9 +313,11 @@ class Trend:
         """Return a frame of the formula's variables, codes of text decoded."""
         import pandas as pd
 
-        columns = dict(zip(self.location_names, np.transpose(locations), strict=True))
+        columns = {}
         if numbers is not None:
             columns |= zip(self.covariate_names, np.transpose(numbers), strict=True)
+        # a coordinate that is a covariate too is that of the location
+        columns |= zip(self.location_names, np.transpose(locations), strict=True)
         for name, levels in self.levels.items():
             columns[name] = decode(columns[name], levels)
         return pd.DataFrame(

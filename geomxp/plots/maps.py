@@ -11,7 +11,7 @@ import numpy as np
 from ..data.observations import Observations, few
 from ..errors import InvalidInput
 from ..estimation.result import Fit
-from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster
+from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster, turn_to
 from ..prediction.variogram import trend_residuals
 from . import axes
 from .axes import BLUE, axes_of, checked, finish, label, panels_of
@@ -393,6 +393,8 @@ def _raster_map(ax, observations, cells, extent, name, *, extend="neither", **co
     """Draw a raster, the locations over it, and a colour bar."""
     from matplotlib.cm import ScalarMappable
 
+    turn = turn_to(observations, *extent[:2])
+    extent = extent[0] + turn, extent[1] + turn, *extent[2:]
     # a continuous field is nearly linear between the centres of cells
     drawn = ax.imshow(cells, origin="lower", extent=extent, interpolation="bilinear", **colours)
     x, y = observations.locations.T

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._version import __version__
-from ..covariance.distance import metric_of
+from ..covariance.distance import metric_of, near_meridian, turn_towards
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
@@ -493,7 +493,7 @@ def _check_constant_in_time(fit):
     seen = fit.observations
     if not fit.trend.needs or seen.covariates is None:
         return
-    place = np.unique(seen.locations, axis=0, return_inverse=True)[1].reshape(-1)
+    place = np.unique(seen.inputs.points, axis=0, return_inverse=True)[1].reshape(-1)
     first = np.unique(place, return_index=True)[1][place]
     differ = (seen.covariates != seen.covariates[first]).any(axis=0)
     changing = [
@@ -512,6 +512,11 @@ def _check_constant_in_time(fit):
 def _cells_of(fit, locations):
     """Return a raster without numbers and the row and column of each location, (2, n)."""
     seen, at, ends, sides = fit.observations, [], [], []
+    middle = metric_of(seen.metric).branch_of(locations)[1]
+    if middle is not None:
+        moved = near_meridian(locations[:, 0], middle)
+        moved = moved + turn_to(seen, moved.min(), moved.max())
+        locations = np.column_stack((moved, locations[:, 1]))
     for name, x in zip(seen.location_names, locations.T, strict=True):
         known = np.unique(x)
         side = float(np.diff(known).min()) if len(known) > 1 else 0.0
@@ -594,6 +599,12 @@ def predict_raster(
     InvalidInput
         If the locations do not span a plane, or if the trend needs covariates.
 
+    Notes
+    -----
+    `bounds` of longitude are moved by 360 degrees to where they overlap the observations, and go
+    across the date line if the left one exceeds the right one: (176, -19, -177, -15) is 7 degrees
+    wide. A mask may have its longitudes in -180 to 180 or in 0 to 360.
+
     Examples
     --------
     >>> import geomxp as gx
@@ -628,6 +639,10 @@ def predict_raster(
     known = _mask_of(mask, raster, observations)
     sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
     places, several = raster.coordinates[known], isinstance(time, Times) or np.ndim(time) > 0
+    if observations.geographic:
+        # cells of a map across 360 degrees
+        beyond = np.abs(places[:, 0]) > 360
+        places[beyond, 0] %= 360
     cells = len(places)
     if time is not None:
         time = _checked_times(time if several else [time], observations)
@@ -776,12 +791,24 @@ def _box(observations, bounds):
         left, bottom, right, top = (float(number) for number in bounds)
     except (TypeError, ValueError, OverflowError):
         left = bottom = right = top = np.nan
+    if observations.geographic and left > right and np.isfinite([left, right]).all():
+        # across the date line
+        right += 360 * np.ceil((left - right) / 360)
     if not (left < right and bottom < top and np.isfinite([left, bottom, right, top]).all()):
         raise InvalidInput(
             "`bounds` must be left, bottom, right and top, the first two less than the others. "
             f"Got {bounds!r}."
         )
-    return np.array([left, bottom]), np.array([right, top])
+    turn = turn_to(observations, left, right)
+    return np.array([left + turn, bottom]), np.array([right + turn, top])
+
+
+def turn_to(observations, left, right):
+    """Return the whole turns in degrees that move longitudes to those of the observations."""
+    if observations.central_meridian is None:
+        return 0.0
+    longitudes = observations.locations[:, 0]
+    return turn_towards(left, right, (longitudes.min(), longitudes.max()))
 
 
 def _divided(low, high, cells):
@@ -828,7 +855,7 @@ def _mask_of(mask, raster, observations):
     if mask is None:
         return np.ones(shape, dtype=bool)
     if isinstance(mask, (str, Path)):
-        known, crs = rasters.read_mask(mask, raster.x, raster.y)
+        known, crs = rasters.read_mask(mask, raster.x, raster.y, observations.geographic)
         _check_same_system(mask, crs, observations.system)
     elif _is_truth(mask):
         known = np.asarray(mask)
@@ -837,7 +864,14 @@ def _mask_of(mask, raster, observations):
     else:
         centres = raster.coordinates.reshape(-1, 2)
         polygons = polygons_of(mask, observations, "mask")
-        known = np.any([inside(polygon, centres) for polygon in polygons], axis=0).reshape(shape)
+        # a polygon may be given in -180 to 180 degrees, and the map in 0 to 360
+        turns = (0.0, 360.0, -360.0) if metric_of(observations.metric).turns else (0.0,)
+        known = np.zeros(len(centres), dtype=bool)
+        for turn in turns:
+            turned = centres + np.array([turn, 0.0])
+            for polygon in polygons:
+                known |= inside(polygon, turned)
+        known = known.reshape(shape)
     if not known.any():
         raise InvalidInput("`mask` leaves no cell to predict.")
     return known

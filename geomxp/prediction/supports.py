@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import Inputs, Isotropic
-from ..covariance.distance import metric_of
+from ..covariance.distance import metric_of, near_meridian
 from ..data import spatial, tables, times
 from ..data.formula import Formula
 from ..data.observations import (
@@ -644,7 +644,9 @@ def polygons_of(shapes, observations, name="block"):
             "mask": "an array of bool, a path or polygons",
         }[name]
         raise InvalidInput(f"`{name}` must be {needed}. Got {type(shapes).__name__}.")
-    return [_valid(p, f"{name} {number}") for number, p in enumerate(polygons, start=1)]
+    return [
+        _valid(p, f"{name} {number}", observations) for number, p in enumerate(polygons, start=1)
+    ]
 
 
 def _reprojected(frame, observations):
@@ -660,8 +662,8 @@ def _reprojected(frame, observations):
     return frame if spatial.same(name, target) else frame.to_crs(target)
 
 
-def _valid(polygon, name):
-    """Return a polygon as a valid shapely geometry, exteriors counter-clockwise."""
+def _valid(polygon, name, observations):
+    """Return a polygon as a valid shapely geometry on one branch, exteriors counter-clockwise."""
     import shapely
 
     if not isinstance(polygon, shapely.Geometry):
@@ -669,12 +671,45 @@ def _valid(polygon, name):
     if polygon.geom_type not in ("Polygon", "MultiPolygon") or polygon.is_empty:
         kind = "an empty geometry" if polygon.is_empty else f"a {polygon.geom_type}"
         raise InvalidInput(f"{name} must be a polygon. Got {kind}.")
+    polygon = _across(polygon, name, observations)
     if not polygon.is_valid:
         raise InvalidInput(
             f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): repair it "
             "with shapely.make_valid."
         )
     return shapely.orient_polygons(polygon)
+
+
+def _across(polygon, name, observations):
+    """Return a polygon whose corners lie on both sides of the date line on one branch."""
+    import shapely
+
+    metric, corners = metric_of(observations.metric), shapely.get_coordinates(polygon)
+    if not metric.turns or np.ptp(corners[:, 0]) <= 180:
+        return polygon
+    middle = metric.branch_of(corners)[1]
+    width = 360.0 if middle is None else np.ptp(near_meridian(corners[:, 0], middle))
+    if not 0 < width < np.ptp(corners[:, 0]):
+        # all round the globe, as from -180 to 180, or on a shortest branch already
+        return polygon
+    wide = observations.central_meridian is None or np.ptp(observations.locations[:, 0]) > 180
+    west, east = corners[:, 0].min(), corners[:, 0].max()
+    if wide and polygon.geom_type == "Polygon" and east - west < 360:
+        warnings.warn(
+            f"{name} has longitudes from {west:g} to {east:g}, and is taken the short way round, "
+            f"{width:.4g} degrees wide: write {west + 360:g} for {west:g} to confirm "
+            "this, or add corners along the long way.",
+            GeomxpWarning,
+            stacklevel=5,
+        )
+
+    def move(corners):
+        return np.column_stack((near_meridian(corners[:, 0], middle), corners[:, 1]))
+
+    polygon = shapely.transform(polygon, move)
+    # parts that were cut at the date line now touch
+    parts = shapely.get_parts(polygon)
+    return shapely.union_all(parts) if shapely.is_valid(parts).all() else polygon
 
 
 def _from_corners(corners, name):

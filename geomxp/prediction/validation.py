@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from .._version import __version__
-from ..covariance.distance import EARTH_RADIUS
+from ..covariance.distance import EARTH_RADIUS, widest_gap
 from ..errors import (
     FitFailed,
     GeomxpError,
@@ -136,9 +136,7 @@ def _flattened(locations, side):
     degree = np.pi / 180 * EARTH_RADIUS
     lon, lat = locations.T
     # the map is cut at the widest gap between meridians
-    turned = np.sort(lon % 360.0)
-    gaps = np.diff(np.append(turned, turned[0] + 360.0))
-    west = turned[(int(np.argmax(gaps)) + 1) % len(turned)]
+    west = widest_gap(lon)[0]
     south = lat.min()
     row = np.floor((lat - south) * degree / side)
     middle = np.clip(south + (row + 0.5) * side / degree, -90.0, 90.0)

@@ -590,7 +590,7 @@ def _of_times(found):
     ends = seen.time_axis.in_words(ends)
     step = step_in_time(times)
     unit = f" {seen.time_unit}{'' if step == 1 else 's'}" if seen.time_unit else ""
-    places = len(np.unique(seen.locations, axis=0))
+    places = seen.inputs.distinct_locations
     return Finding(
         "times",
         f"There are {places:,} locations and {count:,} times, from {ends[0]} to {ends[1]}"
@@ -606,7 +606,7 @@ def spacing(observations):
     """Return the median distance to the nearest other location, in the unit of the metric."""
     from scipy.spatial import KDTree
 
-    points = embed(np.unique(observations.locations, axis=0), observations.metric)
+    points = np.unique(embed(observations.locations, observations.metric), axis=0)
     return float(np.median(KDTree(points).query(points, 2)[0][:, 1]))
 
 
