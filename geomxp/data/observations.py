@@ -678,7 +678,12 @@ sqrt_dist>
             numbers[:, :2] = numbers[:, 1::-1]
             table = replace(table, locations=table.locations[::-1])
             _notice_of_order(table.locations, "by their values")
-        columns = dict(zip((*table.locations, *used), numbers[some].T, strict=True))
+        shown = numbers[some]
+        if metric_of(metric).turns:
+            # the few longitudes beyond the date line are not far from the others
+            known = np.isfinite(shown[:, :d]).all(axis=1) & (np.abs(shown[:, 0]) <= 360)
+            shown[known, :d] = metric_of(metric).branch_of(shown[known, :d])[0]
+        columns = dict(zip((*table.locations, *used), shown.T, strict=True))
         columns |= {n: c for n, c in zip(names, codes[some].T, strict=True) if n not in levels}
         for sentence in (
             checks.sentinel_warning(columns),
