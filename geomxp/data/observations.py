@@ -565,7 +565,7 @@ sqrt_dist>
         extra = tuple(dict.fromkeys(name for name in extra if name not in measured))
         swapped = longitude_first(locations, crs)
         used = tuple(dict.fromkeys((*extra, *measured)))
-        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time)
+        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time, crs)
         table = _with_system(table, swapped, crs, measured)
         for column in measured:
             if column in table.locations:
@@ -1160,11 +1160,17 @@ def found_locations(names, values=None):
 
 def _with_system(table, locations, crs, values):
     """Return the table with the coordinates that the user named, and their system."""
-    chosen = locations or table.locations or found_locations(table.columns.columns, values)
-    table = table.with_locations(chosen)
+    if table.dims is None:
+        found = locations or table.locations or found_locations(table.columns.columns, values)
+        table = table.with_locations(found)
     if crs is None:
         return table
     system = spatial.describe(crs)
+    if table.unit not in ("", system.unit) and table.crs is None:
+        raise InvalidInput(
+            f"`crs` must be a system in the unit of the coordinates, {table.unit}. Got "
+            f"{system.name}, in {system.unit}: convert the coordinates."
+        )
     if table.crs is not None and not spatial.same(table.crs, crs):
         raise InvalidInput(
             f"`crs` must be left out if the coordinates have one. Got {system.name} for "

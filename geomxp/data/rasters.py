@@ -176,6 +176,7 @@ def _read(path, with_values=False):
         data = read_data(path)
         names = variable_names(data)[:1]
         table = tabulate(data, names)
+        data = table.source
         x, y = (data[name] for name in table.locations)
         if x.ndim != 1 or y.ndim != 1:
             raise InvalidInput(f"{path}: the grid's coordinates must have one dimension each.")
