@@ -54,8 +54,7 @@ def _is_missing(name, variable):
     known, values = variable.attrs | variable.encoding, variable.values
     packed = np.dtype(known.get("dtype", values.dtype))
     missing = np.zeros(values.shape, dtype=bool)
-    # types of one byte have no default: their few values may all be data
-    if "_FillValue" not in known and packed.kind in "iuf" and packed.itemsize > 1:
+    if "_FillValue" not in known and packed.str[1:] in netCDF4.default_fillvals:
         missing |= values == _unpacked(netCDF4.default_fillvals[packed.str[1:]], variable, packed)
     ends = known.get("valid_min"), known.get("valid_max")
     if np.size(known.get("valid_range")) == 2:
@@ -129,8 +128,8 @@ def _path(links, dim):
 def with_a_row_for_each_value(dataset, names):
     """Return the dataset with ragged arrays written out: values, and their stations' variables.
 
-    Those of the variables `names`, or all if there are none. Raises `InvalidInput` for an index or
-    a count that does not fit.
+    There is a row for each value of the variables `names`; if none are given, for each value of the
+    longest ragged array. Raises `InvalidInput` for an index or a count that does not fit.
     """
     links = ragged(dataset)
     dims = dict.fromkeys(dim for name in names for dim in dataset[name].dims)
@@ -155,7 +154,10 @@ def with_a_row_for_each_value(dataset, names):
             )
         rows = type(dataset[name])(owner[known], dims=samples)
         if samples in dataset[name].dims:
-            dataset[name].attrs.pop("instance_dimension")
+            # the rows are of stations no longer
+            index = dataset.variables[name].copy()
+            index.attrs = {k: v for k, v in index.attrs.items() if k != "instance_dimension"}
+            dataset = dataset.assign({name: index})
         else:
             dataset = dataset.drop_vars(name)
         dataset = dataset.isel({samples: known}).isel({instances: rows})

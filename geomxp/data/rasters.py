@@ -200,7 +200,8 @@ def _ends(centres, path):
     """Return the two ends of an axis of cells."""
     centres = np.sort(np.asarray(centres, dtype=np.float64))
     steps = np.diff(centres)
-    if not len(steps) or np.ptp(steps) > REGULAR * steps.mean():
+    # the coordinates may be missing
+    if not len(steps) or not np.ptp(steps) <= REGULAR * steps.mean():
         raise InvalidInput(f"{path}: the cells of the grid must be of one size.")
     half = (centres[-1] - centres[0]) / len(steps) / 2
     return float(centres[0] - half), float(centres[-1] + half)

@@ -265,7 +265,7 @@ def is_frame(data):
     return is_kind(data, "pandas", "DataFrame") or is_geographic_frame(data) or is_grid(data)
 
 
-def tabulate(data, names=(), locations=(), time=None, crs=None):
+def tabulate(data, names=(), locations=(), time=None, crs=None, values=()):
     """Return locations as plain columns, a `Table`.
 
     The points of a geometry become the columns x, y or lon, lat (and z, if all points have one) and
@@ -273,13 +273,14 @@ def tabulate(data, names=(), locations=(), time=None, crs=None):
     dimensions: `names` are required variables, the others become columns if they have no further
     dimensions; `locations` are its coordinates, found by names and CF attributes if not given;
     dimensions of the variable `time` are dimensions of the cells, too. Each value of a ragged array
-    is a row. Longitude and latitude on a rotated pole become true ones. With `crs`, the system that
-    the caller names, a grid mapping that cannot be read is no error.
+    is a row, or each value of the variables `values`. Longitude and latitude on a rotated pole
+    become true ones. With `crs`, the system that the caller names, a grid mapping that cannot be
+    read is no error.
     """
     if is_geographic_frame(data):
         return _from_geometry(data)
     if is_grid(data):
-        return _from_grid(data, names, locations, time, crs)
+        return _from_grid(data, names, locations, time, crs, values)
     if is_kind(data, "pandas", "DataFrame"):
         return Table(data, data)
     raise InvalidInput(
@@ -415,18 +416,22 @@ def _is_time(name, variable):
     return times.is_since(variable.attrs.get("units")) or str(name).lower() == "time"
 
 
-def _from_grid(data, names=(), locations=(), time=None, crs=None):
+def _from_grid(data, names=(), locations=(), time=None, crs=None, values=()):
     """Return the table of a grid."""
     import pandas as pd
 
     dataset = cf.without_missing(_dataset(data))
     chosen = tuple(locations) or _horizontal_names(dataset)
     names = (*names, *filter(None, [time]))
+    pair = _pairs(dataset)[ROTATED]
+    if None not in pair and not {*chosen} <= {*dataset.variables}:
+        # an earlier reading found them
+        dataset, _ = _unrotated(dataset, pair, names)
     for name in (*chosen, *names):
         if name not in dataset.variables:
             have = ", ".join(map(str, dataset.variables))
             raise InvalidInput(f"no variable {name!r}. The variables are: {have}.")
-    dataset = cf.with_a_row_for_each_value(dataset, names and (*chosen, *names))
+    dataset = cf.with_a_row_for_each_value(dataset, values and (*chosen, *values))
     if _roles(dataset, chosen) == ROTATED:
         dataset, chosen = _unrotated(dataset, chosen, names)
     dims = _dims(dataset, (*chosen, *filter(None, [time])), names)
@@ -495,13 +500,9 @@ def _dataset(data):
 
 def _horizontal_names(dataset):
     """Return the names of x and y, or of longitude and latitude."""
-    roles = {}
-    for name in _names_in_order(dataset):
-        role = _role(name, dataset[name])
-        if role:
-            roles.setdefault(role, name)
-    sphere, plane, rotated = (tuple(map(roles.get, pair)) for pair in (SPHERE, PLANE, ROTATED))
-    chosen = next((pair for pair in (sphere, plane, rotated) if None not in pair), plane)
+    pairs = _pairs(dataset)
+    plane = pairs[PLANE]
+    chosen = next((pair for pair in pairs.values() if None not in pair), plane)
     if all(name in dataset.dims for name in plane) and _says_plane(dataset, plane):
         chosen = plane
     if None in chosen:
@@ -511,6 +512,16 @@ def _horizontal_names(dataset):
             f"units of the CF conventions). Got: {have}; name them with `locations`."
         )
     return chosen
+
+
+def _pairs(dataset):
+    """Return the names of the coordinates of each pair of roles, None for one without."""
+    roles = {}
+    for name in _names_in_order(dataset):
+        role = _role(name, dataset[name])
+        if role:
+            roles.setdefault(role, name)
+    return {pair: tuple(map(roles.get, pair)) for pair in (SPHERE, PLANE, ROTATED)}
 
 
 def _says_plane(dataset, names):
