@@ -7,6 +7,7 @@ remembers the kind; `beside` and `on_grid` return results in that kind.
 import importlib
 import sys
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -53,10 +54,18 @@ def describe(crs):
             f"{system.name} is a {kind} coordinate reference system: reproject to longitude and "
             "latitude, or to a plane."
         )
-    authority = system.to_authority(min_confidence=100)
     unit = system.axis_info[0].unit_name if system.axis_info else ""
-    name = ":".join(authority) if authority else system.to_wkt()
-    return System(name, system.is_geographic, unit)
+    return System(_name(system.to_wkt()), system.is_geographic, unit)
+
+
+@lru_cache(maxsize=64)
+def _name(definition):
+    """Return authority and code of a definition in WKT, or the definition; the search is slow."""
+    system = library("pyproj").CRS.from_wkt(definition)
+    # names that pyproj and PROJ give to systems by parameters; a sure match has the same name
+    unnamed = system.name.startswith(("unknown", "undefined"))
+    authority = None if unnamed else system.to_authority(min_confidence=100)
+    return ":".join(authority) if authority else definition
 
 
 def same(a, b):

@@ -14,13 +14,7 @@ from .._version import __version__
 from ..covariance.distance import metric_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
-from ..data.observations import (
-    checked_locations,
-    checked_variable,
-    summary,
-    summary_html,
-    variable_numbers,
-)
+from ..data.observations import checked_variable, summary, summary_html, variable_numbers
 from ..data.times import as_given, since
 from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
@@ -674,8 +668,11 @@ def in_system(fit: Fit, crs: str | None) -> Fit:
             f"`crs` (--crs) must be a system in the unit of the fit's coordinates, "
             f"{seen.length_unit}. Got {system.name:.40}, in {system.unit}."
         )
-    if system.geographic:
-        checked_locations(seen.locations, "chordal", seen.location_names)
+    if system.geographic and (np.abs(seen.locations).max(axis=0) > [360, 90]).any():
+        raise InvalidInput(
+            "`crs` (--crs) must be a projected system, because the fit's coordinates are not "
+            f"longitude and latitude. Got {system.name:.40}."
+        )
     unit = "" if system.geographic else system.unit
     return replace(fit, observations=replace(seen, crs=system.name, length_unit=unit))
 

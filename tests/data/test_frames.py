@@ -261,7 +261,7 @@ def test_the_grid_mapping_is_the_coordinate_reference_system():
     # coordinates in an unknown unit are no coordinates of the system
     array["x"].attrs["units"] = "rods"
     seen = gx.Observations.from_xarray(array)
-    assert (seen.crs, seen.unit) == (None, "rod")
+    assert (seen.crs, seen.unit) == (None, "rods")
 
 
 def test_covariates_and_formulas_take_variables_of_a_grid():
