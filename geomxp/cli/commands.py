@@ -26,7 +26,7 @@ from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
 from ..plots import divergences
 from ..prediction import kriging
-from ..prediction.raster import check_holds_series, grid_over, predict_raster
+from ..prediction.raster import check_holds_series, grid_over, in_system, predict_raster
 from ..prediction.screening import below_zero
 from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
@@ -449,7 +449,11 @@ def likelihood_ratio(given):
     *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
     *("block", "discretisation", "neighbours", "local_trend", "time", "variable"),
     "error_variance",
-    *("on", "level", "of", "output"),
+    *("crs", "on", "level", "of", "output"),
+    crs={
+        "panel": opt.GRID,
+        "about": "Coordinate reference system of the fit's coordinates, if it has none.",
+    },
     time={
         "panel": opt.KRIGING,
         "value": "TIME",
@@ -520,6 +524,7 @@ def predict(given):
     fitted, origin = load_fit(given.fit_file)
     if given.on is not None:
         fitted = replace(fitted, method=replace(fitted.method, on=given.on))
+    fitted = in_system(fitted, given.crs)
     names = ("discretisation", "neighbours", "local_trend")
     about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
     opt.decimal_of(given, places)

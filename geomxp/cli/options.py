@@ -722,7 +722,7 @@ def observations(given, formula=None):
     if given.decimal is not None:
         about["decimal"] = decimal_of(given, given.table)
     if given.table in datasets.DATASETS:
-        return datasets.load(given.table, **about)
+        return datasets.load(given.table, **about, crs=vars(given).get("crs"))
     _check_there(given.table)
     _check_named(given)
     about["covariates"] = covariates or ()

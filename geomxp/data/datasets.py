@@ -194,7 +194,7 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     name : str
         One of `DATASETS`.
     **columns
-        locations, values, covariates, time, formula, metric, drop_missing, error_variance,
+        locations, values, covariates, time, formula, metric, drop_missing, crs, error_variance,
         missing, duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and
         metric if not given.
 
@@ -226,5 +226,10 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     observations.source["dataset"] = name
     if entry.length_unit and observations.location_names == entry.locations:
         # other columns may have other units
+        if observations.crs is not None and observations.length_unit != entry.length_unit:
+            raise InvalidInput(
+                f"`crs` must be a system in the unit of {name}'s coordinates, {entry.length_unit}. "
+                f"Got {observations.crs:.40}, in {observations.length_unit}."
+            )
         return replace(observations, length_unit=entry.length_unit)
     return observations

@@ -72,6 +72,9 @@ EXTRA = ("time", "variable", "error_variance", "replicates")
 DUPLICATES = ("keep", "drop", "mean", "error")
 """What is done with rows at the location (time and variable) of an earlier row."""
 
+LARGEST_DATUM_SHIFT = 0.02
+"""Degrees by which coordinates of one place differ at most between datums."""
+
 ADVICE = "drop them (--drop-missing)"
 """Remedy for rows with missing numbers."""
 
@@ -609,7 +612,7 @@ sqrt_dist>
         extra = tuple(dict.fromkeys(name for name in extra if name not in measured))
         swapped = longitude_first(locations, crs)
         used = tuple(dict.fromkeys((*extra, *measured)))
-        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time)
+        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time, crs, measured)
         table = _with_system(table, swapped, crs, measured)
         for column in measured:
             if column in table.locations:
@@ -627,6 +630,7 @@ sqrt_dist>
             table.check_geometry(": drop them (--drop-missing)")
         if table.dims is not None:
             table = _observed_cells(table, measured)
+        read = swapped or table.locations
         if system is not None and system.geographic:
             table = _in_degrees(table)
         axis = times.TimeAxis(table.time_unit)
@@ -736,6 +740,9 @@ sqrt_dist>
             time_zone=axis.zone,
         )
         observations = observations._with_duplicates(duplicates, rows)
+        if {*read} != {*table.locations}:
+            # reprojected longitude and latitude have other names
+            observations.source["locations"] = list(read)
         left_out = int((present & ~kept).sum())
         observations.source.update({"left_out": left_out} if left_out else {})
         if not present.all():
@@ -993,7 +1000,7 @@ in units of the locations, missing and left out: om 2>
         path=str(Path(path).resolve()),
         sha256=tables.sha256(path),
         digest=observations.digest(),
-        locations=list(observations.location_names),
+        locations=observations.source.get("locations", list(observations.location_names)),
         value=observations.value_name,
         covariates=list(observations.covariate_names),
         metric=str(observations.metric),
@@ -1002,7 +1009,8 @@ in units of the locations, missing and left out: om 2>
     if columns.get("formula") is not None:
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
-        observations.source["crs"] = observations.crs
+        # longitude and latitude have been transformed to EPSG:4326
+        observations.source["crs"] = spatial.describe(columns["crs"]).name
     if observations.time is not None:
         # also where the time of a grid was found
         observations.source["time"] = observations.time_name
@@ -1211,11 +1219,17 @@ def found_locations(names, values=None):
 
 def _with_system(table, locations, crs, values):
     """Return the table with the coordinates that the user named, and their system."""
-    chosen = locations or table.locations or found_locations(table.columns.columns, values)
-    table = table.with_locations(chosen)
+    if table.dims is None:
+        found = locations or table.locations or found_locations(table.columns.columns, values)
+        table = table.with_locations(found)
     if crs is None:
         return table
     system = spatial.describe(crs)
+    if table.unit not in ("", system.unit) and table.crs is None:
+        raise InvalidInput(
+            f"`crs` must be a system in the unit of the coordinates, {table.unit}. Got "
+            f"{system.name}, in {system.unit}: convert the coordinates."
+        )
     if table.crs is not None and not spatial.same(table.crs, crs):
         raise InvalidInput(
             f"`crs` must be left out if the coordinates have one. Got {system.name} for "
@@ -1239,14 +1253,23 @@ def _observed_cells(table, measured):
 
 
 def _in_degrees(table):
-    """Return the table with longitude and latitude in EPSG:4326."""
+    """Return the table with longitude and latitude in EPSG:4326.
+
+    Columns of other numbers, such as those on a rotated pole or in gradians, stay beside them:
+    tables of new locations need the new ones.
+    """
     target = spatial.LONGITUDE_LATITUDE
     if spatial.same(table.crs, target):
         return replace(table, crs=target)
     names = list(table.locations[:2])
-    columns = table.columns.copy()
-    columns[names] = spatial.reproject(tables.number_columns(columns, names), table.crs, target)
-    return replace(table, columns=columns, crs=target)
+    numbers = tables.number_columns(table.columns, names)
+    degrees = spatial.reproject(numbers, table.crs, target)
+    moved = np.abs((degrees - numbers + 180) % 360 - 180) > LARGEST_DATUM_SHIFT
+    if moved.any() and table.dims is None and not spatial.is_geographic_frame(table.source):
+        taken = {"lon", "lat"} & {*table.columns.columns}
+        names = ["longitude", "latitude"] if taken else ["lon", "lat"]
+    columns = table.columns.assign(**dict(zip(names, degrees.T, strict=True)))
+    return replace(table, columns=columns, crs=target, locations=(*names, *table.locations[2:]))
 
 
 # Validation of arrays

@@ -180,6 +180,7 @@ def _read(path, with_values=False):
         data = read_data(path)
         names = variable_names(data)[:1]
         table = tabulate(data, names)
+        data = table.source
         x, y = (data[name] for name in table.locations)
         if x.ndim != 1 or y.ndim != 1:
             raise InvalidInput(f"{path}: the grid's coordinates must have one dimension each.")
@@ -208,7 +209,8 @@ def _ends(centres, path):
     """Return the two ends of an axis of cells."""
     centres = np.sort(np.asarray(centres, dtype=np.float64))
     steps = np.diff(centres)
-    if not len(steps) or np.ptp(steps) > REGULAR * steps.mean():
+    # the coordinates may be missing
+    if not len(steps) or not np.ptp(steps) <= REGULAR * steps.mean():
         raise InvalidInput(f"{path}: the cells of the grid must be of one size.")
     half = (centres[-1] - centres[0]) / len(steps) / 2
     return float(centres[0] - half), float(centres[-1] + half)

@@ -7,12 +7,13 @@ remembers the kind; `beside` and `on_grid` return results in that kind.
 import importlib
 import sys
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
 from ..errors import InvalidInput, one_line
-from . import times
+from . import cf, times
 
 LONGITUDE_LATITUDE = "EPSG:4326"
 """The system in which longitude and latitude are stored."""
@@ -53,10 +54,18 @@ def describe(crs):
             f"{system.name} is a {kind} coordinate reference system: reproject to longitude and "
             "latitude, or to a plane."
         )
-    authority = system.to_authority(min_confidence=100)
     unit = system.axis_info[0].unit_name if system.axis_info else ""
-    name = ":".join(authority) if authority else system.to_wkt()
-    return System(name, system.is_geographic, unit)
+    return System(_name(system.to_wkt()), system.is_geographic, unit)
+
+
+@lru_cache(maxsize=64)
+def _name(definition):
+    """Return authority and code of a definition in WKT, or the definition; the search is slow."""
+    system = library("pyproj").CRS.from_wkt(definition)
+    # names that pyproj and PROJ give to systems by parameters; a sure match has the same name
+    unnamed = system.name.startswith(("unknown", "undefined"))
+    authority = None if unnamed else system.to_authority(min_confidence=100)
+    return ":".join(authority) if authority else definition
 
 
 def same(a, b):
@@ -111,7 +120,8 @@ def _horizontal(crs):
             "`crs` must be a coordinate reference system, such as 'EPSG:28992'. "
             f"Got {str(crs)[:60]!r} ({one_line(error, 80)})."
         ) from None
-    return system.sub_crs_list[0] if system.is_compound else system.to_2d()
+    # to_2d of pyproj's own classes, such as ProjectedCRS, fails
+    return system.sub_crs_list[0] if system.is_compound else pyproj.CRS(system).to_2d()
 
 
 # Frames and grids as columns
@@ -273,19 +283,22 @@ def is_frame(data):
     return is_kind(data, "pandas", "DataFrame") or is_geographic_frame(data) or is_grid(data)
 
 
-def tabulate(data, names=(), locations=(), time=None):
+def tabulate(data, names=(), locations=(), time=None, crs=None, values=()):
     """Return locations as plain columns, a `Table`.
 
     The points of a geometry become the columns x, y or lon, lat (and z, if all points have one) and
     replace other columns of these names. The cells of a grid become rows, in the order of its
     dimensions: `names` are required variables, the others become columns if they have no further
     dimensions; `locations` are its coordinates, found by names and CF attributes if not given;
-    dimensions of the variable `time` are dimensions of the cells, too.
+    dimensions of the variable `time` are dimensions of the cells, too. Each value of a ragged array
+    is a row, or each value of the variables `values`. Longitude and latitude on a rotated pole
+    become true ones. With `crs`, the system that the caller names, a grid mapping that cannot be
+    read is no error.
     """
     if is_geographic_frame(data):
         return _from_geometry(data)
     if is_grid(data):
-        return _from_grid(data, names, locations, time)
+        return _from_grid(data, names, locations, time, crs, values)
     if is_kind(data, "pandas", "DataFrame"):
         return Table(data, data)
     raise InvalidInput(
@@ -356,6 +369,10 @@ STANDARD_NAMES = {
     "latitude": "latitude",
     "projection_x_coordinate": "x",
     "projection_y_coordinate": "y",
+    "projection_x_angular_coordinate": "x",
+    "projection_y_angular_coordinate": "y",
+    "grid_longitude": "grid_longitude",
+    "grid_latitude": "grid_latitude",
 }
 DIRECTIONS = {"e": "longitude", "east": "longitude", "n": "latitude", "north": "latitude"}
 """Roles by CF standard name, and by the end of CF units: degrees_east, degreeN."""
@@ -364,13 +381,25 @@ CALENDAR = {"units": "", "calendar": "standard"}
 """CF attributes of times, with the values that hold without them."""
 
 UNITS = {"m": "metre", "meter": "metre", "km": "kilometre", "kilometer": "kilometre"}
-"""Units of length in the spelling of coordinate reference systems."""
+UNITS |= {"ft": "foot", "feet": "foot", "us_survey_foot": "US survey foot", "rad": "radian"}
+"""Units of projected coordinates in the spelling of coordinate reference systems."""
+
+SPHERE, PLANE = ("longitude", "latitude"), ("x", "y")
+ROTATED = ("grid_longitude", "grid_latitude")
+"""Roles of pairs of coordinates; the last are longitude and latitude on a rotated pole."""
+
+ROTATED_NAMES = {"rlon": ROTATED[0], "rlat": ROTATED[1]} | dict(zip(ROTATED, ROTATED, strict=True))
 
 
 def variable_names(data):
     """Return the variables of a DataArray or Dataset that are not coordinates or a CRS."""
     dataset = _dataset(data)
-    return [str(name) for name in dataset.data_vars if not _is_mapping(dataset[name])]
+    links = {name for _, name in cf.ragged(dataset).values()}
+    return [
+        str(name)
+        for name in dataset.data_vars
+        if not cf.is_mapping(dataset[name]) and name not in links
+    ]
 
 
 def time_of(data, values=None, locations=()):
@@ -390,7 +419,7 @@ def time_of(data, values=None, locations=()):
         dims = set(dataset[name].dims)
         if name in (*chosen, values) or not _is_time(name, dataset[name]):
             continue
-        if values is None or (dims - known and dims <= set(dataset[values].dims)):
+        if values is None or (dims - known and dims <= cf.dims_of(dataset, values)):
             return name
     return None
 
@@ -405,17 +434,24 @@ def _is_time(name, variable):
     return times.is_since(variable.attrs.get("units")) or str(name).lower() == "time"
 
 
-def _from_grid(data, names=(), locations=(), time=None):
+def _from_grid(data, names=(), locations=(), time=None, crs=None, values=()):
     """Return the table of a grid."""
     import pandas as pd
 
-    dataset = _dataset(data)
+    dataset = cf.without_missing(_dataset(data))
     chosen = tuple(locations) or _horizontal_names(dataset)
     names = (*names, *filter(None, [time]))
+    pair = _pairs(dataset)[ROTATED]
+    if None not in pair and not {*chosen} <= {*dataset.variables}:
+        # an earlier reading found them
+        dataset, _ = _unrotated(dataset, pair, names)
     for name in (*chosen, *names):
         if name not in dataset.variables:
             have = ", ".join(map(str, dataset.variables))
             raise InvalidInput(f"no variable {name!r}. The variables are: {have}.")
+    dataset = cf.with_a_row_for_each_value(dataset, values and (*chosen, *values))
+    if _roles(dataset, chosen) == ROTATED:
+        dataset, chosen = _unrotated(dataset, chosen, names)
     dims = _dims(dataset, (*chosen, *filter(None, [time])), names)
     dataset = _without_single_dims(dataset, dims, names)
     columns, unit = {}, ""
@@ -429,7 +465,8 @@ def _from_grid(data, names=(), locations=(), time=None):
             columns[name] = np.asarray(variable.set_dims(dims).values).ravel()
     order = [*chosen, *(name for name in columns if name not in chosen)]
     about = {"dims": dims, "time": time, "time_unit": unit}
-    return _with_system_of(dataset, Table(pd.DataFrame(columns)[order], dataset, chosen, **about))
+    table = Table(pd.DataFrame(columns)[order], dataset, chosen, **about)
+    return _with_system_of(dataset, table, names, crs)
 
 
 def on_grid(table, results, along=None):
@@ -452,8 +489,9 @@ def on_grid(table, results, along=None):
             on_grid(table, part).expand_dims({name: [labels[k]]}) for k, part in enumerate(parts)
         ]
         return xarray.concat(layers, dim=name, data_vars="all", join="exact")
-    mapping = _mapping(table.source)
-    grid = table.source.set_coords([*table.locations, *filter(None, [mapping, table.time])])
+    mapping = cf.mapping_text(table.source)
+    others = *cf.mappings(table.source, mapping), *filter(None, [table.time])
+    grid = table.source.set_coords([*table.locations, *others])
     coordinates = {
         name: coordinate.drop_encoding()
         for name, coordinate in grid.coords.items()
@@ -462,7 +500,7 @@ def on_grid(table, results, along=None):
     check_free(coordinates, results, "coordinate")
     shape = tuple(table.dims.values())
     rows = np.ones(shape, dtype=bool).ravel() if table.rows is None else table.rows
-    attributes = {} if mapping is None else {"grid_mapping": mapping}
+    attributes = {"grid_mapping": mapping} if mapping else {}
     variables = {}
     for name, column in results.items():
         cells = np.full(rows.shape, np.nan)
@@ -480,14 +518,11 @@ def _dataset(data):
 
 def _horizontal_names(dataset):
     """Return the names of x and y, or of longitude and latitude."""
-    roles = {}
-    for name in _names_in_order(dataset):
-        role = _role(name, dataset[name])
-        if role:
-            roles.setdefault(role, name)
-    plane = roles.get("x"), roles.get("y")
-    sphere = roles.get("longitude"), roles.get("latitude")
-    chosen = plane if None in sphere or all(name in dataset.dims for name in plane) else sphere
+    pairs = _pairs(dataset)
+    plane = pairs[PLANE]
+    chosen = next((pair for pair in pairs.values() if None not in pair), plane)
+    if all(name in dataset.dims for name in plane) and _says_plane(dataset, plane):
+        chosen = plane
     if None in chosen:
         have = ", ".join(map(str, dataset.variables)) or "none"
         raise InvalidInput(
@@ -495,6 +530,24 @@ def _horizontal_names(dataset):
             f"units of the CF conventions). Got: {have}; name them with `locations`."
         )
     return chosen
+
+
+def _pairs(dataset):
+    """Return the names of the coordinates of each pair of roles, None for one without."""
+    roles = {}
+    for name in _names_in_order(dataset):
+        role = _role(name, dataset[name])
+        if role:
+            roles.setdefault(role, name)
+    return {pair: tuple(map(roles.get, pair)) for pair in (SPHERE, PLANE, ROTATED)}
+
+
+def _says_plane(dataset, names):
+    """Whether x and y are more than numbers of cells, beside longitude and latitude."""
+    projected = [dataset[name].attrs.get("standard_name") in STANDARD_NAMES for name in names]
+    measured = [_unit(dataset[name]) in (*cf.LENGTHS, "radian") for name in names]
+    mappings = cf.mappings(dataset, cf.mapping_text(dataset))
+    return all(projected) or all(measured) or PLANE in (_kind(dataset, name) for name in mappings)
 
 
 def _names_in_order(dataset):
@@ -512,7 +565,13 @@ def _role(name, variable):
     for start in ("degrees_", "degree_", "degrees", "degree"):
         if unit.startswith(start) and unit.removeprefix(start) in DIRECTIONS:
             return DIRECTIONS[unit.removeprefix(start)]
-    return next((role for role, names in NAMES.items() if str(name).lower() in names), None)
+    known = (role for role, names in NAMES.items() if str(name).lower() in names)
+    return next(known, ROTATED_NAMES.get(str(name).lower()))
+
+
+def _roles(dataset, names):
+    """Return the roles of the first two coordinates."""
+    return tuple(_role(name, dataset[name]) for name in names[:2])
 
 
 def _dims(dataset, chosen, names):
@@ -539,46 +598,98 @@ def _without_single_dims(dataset, dims, names):
     return dataset.squeeze(single)
 
 
-def _with_system_of(dataset, table):
+def _with_system_of(dataset, table, names, crs):
     """Return the table with the CRS of its coordinates, their unit of length and the metric."""
-    roles = [_role(name, dataset[name]) for name in table.locations[:2]]
-    mapping = _mapping(dataset)
-    system = None if mapping is None else _described(dataset[mapping].attrs)
-    geographic = system is not None and system.geographic
-    if roles == ["longitude", "latitude"] and not geographic:
-        return replace(table, crs=LONGITUDE_LATITUDE, metric="chordal")
-    if roles not in (["longitude", "latitude"], ["x", "y"]):
+    roles = _roles(dataset, table.locations)
+    if roles not in (SPHERE, PLANE):
         return table
-    unit = str(dataset[table.locations[0]].attrs.get("units", "")).lower()
-    unit = UNITS.get(unit, UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
+    unit = _unit(dataset[table.locations[0]]) if roles == PLANE else ""
+    try:
+        system = _mapped(dataset, table.locations, names, unit)
+    except InvalidInput:
+        if crs is None:
+            raise
+        system = None
+    if system is None and roles == SPHERE:
+        return replace(table, crs=LONGITUDE_LATITUDE, metric="chordal")
     if system is None:
         return replace(table, unit=unit)
-    if not geographic and unit not in ("", system.unit.lower()):
+    if not system.geographic and unit not in ("", system.unit.lower()):
         # coordinates in another unit than their system's cannot be reprojected
         return replace(table, unit=unit, metric="euclidean")
     return table.with_system(system)
 
 
-def _mapping(dataset):
-    """Return the name of the variable that describes the coordinate reference system, or None."""
-    for variable in dataset.variables.values():
-        name = variable.attrs.get("grid_mapping", variable.encoding.get("grid_mapping"))
-        if name in dataset.variables:
-            return name
-    return next((name for name in dataset.variables if _is_mapping(dataset[name])), None)
+def _unit(variable):
+    """Return the unit of a coordinate in the spelling of coordinate reference systems."""
+    unit = str(variable.attrs.get("units", "")).lower()
+    return UNITS.get(unit, UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
 
 
-def _is_mapping(variable):
-    words = ("grid_mapping_name", "crs_wkt", "spatial_ref")
-    return not variable.dims and any(word in variable.attrs for word in words)
+def _mapped(dataset, locations, names, unit=""):
+    """Return the `System` that a grid mapping of the variables `names` gives coordinates, or None.
+
+    A mapping that lists no coordinates belongs to those of its kind: a projection to x, y, a
+    rotated pole to its own longitude and latitude, another geographic system to true ones, also if
+    these are called x and y.
+    """
+    roles = _roles(dataset, locations)
+    for name, listed in cf.mappings(dataset, cf.mapping_text(dataset, names)).items():
+        kind = _kind(dataset, name)
+        if {*locations[:2]} <= {*listed} or (
+            not listed and (kind == roles or (kind, roles) == (SPHERE, PLANE))
+        ):
+            return _described(name, dataset[name].attrs, unit)
+    return None
 
 
-def _described(attributes):
-    """Return the system that CF attributes describe."""
+KINDS = {"latitude_longitude": SPHERE, "rotated_latitude_longitude": ROTATED}
+"""Roles of the coordinates of grid mappings; those of others are x and y."""
+
+
+def _kind(dataset, mapping):
+    """Return the roles of the coordinates of a grid mapping."""
+    attributes = dataset[mapping].attrs
+    if "grid_mapping_name" in attributes:
+        return KINDS.get(attributes["grid_mapping_name"], PLANE)
+    system = _described(mapping, attributes)
+    if not system.geographic:
+        return PLANE
+    return ROTATED if _horizontal(system.name).is_derived else SPHERE
+
+
+def _unrotated(dataset, names, variables):
+    """Return the dataset with true longitude and latitude beside those of a rotated pole."""
+    import xarray
+
+    system = _mapped(dataset, names, variables)
+    if system is None:
+        raise InvalidInput(
+            f"{names[0]}, {names[1]} are longitude and latitude on a rotated pole, and no grid "
+            "mapping (rotated_latitude_longitude) says where the pole is: name true ones with "
+            '`locations`, as in locations=("lon", "lat") (--locations lon,lat).'
+        )
+    pair = xarray.broadcast(*(dataset[name] for name in reversed(names[:2])))[::-1]
+    rotated = np.column_stack([np.asarray(one.values, dtype=np.float64).ravel() for one in pair])
+    true = reproject(rotated, system.name, LONGITUDE_LATITUDE)
+    called = ("lon", "lat") if not {"lon", "lat"} & {*names, *dataset.dims} else SPHERE
+    words = ({"standard_name": role} for role in SPHERE)
+    columns = {
+        name: (pair[0].dims, column.reshape(pair[0].shape), about)
+        for name, column, about in zip(called, true.T, words, strict=True)
+    }
+    return dataset.assign_coords(columns), (*called, *names[2:])
+
+
+def _described(name, attributes, unit=""):
+    """Return the system that the attributes of a grid mapping describe."""
     pyproj = library("pyproj")
     try:
-        return describe(pyproj.CRS.from_cf(dict(attributes)))
-    except (pyproj.exceptions.CRSError, KeyError, ValueError) as error:
+        return describe(cf.system_of(attributes, unit))
+    except (pyproj.exceptions.CRSError, KeyError, ValueError, TypeError) as error:
+        known = attributes.get("grid_mapping_name", "without a name")
         raise InvalidInput(
-            f"the grid's coordinate reference system cannot be read ({one_line(error, 80)})."
+            f"the grid mapping {name!r} ({known}) cannot be read ({one_line(error, 80)}): name the "
+            'system of the coordinates with crs="EPSG:…" (--crs), or take the mapping out, '
+            f"data.drop_vars({name!r})."
         ) from None

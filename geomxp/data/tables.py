@@ -160,7 +160,10 @@ def _read_vector(path):
 def _read_grid(path):
     import xarray
 
-    return xarray.load_dataset(path, engine="netcdf4", decode_coords="all", decode_times=False)
+    with warnings.catch_warnings():
+        # a vector `missing_value` is valid, and all its numbers are missing
+        warnings.filterwarnings("ignore", ".* has multiple fill values")
+        return xarray.load_dataset(path, engine="netcdf4", decode_coords="all", decode_times=False)
 
 
 def _read_delimited(path, decimal=None):

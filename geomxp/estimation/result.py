@@ -1105,16 +1105,14 @@ def _read_again(table, path):
 
     columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
     columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
-    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit")
+    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit", "crs")
     columns |= {name: table[name] for name in options if name in table}
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
         file = _file_of(table, path)
         _check_unchanged(file, table, path)
-        observations = read_table(
-            file, decimal=table.get("decimal"), crs=table.get("crs"), **columns
-        )
+        observations = read_table(file, decimal=table.get("decimal"), **columns)
     _check_unchanged(observations.source["path"], table, path)
     return observations
 

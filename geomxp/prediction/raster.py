@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Real
@@ -16,7 +17,7 @@ from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
 from ..data.times import NUMBERS, TimeAxis, Times
-from ..errors import InvalidInput, check_flags, check_whole
+from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
 from .supports import inside, polygons_of, targets_of
@@ -278,7 +279,8 @@ class Raster:
         Parameters
         ----------
         path : path
-            A GeoTIFF has the bands of `layers`, north up.
+            A GeoTIFF has the bands of `layers`, north up. Without a coordinate reference system it
+            is written with a warning: `crs` of `predict_raster` names one.
         level, of, units :
             As of `layers`.
 
@@ -297,6 +299,14 @@ class Raster:
             tags = self._attributes()
             if self.time is not None:
                 tags |= {self.time_name: self.axis.in_words([self.time])[0]}
+            if self.crs is None:
+                warnings.warn(
+                    f"{path}: is written without a coordinate reference system, because the "
+                    'observations have none. Name it with gx.predict_raster(fit, crs="EPSG:…") '
+                    "(geomxp predict --crs).",
+                    GeomxpWarning,
+                    stacklevel=2,
+                )
             rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=tags)
         else:
             frame = self.to_frame(level, of)
@@ -539,7 +549,7 @@ def _cells_of(fit, locations):
         seen.location_names,
         seen.value_name,
         seen.metric,
-        seen.crs,
+        seen.system,
         seen.length_unit,
     )
     return raster, np.array(at[::-1])
@@ -559,6 +569,7 @@ def predict_raster(
     local_trend: bool = False,
     time: ArrayLike | None = None,
     variable: int | str | None = None,
+    crs: str | None = None,
     progress: bool = True,
 ) -> Raster | RasterSeries:
     """Predict on a regular grid, at one time or several.
@@ -589,6 +600,9 @@ def predict_raster(
         Time of the map, as of `geomxp.predict`; with several times there is a map of each.
     variable : str or int, optional
         The variable that the map shows, for a multivariate model.
+    crs : str, optional
+        Coordinate reference system of the observations' coordinates, for a fit that has none:
+        "EPSG:28992".
 
     Returns
     -------
@@ -597,7 +611,8 @@ def predict_raster(
     Raises
     ------
     InvalidInput
-        If the locations do not span a plane, or if the trend needs covariates.
+        If the locations do not span a plane, or if the trend needs covariates; for a `crs` that is
+        not the fit's own, or cannot be that of its coordinates.
 
     Notes
     -----
@@ -617,6 +632,7 @@ def predict_raster(
     """
     _check_can_be_mapped(fit)
     check_flags(block=block, local_trend=local_trend)
+    fit = in_system(fit, crs)
     observations, trend = fit.observations, fit.trend
     name, noise = observations.value_name, None if block else fit.model.nugget
     if observations.variable is not None:
@@ -672,6 +688,39 @@ def predict_raster(
     if not several:
         return maps[0]
     return RasterSeries(tuple(maps), time, observations.time_name, observations.time_axis)
+
+
+def in_system(fit: Fit, crs: str | None) -> Fit:
+    """Return a fit whose coordinates are in the system `crs`, for a fit that has none.
+
+    Raises
+    ------
+    InvalidInput
+        If the fit has another system, or its coordinates are in another unit, or they are not
+        longitude and latitude and `crs` is geographic.
+    """
+    if crs is None:
+        return fit
+    seen, system = fit.observations, spatial.describe(crs)
+    if seen.system is not None:
+        if spatial.same(seen.system, crs):
+            return fit
+        raise InvalidInput(
+            f"`crs` (--crs) must be left out, because the fit's coordinates are in "
+            f"{spatial.title(seen.system)}. Got {system.name:.40}: reproject the result instead."
+        )
+    if seen.length_unit not in ("", system.unit):
+        raise InvalidInput(
+            f"`crs` (--crs) must be a system in the unit of the fit's coordinates, "
+            f"{seen.length_unit}. Got {system.name:.40}, in {system.unit}."
+        )
+    if system.geographic and (np.abs(seen.locations).max(axis=0) > [360, 90]).any():
+        raise InvalidInput(
+            "`crs` (--crs) must be a projected system, because the fit's coordinates are not "
+            f"longitude and latitude. Got {system.name:.40}."
+        )
+    unit = "" if system.geographic else system.unit
+    return replace(fit, observations=replace(seen, crs=system.name, length_unit=unit))
 
 
 def _mapped_variable(observations, variable):

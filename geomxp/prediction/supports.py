@@ -188,8 +188,9 @@ def _from_frame(fit, data, covariates, timed):
         # in 1-D, in 3-D and without points the columns are found by name
         table = table.with_locations(names)
     table.check_geometry()
-    if table.dims is not None and needed:
-        table = _known_cells(table, needed)
+    if table.dims is not None:
+        own = (*table.locations, *filter(None, [table.time]))
+        table = _known_cells(table, (*needed, *own))
     locations = tables.number_columns(table.columns, table.locations)
     _reproject(locations, table, observations)
     return locations, table.columns if needed else covariates, table
@@ -220,8 +221,9 @@ def _known_cells(table, names):
     tables.check_columns(table.columns, names)
     known = table.columns[list(names)].notna().all(axis=1).to_numpy()
     if not known.all():
+        lacking = [name for name in names if table.columns[name].isna().any()]
         warnings.warn(
-            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(names)} "
+            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(lacking)} "
             "and are not predicted.",
             GeomxpWarning,
             stacklevel=5,

@@ -258,10 +258,10 @@ def test_the_grid_mapping_is_the_coordinate_reference_system():
     array["crs"] = ((), 0, {"crs_wkt": spatial.library("pyproj").CRS(RD).to_wkt()})
     seen = gx.Observations.from_xarray(array)
     assert (seen.crs, seen.unit) == (RD, "m")
-    # coordinates in another unit than the system's are no coordinates of it
-    array["x"].attrs["units"] = "km"
+    # coordinates in an unknown unit are no coordinates of the system
+    array["x"].attrs["units"] = "rods"
     seen = gx.Observations.from_xarray(array)
-    assert (seen.crs, seen.unit) == (None, "km")
+    assert (seen.crs, seen.unit) == (None, "rods")
 
 
 def test_covariates_and_formulas_take_variables_of_a_grid():

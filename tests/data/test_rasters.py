@@ -171,7 +171,8 @@ def test_places_without_a_reference_system_make_files_without_one(tmp_path):
     data = raster.to_xarray()
     assert "crs" not in data
     assert "units" not in data["x"].attrs
-    raster.save(tmp_path / "map.tif")
+    with pytest.warns(gx.GeomxpWarning, match=r"without a coord.*predict_raster\(fit, crs="):
+        raster.save(tmp_path / "map.tif")
     with rasterio.open(tmp_path / "map.tif") as file:
         assert file.crs is None
 
