@@ -15,7 +15,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
-from . import checks, spatial, tables, times
+from . import checks, readers, spatial, tables, times
 from .formula import Formula
 
 if TYPE_CHECKING:
@@ -931,6 +931,10 @@ def read_table(
 in units of the locations, missing and left out: om 2>
     """
     data = tables.read_data(path, decimal)
+    units = {} if spatial.is_grid(data) else data.attrs.get(spatial.UNITS_OF_COLUMNS, {})
+    columns = {name: readers.without_units(named, units) for name, named in columns.items()}
+    if columns.get("value_unit") is None and isinstance(columns.get("values"), str):
+        columns["value_unit"] = units.get(columns["values"])
     try:
         observations = Observations.from_frame(data, **columns)
     except InvalidInput as error:

@@ -278,11 +278,27 @@ def tabulate(data, names=(), locations=(), time=None):
     if is_grid(data):
         return _from_grid(data, names, locations, time)
     if is_kind(data, "pandas", "DataFrame"):
-        return Table(data, data)
+        return _from_columns(data)
     raise InvalidInput(
         "the data must be a pandas or geopandas frame, or an xarray DataArray or Dataset. "
         f"Got {type(data).__name__}."
     )
+
+
+UNITS_OF_COLUMNS = "units of columns"
+"""Key of `frame.attrs` for the units that a file states, {name of the column: unit}."""
+
+
+def _from_columns(data):
+    """Return the table of a pandas frame; units of columns may say longitude and latitude."""
+    units = data.attrs.get(UNITS_OF_COLUMNS, {})
+    roles = [(direction(units[name]), name) for name in units if name in data.columns]
+    roles = [(role, name) for role, name in roles if role]
+    if sorted(role for role, _ in roles) != ["latitude", "longitude"]:
+        return Table(data, data)
+    names = dict(roles)
+    locations = names["longitude"], names["latitude"]
+    return Table(data, data, locations, LONGITUDE_LATITUDE, metric="chordal")
 
 
 def _as_geo_frame(data):
@@ -499,11 +515,17 @@ def _role(name, variable):
     """Return the role of a horizontal coordinate, a key of `NAMES`, or None."""
     if variable.attrs.get("standard_name") is not None:
         return STANDARD_NAMES.get(variable.attrs["standard_name"])
-    unit = str(variable.attrs.get("units", "")).lower()
+    role = direction(str(variable.attrs.get("units", "")))
+    named = (role for role, names in NAMES.items() if str(name).lower() in names)
+    return role or next(named, None)
+
+
+def direction(unit):
+    """Return "longitude" for the unit degrees_east, "latitude" for degrees_north, else None."""
     for start in ("degrees_", "degree_", "degrees", "degree"):
-        if unit.startswith(start) and unit.removeprefix(start) in DIRECTIONS:
-            return DIRECTIONS[unit.removeprefix(start)]
-    return next((role for role, names in NAMES.items() if str(name).lower() in names), None)
+        if unit.lower().startswith(start) and unit.lower().removeprefix(start) in DIRECTIONS:
+            return DIRECTIONS[unit.lower().removeprefix(start)]
+    return None
 
 
 def _dims(dataset, chosen, names):
