@@ -152,7 +152,8 @@ def true_ending(path, known):
         return own
     if head.startswith(b"PK\x03\x04"):
         return _in_zip(path)
-    _check_compressed(path, head)
+    if _is_compressed(path, head):
+        return own
     found = next((ending for start, ending in CONTENTS if re.match(start, head)), None)
     if found == ".gpkg" and own != found and head[68:70] != b"GP":
         # these bytes of an SQLite file name its application
@@ -180,8 +181,8 @@ def _advice(advice, path):
     return advice.format(old=str(path), new=str(path.with_suffix("")), **names)
 
 
-def _check_compressed(path, head):
-    """Raise `InvalidInput` for a compressed file other than text with the usual ending."""
+def _is_compressed(path, head):
+    """Whether a file is compressed text with the usual ending; `InvalidInput` for other kinds."""
     for start, (ending, command) in COMPRESSED.items():
         if not head.startswith(start):
             continue
@@ -192,6 +193,8 @@ def _check_compressed(path, head):
                 "only tables of text can be read while they are compressed: "
                 f"{command} {shlex.quote(str(path))}."
             )
+        return True
+    return False
 
 
 def _in_zip(path):
@@ -261,19 +264,28 @@ def read_points(path, prefix=""):
 
     With the `prefix` of a driver GDAL opens a file of text as this format, whatever it holds.
     """
-    if not prefix and "!" in str(path):
-        raise InvalidInput("GDAL cannot open a path with an exclamation mark: rename it.")
+    if not prefix:
+        _check_binary(path)
+        if "!" in str(path):
+            raise InvalidInput("GDAL cannot open a path with an exclamation mark: rename it.")
     return _read_layer(f"{prefix}{path.absolute()}", path)
+
+
+def _check_binary(path):
+    """Raise ValueError for a file or member of an archive that is text, for other drivers."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    if not any(re.match(start, head) for start, _ in CONTENTS):
+        raise ValueError("it begins like a file of another kind")
 
 
 def read_shapefile(path):
     """Read a shapefile."""
+    _check_binary(path)
     there = {one.suffix.lower() for one in path.parent.glob(f"{glob.escape(path.stem)}.*")}
-    missing = [ending for ending in (".shx", ".dbf") if ending not in there]
+    missing = [path.stem + ending for ending in (".shx", ".dbf") if ending not in there]
     if missing:
-        raise InvalidInput(
-            f"a shapefile needs {' and '.join(path.stem + ending for ending in missing)} beside it."
-        )
+        raise InvalidInput(f"a shapefile needs {' and '.join(missing)} beside it.")
     return read_points(path)
 
 
@@ -281,9 +293,7 @@ def read_zipped_shapefile(path):
     """Read the only shapefile of a ZIP archive."""
     with zipfile.ZipFile(path) as archive:
         inner = next(one for one in archive.namelist() if one.lower().endswith(".shp"))
-        with archive.open(inner) as file:
-            if not re.match(SHAPEFILE, file.read(4)):
-                raise InvalidInput(f"{inner} in it is not a shapefile.")
+        _check_binary(zipfile.Path(archive, inner))
     return _read_layer(f"/vsizip/{{{path.absolute()}}}/{inner}", path)
 
 
