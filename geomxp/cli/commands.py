@@ -567,8 +567,9 @@ def _predict_at(fitted, given, about):
     else:
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
-    if output and output.lower().endswith(rasters.GEOTIFF):
-        raise InvalidInput(f"{output}: can hold only a map: give --grid, --resolution or --like.")
+    geotiff = bool(output) and output.lower().endswith(rasters.GEOTIFF)
+    if geotiff:
+        rasters.check_geotiff(output, data)
     kriging.check_output(data, output)
     polygons = given.block == "polygons"
     try:
@@ -582,7 +583,7 @@ def _predict_at(fitted, given, about):
         tables.write_frame(frame if vector else plain, output)
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
-        tables.write_frame(result, output)
+        (rasters.write_dataset if geotiff else tables.write_frame)(result, output)
     _note_below_zero(fitted, frame)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     first = "mean"

@@ -69,15 +69,15 @@ REFUSED = (
         "give the file that it refers to",
     ),
     (
-        "files of MapInfo, SQLite and DXF",
-        (".mif", ".dxf", ".sqlite", ".mbtiles"),
+        "files of MapInfo, SQLite and DXF, and geodatabases",
+        (".mif", ".dxf", ".sqlite", ".mbtiles", ".gdb"),
         rb"!table",
         "ogr2ogr {gpkg} {path}",
     ),
     (
-        "ESRI JSON and TopoJSON",
+        "ESRI JSON, TopoJSON and JSON-FG",
         (".topojson",),
-        rb'\s*\{.*"(?:geometryType"\s*:\s*"esri|type"\s*:\s*"Topology")',
+        rb'\s*\{.*"(?:geometryType"\s*:\s*"esri|type"\s*:\s*"Topology"|conformsTo"\s*:\s*\[)',
         "ogr2ogr {gpkg} {path}",
     ),
     (
@@ -106,7 +106,7 @@ REFUSED = (
         "Feather and Arrow files",
         (".feather", ".arrow", ".ipc"),
         rb"ARROW1\0\0|FEA1",
-        "write Parquet in Python: pandas.read_feather({old!r}).to_parquet({new!r} + '.parquet')",
+        "write Parquet in Python: pandas.read_feather({py_path}).to_parquet({py_parquet})",
     ),
     (
         "files of R, Stata, SPSS, SAS and MATLAB",
@@ -131,7 +131,7 @@ REFUSED = (
 
 OTHER_JSON = (
     "JSON is read only if it is GeoJSON: write the table as CSV, in Python: "
-    "pandas.read_json({old!r}).to_csv({new!r} + '.csv', index=False)"
+    "pandas.read_json({py_path}).to_csv({py_csv}, index=False)"
 )
 
 
@@ -141,8 +141,8 @@ OTHER_JSON = (
 def true_ending(path, known):
     """Return the ending of a file's kind by its content; its own if that does not show a kind.
 
-    `known` are the endings of kinds that can be read besides text. Raises `InvalidInput` for a kind
-    that cannot, with what to do instead.
+    `known` has the endings of kinds that can be read besides text, and their names first in their
+    rows. Raises `InvalidInput` for a kind that cannot be read, with what to do instead.
     """
     path = Path(path)
     own = path.suffix.lower()
@@ -158,15 +158,15 @@ def true_ending(path, known):
     if found == ".gpkg" and own != found and head[68:70] != b"GP":
         # these bytes of an SQLite file name its application
         found, own = None, ".sqlite"
-    if found == ".shp" and own != found:
-        raise InvalidInput(f"is part of a shapefile: call it {path.stem}.shp.")
+    if found in (".gpkg", ".fgb", ".shp") and own != found:
+        # drivers of GDAL look at endings, too
+        raise InvalidInput(f"is {known[found][0]}: call it {path.stem}{found}.")
     if found == ".parquet":
         return ".geoparquet" if _has_geometry(path) else found
     if found:
         return found
-    for kind, endings, start, advice in REFUSED:
-        if head and (own in endings or (start and re.match(start, head, re.DOTALL))):
-            raise InvalidInput(f"{kind} cannot be read: {_advice(advice, path)}.")
+    if head:
+        refuse(path, own, head)
     if re.match(rb'\x1e|\s*(?:\{\s*["}]|\[\s*[\[{])', head):
         return _kind_of_json(path, head)
     if b"\0" in head and own not in known and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -174,11 +174,22 @@ def true_ending(path, known):
     return own
 
 
+def refuse(path, ending, head=b""):
+    """Raise `InvalidInput` for a kind that is not read, by an ending or the first bytes."""
+    for kind, endings, start, advice in REFUSED:
+        if ending in endings or (start and re.match(start, head, re.DOTALL)):
+            raise InvalidInput(f"{kind} cannot be read: {_advice(advice, Path(path))}.")
+
+
 def _advice(advice, path):
-    """Return advice with the names of the file and of new ones, as a shell takes them."""
-    names = {kind: path.with_suffix(f".{kind}") for kind in ("csv", "gpkg", "tif", "nc")}
-    names = {kind: shlex.quote(str(name)) for kind, name in (names | {"path": path}).items()}
-    return advice.format(old=str(path), new=str(path.with_suffix("")), **names)
+    """Return advice with the names of the file and of new ones, quoted for a shell or Python."""
+    names = {kind: path.with_suffix(f".{kind}") for kind in ("csv", "parquet", "gpkg", "tif", "nc")}
+    for kind, name in names.items():
+        if name == path:
+            names[kind] = path.with_name(f"{path.stem}_new.{kind}")
+    quoted = {kind: shlex.quote(str(name)) for kind, name in (names | {"path": path}).items()}
+    python = {f"py_{kind}": repr(str(name)) for kind, name in (names | {"path": path}).items()}
+    return advice.format(**quoted, **python)
 
 
 def _is_compressed(path, head):
@@ -213,10 +224,7 @@ def _in_zip(path):
         return ".shp.zip"
     if endings == {".npy"}:
         return ".npz"
-    sheets = SPREADSHEETS if {"[Content_Types].xml", "content.xml"} & {*members} else (own,)
-    for kind, others, _, advice in REFUSED:
-        if sheets[0] in others:
-            raise InvalidInput(f"{kind} cannot be read: {_advice(advice, path)}.")
+    refuse(path, ".xlsx" if {"[Content_Types].xml", "content.xml"} & {*members} else own)
     if len(members) == 1 and endings <= {*TEXT} and own == ".zip":
         return ".csv"
     listed = f"{', '.join(members[:3]) or 'nothing'}{', …' if len(members) > 3 else ''}"
@@ -389,11 +397,10 @@ def read_raster(path):
     dataset = xarray.Dataset(layers, coords=centres)
     if system is None:
         return dataset
-    mapping = library("pyproj").CRS.from_user_input(system.name).to_cf()
-    dataset["crs"] = ((), np.int32(0), mapping)
     for name in names:
         dataset[name].attrs["grid_mapping"] = "crs"
-    return dataset
+    mapping = library("pyproj").CRS.from_user_input(system.name).to_cf()
+    return dataset.assign_coords(crs=((), np.int32(0), mapping))
 
 
 def _driver(path):
@@ -454,8 +461,9 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?"
 def layout(path):
     """Return the `Layout` of a table of text.
 
-    Lines of comments (#) before the names are skipped. A table of GeoEAS (GSLIB) begins with a
-    title, the number of columns and a line with the name of each.
+    Lines of comments (#) before the names are skipped. Spaces separate cells if the names have none
+    of `SEPARATORS` and the first row as many words, some of them numbers. A table of GeoEAS (GSLIB)
+    begins with a title, the number of columns and a line with the name of each.
     """
     lines = _first_lines(path)
     geoeas = _geoeas(lines)
@@ -469,7 +477,17 @@ def layout(path):
     # where a row of numbers follows the comments, the last of them may hold the names
     if not any(re.fullmatch(NUMBER, cell.strip()) for cell in cells):
         skip = after
-    return Layout(skip, tabs or separator_of(lines[skip] if filled else ""))
+    header, first = (*(lines[k] for k in filled if k >= skip), "", "")[:2]
+    words, cells = _words(header), _words(first)
+    spaced = len(cells) - len(words) in (0, 1) and any(re.fullmatch(NUMBER, c) for c in cells)
+    if len(words) > 1 and spaced and not (tabs or any(one in header for one in SEPARATORS)):
+        return Layout(skip, r"\s+")
+    return Layout(skip, tabs or separator_of(header))
+
+
+def _words(line):
+    """Return the cells of a line that spaces separate."""
+    return next(csv.reader([line.strip()], delimiter=" ", skipinitialspace=True), [])
 
 
 def _first_lines(path):

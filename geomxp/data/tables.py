@@ -83,6 +83,10 @@ def check_exists(path):
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"{path!r:.60}: not the path of a file ({reason}).") from None
     if folder:
+        try:
+            readers.refuse(path, Path(path).suffix.lower())
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
         raise InvalidInput(f"{path}: is a folder, not a table.")
     if not file:
         raise InvalidInput(f"{path}: no such file, and no data set of this name.")
