@@ -583,7 +583,10 @@ def _predict_at(fitted, given, about):
         tables.write_frame(frame if vector else plain, output)
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
-        (rasters.write_dataset if geotiff else tables.write_frame)(result, output)
+        if geotiff:
+            rasters.write_dataset(result, output, observations.system)
+        else:
+            tables.write_frame(result, output)
     _note_below_zero(fitted, frame)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     first = "mean"

@@ -155,7 +155,7 @@ def check_geotiff(path, data):
             f"{path}: can hold only a map: give --grid, --resolution or --like, or a grid."
         )
     table = tabulate(data)
-    across, down = table.locations[:2]
+    data, (across, down) = table.source, table.locations[:2]
     others = [dim for dim, size in data.sizes.items() if dim not in (across, down) and size > 1]
     if others or any(data[name].ndim != 1 for name in (across, down)):
         raise InvalidInput(
@@ -166,12 +166,15 @@ def check_geotiff(path, data):
     return (across, down), extent, table.crs
 
 
-def write_dataset(dataset, path):
-    """Write the variables of a regular grid as the bands of a GeoTIFF, all or nothing."""
-    (across, down), extent, crs = check_geotiff(path, dataset)
+def write_dataset(dataset, path, crs=None):
+    """Write the variables of a regular grid as the bands of a GeoTIFF, all or nothing.
+
+    `crs` is the coordinate reference system of a grid that has none.
+    """
+    (across, down), extent, own = check_geotiff(path, dataset)
     grid = dataset.squeeze().transpose(down, across).sortby([down, across])
     layers = {name: (grid[name].to_numpy(), {}) for name in variable_names(grid)}
-    write_geotiff(path, layers, extent, crs=crs)
+    write_geotiff(path, layers, extent, crs=own or crs)
 
 
 def read_cells(path):

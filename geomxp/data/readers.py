@@ -35,13 +35,13 @@ CONTENTS = (
 )
 """Beginnings of files, and the ending of the kind that they show."""
 
-COMPRESSED = {
-    b"\x1f\x8b": (".gz", "gunzip -k"),
-    b"BZh": (".bz2", "bunzip2 -k"),
-    b"\xfd7zXZ\0": (".xz", "unxz -k"),
-    b"\x28\xb5\x2f\xfd": (".zst", "unzstd"),
+COMPRESSIONS = {
+    ".gz": (b"\x1f\x8b", "gunzip -k"),
+    ".bz2": (b"BZh", "bunzip2 -k"),
+    ".xz": (b"\xfd7zXZ\0", "unxz -k"),
+    ".zst": (b"\x28\xb5\x2f\xfd", "unzstd"),
 }
-"""Beginnings of compressed files, their endings and the commands that unpack them."""
+"""Endings of compressed files, their first bytes and the commands that unpack them."""
 
 TEXT = (".csv", ".txt", ".tsv", ".dat", ".csvp", ".tsvp", ".rdb", ".gslib", ".eas")
 """Usual endings of tables of text."""
@@ -194,7 +194,7 @@ def _advice(advice, path):
 
 def _is_compressed(path, head):
     """Whether a file is compressed text with the usual ending; `InvalidInput` for other kinds."""
-    for start, (ending, command) in COMPRESSED.items():
+    for ending, (start, command) in COMPRESSIONS.items():
         if not head.startswith(start):
             continue
         if path.suffix.lower() != ending:
@@ -267,12 +267,21 @@ STYLES = ("layer_styles", "qgis_projects")
 """Tables of a GeoPackage in which QGIS keeps styles and projects."""
 
 
+WHOLE, BY_LINES = "GeoJSON:", "GeoJSONSeq:"
+"""Prefixes by which GDAL opens a file of text as GeoJSON, whatever it holds."""
+
+LINK = re.compile(rb"""["'](?:link|url)|\\u""", re.IGNORECASE)
+"""Words that a reference system in GeoJSON has if it is at an address."""
+
+
 def read_points(path, prefix=""):
     """Read the only layer of points, or the only layer, of a file.
 
-    With the `prefix` of a driver GDAL opens a file of text as this format, whatever it holds.
+    `prefix` is "", `WHOLE` or `BY_LINES`.
     """
-    if not prefix:
+    if prefix:
+        _check_links(path, prefix == BY_LINES)
+    else:
         _check_binary(path)
         if "!" in str(path):
             raise InvalidInput("GDAL cannot open a path with an exclamation mark: rename it.")
@@ -285,6 +294,31 @@ def _check_binary(path):
         head = file.read(HEAD)
     if not any(re.match(start, head) for start, _ in CONTENTS):
         raise ValueError("it begins like a file of another kind")
+
+
+def _check_links(path, by_lines):
+    """Raise `InvalidInput` for GeoJSON whose reference system is at an address.
+
+    GDAL would open the address, in a collection and in each geometry.
+    """
+    content = path.read_bytes()
+    if LINK.search(content):
+        for text in content.splitlines() if by_lines else [content]:
+            text = text.strip(b"\x1e \t\r")
+            if text:
+                json.loads(text, object_pairs_hook=_refuse_link)
+
+
+def _refuse_link(members):
+    for name, value in members:
+        if name.lower() == "crs" and isinstance(value, dict):
+            kinds = [str(kind).lower() for word, kind in value.items() if word.lower() == "type"]
+            if any(kind.startswith(("link", "url")) for kind in kinds):
+                raise InvalidInput(
+                    "its coordinate reference system is a link, which is not followed: remove the "
+                    "member `crs`, and name the system (--crs EPSG:28992, crs=)."
+                )
+    return dict(members)
 
 
 def read_shapefile(path):

@@ -293,8 +293,12 @@ READERS = {
     ".npz": ("an NPZ archive of numbers", (), _read_npz),
     ".geoparquet": ("a GeoParquet table", ("geopandas",), readers.read_geoparquet),
     ".gpkg": ("a GeoPackage", POINTS, readers.read_points),
-    ".geojson": ("a GeoJSON file", POINTS, partial(readers.read_points, prefix="GeoJSON:")),
-    ".geojsonl": ("GeoJSON by lines", POINTS, partial(readers.read_points, prefix="GeoJSONSeq:")),
+    ".geojson": ("a GeoJSON file", POINTS, partial(readers.read_points, prefix=readers.WHOLE)),
+    ".geojsonl": (
+        "GeoJSON by lines",
+        POINTS,
+        partial(readers.read_points, prefix=readers.BY_LINES),
+    ),
     ".fgb": ("a FlatGeobuf file", POINTS, readers.read_points),
     ".shp": ("a shapefile", POINTS, readers.read_shapefile),
     ".shp.zip": ("a shapefile", POINTS, readers.read_zipped_shapefile),
@@ -513,6 +517,7 @@ def write_frame(frame, path):
         frame = tabulate(frame).columns
     writers = {".parquet": _write_parquet, ".npz": _write_npz, ".nc": _write_grid}
     writers |= dict.fromkeys(DRIVERS, _write_vector)
+    writers |= dict.fromkeys(readers.COMPRESSIONS, _write_compressed)
     try:
         with replacing(path) as temporary:
             writers.get(suffix, _write_delimited)(frame, temporary)
@@ -550,9 +555,13 @@ def _refuse(path, *problems):
 
 
 def _write_delimited(frame, path):
-    tabs = readers.TABS & {ending.lower() for ending in path.suffixes}
-    # compressed if the name says so
-    frame.to_csv(path, index=False, sep="\t" if tabs else ",", encoding="utf-8")
+    text = frame.to_csv(index=False, sep="\t" if path.suffix.lower() == ".tsv" else ",")
+    path.write_bytes(text.encode("utf-8"))
+
+
+def _write_compressed(frame, path):
+    # pandas sees in the name how
+    frame.to_csv(path, index=False, sep="\t" if path.stem.lower().endswith(".tsv") else ",")
 
 
 def _write_parquet(frame, path):
