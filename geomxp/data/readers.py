@@ -11,6 +11,7 @@ import re
 import shlex
 import warnings
 import zipfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -342,7 +343,19 @@ def read_zipped_shapefile(path):
 def _read_layer(source, path):
     pyogrio = library("pyogrio")
     layer = _layer(dict(pyogrio.list_layers(source).tolist()), path)
-    return pyogrio.read_dataframe(source, layer=layer)
+    with _shapes():
+        return pyogrio.read_dataframe(source, layer=layer)
+
+
+@contextmanager
+def _shapes():
+    """Turn errors of damaged geometries, which have a class of their own, into ValueError."""
+    import shapely
+
+    try:
+        yield
+    except shapely.errors.ShapelyError as error:
+        raise ValueError(str(error)) from None
 
 
 def _layer(layers, path):
@@ -373,7 +386,8 @@ def _layer(layers, path):
 def read_geoparquet(path):
     """Read a GeoParquet table with its primary geometry."""
     geopandas = library("geopandas")
-    frame = geopandas.read_parquet(path)
+    with _shapes():
+        frame = geopandas.read_parquet(path)
     others = frame.columns[frame.dtypes == "geometry"].drop(frame.active_geometry_name)
     return frame.drop(columns=others)
 
@@ -441,13 +455,15 @@ def _driver(path):
     """Return GDAL's driver of a raster by its first bytes, and options."""
     with open(path, "rb") as file:
         start = file.read(4)
-    surfer = {b"DSAA": "GSAG", b"DSBB": "GSBG", b"DSRB": "GS7BG"}
-    if start in surfer:
-        return surfer[start], {}
     if start[:2] in (b"II", b"MM"):
         return "GTiff", {}
-    # as FP32 the driver would round decimals
-    return "AAIGrid", {"DATATYPE": "Float64"}
+    binary = {b"DSBB": "GSBG", b"DSRB": "GS7BG"}
+    if start in binary:
+        return binary[start], {}
+    if not path.read_bytes().isascii():
+        raise ValueError("it is not plain text")
+    # as FP32 the driver of ESRI's grids would round decimals
+    return ("GSAG", {}) if start == b"DSAA" else ("AAIGrid", {"DATATYPE": "Float64"})
 
 
 def _names_of_bands(descriptions, stem, taken):

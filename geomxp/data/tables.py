@@ -6,12 +6,14 @@ earlier results intact. The content of a file is never executed.
 
 import hashlib
 import json
+import lzma
 import math
 import os
 import re
 import tempfile
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
@@ -314,7 +316,7 @@ All others are CSV tables.
 
 UNREADABLE = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError),
-    *(ValueError, zipfile.BadZipFile),
+    *(ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error),
 )
 """Errors of libraries that read a damaged file."""
 
