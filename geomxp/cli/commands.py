@@ -489,8 +489,8 @@ def likelihood_ratio(given):
         "known": None,
     },
     output={
-        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write; - is "
-        "standard output. Without it, CSV is printed, and a short table on a terminal."
+        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, FlatGeobuf, NetCDF or GeoTIFF file to "
+        "write; - is standard output. Without it, CSV is printed, and a short table on a terminal."
     },
 )
 def predict(given):

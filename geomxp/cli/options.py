@@ -180,8 +180,8 @@ class Option:
 
 
 TABLE_FILE = (
-    "CSV, Parquet, NPZ, GeoPackage, GeoJSON, shapefile or NetCDF file, or the name of a data set "
-    "(such as meuse; `geomxp info` lists them)."
+    "File of columns (CSV, Parquet, …), points (GeoPackage, GeoJSON, …) or cells (NetCDF, "
+    "GeoTIFF, …), or the name of a data set (such as meuse; `geomxp info` lists them)."
 )
 
 OPTIONS = {

@@ -899,7 +899,9 @@ def read_table(
     Parameters
     ----------
     path : path
-        CSV, Parquet or NPZ; GeoPackage, GeoJSON or shapefile; NetCDF.
+        CSV, Parquet or NPZ; tables of GeoEAS (GSLIB), the USGS (RDB) and ERDDAP; GeoPackage,
+        GeoJSON, GeoParquet, FlatGeobuf or a shapefile; NetCDF, GeoTIFF, and grids of ESRI and
+        Surfer. The content decides, not the ending.
     decimal : {".", ","}, optional
         Decimal sign of the numbers in a CSV file; the other sign separates thousands. If not given,
         commas are decimal signs between semicolons or tabs, where the column or another one shows
@@ -908,7 +910,9 @@ def read_table(
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
         error_variance, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
         is the name of a column, or a function of one such as "log(zinc)", or a sequence of these
-        for several variables; `locations` and `covariates` are sequences of names.
+        for several variables; `locations` and `covariates` are sequences of names. Where a table
+        states units, a name may have its unit behind it, "sst (degree_C)", and the unit of the
+        values is `value_unit` if this is not given.
 
     Returns
     -------

@@ -499,6 +499,9 @@ class Layout:
 AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
 """Options of `pandas.read_csv` that leave cells as they are."""
 
+MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
+"""Cells that mark a missing value, in lower case."""
+
 SEPARATORS = ",;\t"
 """Separators of cells: the most frequent one in the header is used, a comma without any."""
 
@@ -615,7 +618,7 @@ def _are_units(frame, first):
 
     if any(direction(cell) for cell in first):
         return True
-    words = [name for name, cell in first.items() if re.search(r"[^\W\d]|[%°]", cell)]
+    words = [name for name, cell in first.items() if cell.lower() not in MISSING]
     if len(words) < 2 or any(re.fullmatch(NUMBER, cell) for cell in first):
         return False
     below = frame.iloc[1:]

@@ -118,8 +118,8 @@ def _horizontal(crs):
 
 
 NAMES = {
-    "longitude": ("lon", "long", "longitude", "lng", "decimallongitude"),
-    "latitude": ("lat", "latitude", "decimallatitude"),
+    "longitude": ("lon", "long", "longitude", "lng", "decimallongitude", "dec_long_va"),
+    "latitude": ("lat", "latitude", "decimallatitude", "dec_lat_va"),
     "x": ("x", "easting", "eastings"),
     "y": ("y", "northing", "northings"),
 }

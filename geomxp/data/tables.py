@@ -31,11 +31,8 @@ from ..errors import (
 )
 from . import readers
 from .formula import DATE, Formula
-from .readers import AS_TEXT, SPREADSHEETS
+from .readers import AS_TEXT, MISSING, SPREADSHEETS
 from .spatial import is_geographic_frame, is_grid, library, tabulate
-
-MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
-"""Cells that mark a missing value, in lower case."""
 
 OTHERS = (
     *(".json", ".jsonl", ".ndjson", ".geoparquet", ".zip", ".nc4", ".cdf", ".h5", ".hdf5"),
