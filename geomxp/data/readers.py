@@ -91,7 +91,7 @@ REFUSED = (
         "gdal_translate {path} {tif}",
     ),
     (
-        # GDAL reads their null cells, *, as 0
+        # GDAL reads their null cells, *, as 0: findings/gdal_grass_ascii_null.sh
         "ASCII rasters of GRASS",
         (),
         rb"\s*(?:north|south|east|west|rows|cols):",
@@ -399,7 +399,10 @@ BLANK = 1.7e38
 """Surfer writes larger numbers into cells that are blank."""
 
 UNSAID_NODATA = -9999.0
-"""Cells without data in an ESRI ASCII grid whose header has no NODATA_value."""
+"""Cells without data in an ESRI ASCII grid whose header has no NODATA_value.
+
+GDAL takes them for data: findings/gdal_esri_ascii_nodata.sh.
+"""
 
 
 def read_raster(path):
@@ -462,7 +465,7 @@ def _driver(path):
         return binary[start], {}
     if not path.read_bytes().isascii():
         raise ValueError("it is not plain text")
-    # as FP32 the driver of ESRI's grids would round decimals
+    # by default decimals are rounded to FP32: findings/gdal_esri_ascii_single_precision.sh
     return ("GSAG", {}) if start == b"DSAA" else ("AAIGrid", {"DATATYPE": "Float64"})
 
 

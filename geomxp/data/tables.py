@@ -48,7 +48,7 @@ SPATIAL = (*VECTORS, *GRIDS)
 DRIVERS = {
     ".gpkg": {"driver": "GPKG"},
     ".geojson": {"driver": "GeoJSON"},
-    # its spatial index would change the order of rows
+    # its spatial index would change the order: findings/flatgeobuf_order_of_rows.sh
     ".fgb": {"driver": "FlatGeobuf", "spatial_index": "NO"},
 }
 """Formats of points that are written. A shapefile would shorten the names of columns."""
@@ -693,7 +693,8 @@ ENDINGS = (
 )
 """Usual endings of files that can be read."""
 
-OTHER_THAN_JSON = {*ENDINGS, *OTHERS, ".tiff"} - {".json"}
+OTHER_THAN_JSON = {*ENDINGS, *OTHERS, ".tiff"} - {".json", ".txt", ".dat"}
+"""Endings of tables, rasters and pages, which are not fits."""
 
 
 def check_is_for_json(path):
