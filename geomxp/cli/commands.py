@@ -494,8 +494,8 @@ def likelihood_ratio(given):
         "known": None,
     },
     output={
-        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write; - is "
-        "standard output. Without it, CSV is printed, and a short table on a terminal."
+        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, FlatGeobuf, NetCDF or GeoTIFF file to "
+        "write; - is standard output. Without it, CSV is printed, and a short table on a terminal."
     },
 )
 def predict(given):
@@ -573,8 +573,9 @@ def _predict_at(fitted, given, about):
     else:
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
-    if output and output.lower().endswith(rasters.GEOTIFF):
-        raise InvalidInput(f"{output}: can hold only a map: give --grid, --resolution or --like.")
+    geotiff = bool(output) and output.lower().endswith(rasters.GEOTIFF)
+    if geotiff:
+        rasters.check_geotiff(output, data)
     kriging.check_output(data, output)
     polygons = given.block == "polygons"
     try:
@@ -588,7 +589,10 @@ def _predict_at(fitted, given, about):
         tables.write_frame(frame if vector else plain, output)
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
-        tables.write_frame(result, output)
+        if geotiff:
+            rasters.write_dataset(result, output, observations.system)
+        else:
+            tables.write_frame(result, output)
     _note_below_zero(fitted, frame)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     first = "mean"

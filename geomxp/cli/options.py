@@ -27,6 +27,7 @@ from ..covariance.observation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
 from ..data.observations import DUPLICATES, few, read_table
+from ..data.readers import TEXT, layout
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.parameters import template
 from ..estimation.search import SEARCHES
@@ -79,12 +80,6 @@ def either(names):
 
 # Shell completion: proposals for a word that is being typed.
 
-ENDINGS = (
-    *(".csv", ".txt", ".tsv", ".csv.gz", ".parquet", ".npz"),
-    *(".gpkg", ".geojson", ".shp", ".nc"),
-)
-"""Endings of files that may hold a table."""
-
 
 def among(known):
     """Return a completer that proposes those known words that begin with what is typed."""
@@ -102,7 +97,7 @@ def tables(incomplete: str):
         for name, entry in datasets.DATASETS.items()
         if name.startswith(incomplete)
     ]
-    return named + _files(incomplete, ENDINGS)
+    return named + _files(incomplete, data_tables.ENDINGS)
 
 
 def fits(incomplete: str):
@@ -140,13 +135,9 @@ def _columns_of(table):
             from pyarrow.parquet import read_schema
 
             return read_schema(file).names
-        if file.suffix.lower() in (".csv", ".txt", ".tsv"):
-            with open(file, encoding="utf-8-sig", newline="") as lines:
-                line = next(lines, "")
-            separator = "\t" if file.suffix.lower() == ".tsv" else data_tables.separator_of(line)
-            names = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-            return [name.strip() for name in names]
-    except (OSError, UnicodeError, ValueError, csv.Error):
+        if file.suffix.lower() in TEXT:
+            return data_tables.column_names(file, layout(file))
+    except (OSError, UnicodeError, ValueError, InvalidInput):
         # a completing shell cannot show an error
         return []
     return []
@@ -189,8 +180,8 @@ class Option:
 
 
 TABLE_FILE = (
-    "CSV, Parquet, NPZ, GeoPackage, GeoJSON, shapefile or NetCDF file, or the name of a data set "
-    "(such as meuse; `geomxp info` lists them)."
+    "File of columns (CSV, Parquet, …), points (GeoPackage, GeoJSON, …) or cells (NetCDF, "
+    "GeoTIFF, …), or the name of a data set (such as meuse; `geomxp info` lists them)."
 )
 
 OPTIONS = {
@@ -758,8 +749,8 @@ def _check_there(table):
 
 def _check_named(given):
     """Raise `InvalidInput` if the column of the values is not named, with a command that works."""
-    ending = Path(given.table).suffix.lower()
-    if given.value or ending in data_tables.GRIDS:
+    content = data_tables.content(given.table)
+    if given.value or content == "grid":
         return
     frame = data_tables.read_frame(given.table)
     if frame.shape[1] < 2:
@@ -769,7 +760,7 @@ def _check_named(given):
         )
     numbers = [name for name, kind in data_tables.typed(frame).dtypes.items() if kind.kind in "iuf"]
     pairs = spatial.location_pairs(numbers)
-    known = ending in data_tables.VECTORS or given.locations or len(pairs) == 1
+    known = content == "points" or given.locations or len(pairs) == 1
     pair = words(given.locations or "") or tuple(pairs[0] if pairs else numbers[:2])
     needed = "column of the values with" if known else "columns with --locations and"
     value = next((name for name in numbers if name not in pair), None)
@@ -787,8 +778,7 @@ def _check_named(given):
 
 def _note_locations(given, observed):
     """Say which columns were taken as coordinates, where the options do not name them."""
-    named = given.locations or Path(given.table).suffix.lower() in data_tables.SPATIAL
-    if not named:
+    if not given.locations and data_tables.content(given.table) == "columns":
         pair = ",".join(observed.location_names)
         notice(f"{given.table}: columns {pair} are the locations (others: --locations X,Y).")
     if observed.time is not None and given.time is None:

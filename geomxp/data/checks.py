@@ -6,7 +6,7 @@ import numpy as np
 
 from .spatial import NAMES
 
-_POWERS = (999.0, 9999.0, 99999.0, 999999.0, 1e20, 1e30, 1e35, 1e36, 1e37)
+_POWERS = (999.0, 9999.0, 99999.0, 999999.0, 1e20, 1e21, 1e30, 1e31, 1e35, 1e36, 1e37)
 SENTINELS = np.array(
     [
         *(sign * number for number in _POWERS for sign in (-1.0, 1.0)),

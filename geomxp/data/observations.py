@@ -16,7 +16,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
-from . import checks, spatial, tables, times
+from . import checks, readers, spatial, tables, times
 from .formula import Formula
 
 if TYPE_CHECKING:
@@ -957,7 +957,9 @@ def read_table(
     Parameters
     ----------
     path : path
-        CSV, Parquet or NPZ; GeoPackage, GeoJSON or shapefile; NetCDF.
+        CSV, Parquet or NPZ; tables of GeoEAS (GSLIB), the USGS (RDB) and ERDDAP; GeoPackage,
+        GeoJSON, GeoParquet, FlatGeobuf or a shapefile; NetCDF, GeoTIFF, and grids of ESRI and
+        Surfer. The content decides, not the ending.
     decimal : {".", ","}, optional
         Decimal sign of the numbers in a CSV file; the other sign separates thousands. If not given,
         commas are decimal signs between semicolons or tabs, where the column or another one shows
@@ -966,7 +968,9 @@ def read_table(
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
         error_variance, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
         is the name of a column, or a function of one such as "log(zinc)", or a sequence of these
-        for several variables; `locations` and `covariates` are sequences of names.
+        for several variables; `locations` and `covariates` are sequences of names. Where a table
+        states units, a name may have its unit behind it, "sst (degree_C)", and the unit of the
+        values is `value_unit` if this is not given.
 
     Returns
     -------
@@ -989,6 +993,10 @@ def read_table(
 in units of the locations, missing and left out: om 2>
     """
     data = tables.read_data(path, decimal)
+    units = {} if spatial.is_grid(data) else data.attrs.get(spatial.UNITS_OF_COLUMNS, {})
+    columns = {name: readers.without_units(named, units) for name, named in columns.items()}
+    if columns.get("value_unit") is None and isinstance(columns.get("values"), str):
+        columns["value_unit"] = units.get(columns["values"])
     try:
         observations = Observations.from_frame(data, **columns)
     except InvalidInput as error:

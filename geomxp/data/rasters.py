@@ -11,7 +11,7 @@ import numpy as np
 
 from ..covariance.distance import METRICS
 from ..errors import InvalidInput, one_line
-from .spatial import check_free, describe, library, tabulate, variable_names
+from .spatial import check_free, describe, is_grid, library, tabulate, variable_names
 from .tables import GRIDS, check_exists, read_data, replacing
 
 GEOTIFF = (".tif", ".tiff")
@@ -145,6 +145,38 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
             file.update_tags(AREA_OR_POINT="Area", **(tags or {}))
         with replacing(path) as temporary:
             temporary.write_bytes(memory.getbuffer())
+
+
+def check_geotiff(path, data):
+    """Raise `InvalidInput` unless a GeoTIFF can hold variables on this grid or frame.
+
+    Returns the names of its coordinates, the extent of its cells and its CRS.
+    """
+    if not is_grid(data):
+        raise InvalidInput(
+            f"{path}: can hold only a map: give --grid, --resolution or --like, or a grid."
+        )
+    table = tabulate(data)
+    data, (across, down) = table.source, table.locations[:2]
+    others = [dim for dim, size in data.sizes.items() if dim not in (across, down) and size > 1]
+    if others or any(data[name].ndim != 1 for name in (across, down)):
+        raise InvalidInput(
+            f"{path}: can hold only a regular grid of {across} and {down}, and the dimensions are "
+            f"{', '.join(map(str, data.sizes))}: write a .nc."
+        )
+    extent = (*_ends(data[across], path), *_ends(data[down], path))
+    return (across, down), extent, table.crs
+
+
+def write_dataset(dataset, path, crs=None):
+    """Write the variables of a regular grid as the bands of a GeoTIFF, all or nothing.
+
+    `crs` is the coordinate reference system of a grid that has none.
+    """
+    (across, down), extent, own = check_geotiff(path, dataset)
+    grid = dataset.squeeze().transpose(down, across).sortby([down, across])
+    layers = {name: (grid[name].to_numpy(), {}) for name in variable_names(grid)}
+    write_geotiff(path, layers, extent, crs=own or crs)
 
 
 def read_cells(path):

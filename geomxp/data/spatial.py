@@ -128,8 +128,8 @@ def _horizontal(crs):
 
 
 NAMES = {
-    "longitude": ("lon", "long", "longitude", "lng", "decimallongitude"),
-    "latitude": ("lat", "latitude", "decimallatitude"),
+    "longitude": ("lon", "long", "longitude", "lng", "decimallongitude", "dec_long_va"),
+    "latitude": ("lat", "latitude", "decimallatitude", "dec_lat_va"),
     "x": ("x", "easting", "eastings"),
     "y": ("y", "northing", "northings"),
 }
@@ -300,11 +300,27 @@ def tabulate(data, names=(), locations=(), time=None, crs=None, values=()):
     if is_grid(data):
         return _from_grid(data, names, locations, time, crs, values)
     if is_kind(data, "pandas", "DataFrame"):
-        return Table(data, data)
+        return _from_columns(data)
     raise InvalidInput(
         "the data must be a pandas or geopandas frame, or an xarray DataArray or Dataset. "
         f"Got {type(data).__name__}."
     )
+
+
+UNITS_OF_COLUMNS = "units of columns"
+"""Key of `frame.attrs` for the units that a file states, {name of the column: unit}."""
+
+
+def _from_columns(data):
+    """Return the table of a pandas frame; units of columns may say longitude and latitude."""
+    units = data.attrs.get(UNITS_OF_COLUMNS, {})
+    roles = [(direction(units[name]), name) for name in units if name in data.columns]
+    roles = [(role, name) for role, name in roles if role]
+    if sorted(role for role, _ in roles) != ["latitude", "longitude"]:
+        return Table(data, data)
+    names = dict(roles)
+    locations = names["longitude"], names["latitude"]
+    return Table(data, data, locations, LONGITUDE_LATITUDE, metric="chordal")
 
 
 def _as_geo_frame(data):
@@ -561,12 +577,17 @@ def _role(name, variable):
     """Return the role of a horizontal coordinate, a key of `NAMES`, or None."""
     if variable.attrs.get("standard_name") is not None:
         return STANDARD_NAMES.get(variable.attrs["standard_name"])
-    unit = str(variable.attrs.get("units", "")).lower()
+    role = direction(str(variable.attrs.get("units", "")))
+    named = (role for role, names in NAMES.items() if str(name).lower() in names)
+    return role or next(named, ROTATED_NAMES.get(str(name).lower()))
+
+
+def direction(unit):
+    """Return "longitude" for the unit degrees_east, "latitude" for degrees_north, else None."""
     for start in ("degrees_", "degree_", "degrees", "degree"):
-        if unit.startswith(start) and unit.removeprefix(start) in DIRECTIONS:
-            return DIRECTIONS[unit.removeprefix(start)]
-    known = (role for role, names in NAMES.items() if str(name).lower() in names)
-    return next(known, ROTATED_NAMES.get(str(name).lower()))
+        if unit.lower().startswith(start) and unit.lower().removeprefix(start) in DIRECTIONS:
+            return DIRECTIONS[unit.lower().removeprefix(start)]
+    return None
 
 
 def _roles(dataset, names):

@@ -4,17 +4,19 @@ Files are written to a temporary name and renamed, so that a full disk or a kill
 earlier results intact. The content of a file is never executed.
 """
 
-import csv
 import hashlib
 import json
+import lzma
 import math
 import os
 import re
 import tempfile
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,30 +29,33 @@ from ..errors import (
     did_you_mean,
     one_line,
 )
+from . import readers
 from .formula import DATE, Formula
+from .readers import AS_TEXT, MISSING, SPREADSHEETS
 from .spatial import is_geographic_frame, is_grid, library, tabulate
 from .times import as_texts
 
-MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
-"""Cells that mark a missing value, in lower case."""
+OTHERS = (
+    *(".json", ".jsonl", ".ndjson", ".geoparquet", ".zip", ".nc4", ".cdf", ".h5", ".hdf5"),
+    *(".asc", ".grd", *(ending for _, endings, _, _ in readers.REFUSED for ending in endings)),
+)
+"""Endings of kinds that are not written."""
 
-SEPARATORS = ",;\t"
-"""Separators of cells: the most frequent one in the header is used, a comma without any."""
-
-SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
-OTHERS = (*SPREADSHEETS, ".json", ".html", ".pdf")
-"""Endings of other kinds of files than tables."""
-
-VECTORS = (".gpkg", ".geojson", ".shp")
+VECTORS = (".gpkg", ".geojson", ".geojsonl", ".geojsons", ".fgb", ".shp")
 GRIDS = (".nc",)
 SPATIAL = (*VECTORS, *GRIDS)
-"""Endings of spatial files: points with attributes, and grids."""
+"""Endings of spatial files that are written: points with attributes, and grids."""
 
-DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON"}
+DRIVERS = {
+    ".gpkg": {"driver": "GPKG"},
+    ".geojson": {"driver": "GeoJSON"},
+    # its spatial index would change the order: findings/flatgeobuf_order_of_rows.sh
+    ".fgb": {"driver": "FlatGeobuf", "spatial_index": "NO"},
+}
 """Formats of points that are written. A shapefile would shorten the names of columns."""
 
-PARTS = (".shp", ".dbf", ".prj")
-"""Files of a shapefile whose content matters."""
+PARTS = {".shp": (".dbf", ".prj"), ".asc": (".prj",), ".tif": (".tfw",), ".tiff": (".tfw",)}
+"""Endings of other files of the same name whose content matters, for a shapefile or a raster."""
 
 DECIMAL_COMMA = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 GROUP = r"[+-]?[1-9]\d{0,2}%s\d{3}"
@@ -58,9 +63,6 @@ GROUP = r"[+-]?[1-9]\d{0,2}%s\d{3}"
 
 DECIMALS = (".", ",")
 """Decimal signs of `decimal=`; the other one then separates thousands."""
-
-AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
-"""Options of `pandas.read_csv` that leave cells as they are."""
 
 
 # Reading
@@ -81,6 +83,10 @@ def check_exists(path):
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"{path!r:.60}: not the path of a file ({reason}).") from None
     if folder:
+        try:
+            readers.refuse(path, Path(path).suffix.lower())
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
         raise InvalidInput(f"{path}: is a folder, not a table.")
     if not file:
         raise InvalidInput(f"{path}: no such file, and no data set of this name.")
@@ -89,16 +95,17 @@ def check_exists(path):
 def read_data(path, decimal=None):
     """Read a file as a pandas frame, a geopandas frame or an xarray Dataset.
 
-    ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``; separated by commas, semicolons or tabs; cells
-    stay text), ``.parquet`` or ``.npz``; ``.gpkg``, ``.geojson`` or ``.shp`` of one layer; ``.nc``,
-    whose times stay numbers. `decimal` is the decimal sign of a CSV table, "." or ","; None
-    recognizes it.
+    Tables of text (separated by commas, semicolons or tabs, of GeoEAS, of the USGS or of ERDDAP;
+    cells stay text), Parquet or NPZ; GeoParquet, GeoPackage, GeoJSON, FlatGeobuf or a shapefile
+    with one layer of points; NetCDF, whose times stay numbers; GeoTIFF and the grids of ESRI and
+    Surfer. The content decides (see `readers.true_ending`). `decimal` is the decimal sign of a
+    table of text, "." or ","; None recognizes it.
     """
     if decimal is not None:
         check_one_of("decimal", decimal, DECIMALS)
     check_exists(path)
     path = Path(path)
-    kind, libraries, read = READERS.get(path.suffix.lower(), ("a CSV table", (), _read_delimited))
+    kind, libraries, read = _reader(path)
     for name in libraries:
         library(name)
     try:
@@ -107,6 +114,23 @@ def read_data(path, decimal=None):
         raise InvalidInput(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
+
+
+def _reader(path):
+    """Return the row of `READERS` for a file."""
+    try:
+        return READERS.get(readers.true_ending(path, READERS), ("a CSV table", (), _read_delimited))
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def content(path):
+    """Return what a file holds: "grid", "points" or "columns"."""
+    _, libraries, _ = _reader(path)
+    holds = {"xarray": "grid", "geopandas": "points"}
+    return next((holds[name] for name in libraries if name in holds), "columns")
 
 
 def read_frame(path, decimal=None):
@@ -141,22 +165,6 @@ def _read_npz(path):
     return pd.DataFrame(columns)
 
 
-def _read_vector(path):
-    import geopandas
-    import pyogrio
-
-    layers = [str(name) for name, _ in pyogrio.list_layers(path)]
-    if len(layers) != 1:
-        raise InvalidInput(
-            f"must hold one layer. Got {', '.join(layers) or 'none'}: save the layer in a file of "
-            "its own."
-        )
-    with warnings.catch_warnings():
-        # dates with an offset from UTC (findings/geopackage_time_offset.sh); they are read right
-        warnings.filterwarnings("ignore", "Non-conformant content", RuntimeWarning)
-        return geopandas.read_file(path, engine="pyogrio")
-
-
 def _read_grid(path):
     import xarray
 
@@ -174,11 +182,11 @@ def _read_delimited(path, decimal=None):
     """
     import pandas as pd
 
-    if path.suffix.lower() in SPREADSHEETS:
-        raise InvalidInput("spreadsheets cannot be read: save the sheet as CSV (UTF-8).")
     try:
-        names, separator = _header(path)
-        frame = pd.read_csv(path, sep=separator, **AS_TEXT)
+        layout = readers.layout(path)
+        names, separator = column_names(path, layout), layout.separator
+        header = None if layout.names else 0
+        frame = pd.read_csv(path, sep=separator, skiprows=layout.skip, header=header, **AS_TEXT)
     except pd.errors.EmptyDataError:
         raise InvalidInput("the file is empty.") from None
     except UnicodeError as error:
@@ -202,29 +210,27 @@ def _read_delimited(path, decimal=None):
     if twice:
         raise InvalidInput(f"two columns are called {twice[0]!r}: rename one of them.")
     frame.columns = names
+    if layout.names:
+        # exponents of Fortran
+        frame = frame.replace(r"^([-+]?[\d.]+)[dD]([-+]?\d+)$", r"\1e\2", regex=True)
+    frame = readers.with_units(frame, path)
     if decimal is not None:
         return frame.apply(lambda column: _as_decimal(column, decimal))
     return frame if separator == "," else _with_points(frame)
 
 
-def _header(path):
-    """Return the names of the columns, and the separator of cells."""
+def column_names(path, layout):
+    """Return the names of the columns of a table of text with this `readers.Layout`."""
     import pandas as pd
 
-    # with a separator that does not occur, the whole line is one cell
-    line = pd.read_csv(path, sep="\x1f", header=None, nrows=1, quoting=csv.QUOTE_NONE, **AS_TEXT)
-    text = "" if line.empty else str(line.iloc[0, 0])
-    separator = "\t" if ".tsv" in path.suffixes else separator_of(text)
-    names = pd.read_csv(path, sep=separator, header=None, nrows=1, **AS_TEXT)
+    if layout.names:
+        return list(layout.names)
+    about = {"sep": layout.separator, "skiprows": layout.skip, **AS_TEXT}
+    names = pd.read_csv(path, header=None, nrows=1, **about)
     cells = [] if names.empty else [" ".join(str(name).split()) for name in names.iloc[0]]
     # pandas keeps quotation marks that follow a space
     bare = [re.sub(r'^"(.*)"$', r"\1", cell).strip() for cell in cells]
-    return [name or f"Unnamed: {k}" for k, name in enumerate(bare)], separator
-
-
-def separator_of(line):
-    """Return the separator of the names in a header; one inside quotation marks does not count."""
-    return max(SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
+    return [name or f"Unnamed: {k}" for k, name in enumerate(bare)]
 
 
 def _with_points(frame):
@@ -283,19 +289,35 @@ def _as_decimal(column, decimal):
     return column.where(~numbers, plain)
 
 
+POINTS = ("geopandas", "pyogrio")
+RASTERS = ("xarray", "rasterio")
 READERS = {
     ".parquet": ("a Parquet table", (), _read_parquet),
     ".npz": ("an NPZ archive of numbers", (), _read_npz),
-    ".gpkg": ("a GeoPackage", ("geopandas", "pyogrio"), _read_vector),
-    ".geojson": ("a GeoJSON file", ("geopandas", "pyogrio"), _read_vector),
-    ".shp": ("a shapefile", ("geopandas", "pyogrio"), _read_vector),
+    ".geoparquet": ("a GeoParquet table", ("geopandas",), readers.read_geoparquet),
+    ".gpkg": ("a GeoPackage", POINTS, readers.read_points),
+    ".geojson": ("a GeoJSON file", POINTS, partial(readers.read_points, prefix=readers.WHOLE)),
+    ".geojsonl": (
+        "GeoJSON by lines",
+        POINTS,
+        partial(readers.read_points, prefix=readers.BY_LINES),
+    ),
+    ".fgb": ("a FlatGeobuf file", POINTS, readers.read_points),
+    ".shp": ("a shapefile", POINTS, readers.read_shapefile),
+    ".shp.zip": ("a shapefile", POINTS, readers.read_zipped_shapefile),
     ".nc": ("a NetCDF file", ("xarray", "netCDF4"), _read_grid),
+    ".tif": ("a GeoTIFF", RASTERS, readers.read_raster),
+    ".asc": ("an ASCII grid of ESRI", RASTERS, readers.read_raster),
+    ".grd": ("a grid of Surfer", RASTERS, readers.read_raster),
 }
-"""What a file is called, the libraries and the function that read it; all others are CSV tables."""
+"""What a kind of file is called, the libraries and the function that read it, by its ending.
+
+All others are CSV tables.
+"""
 
 UNREADABLE = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError),
-    *(ValueError, zipfile.BadZipFile),
+    *(ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error),
 )
 """Errors of libraries that read a damaged file."""
 
@@ -498,6 +520,7 @@ def write_frame(frame, path):
         frame = tabulate(frame).columns
     writers = {".parquet": _write_parquet, ".npz": _write_npz, ".nc": _write_grid}
     writers |= dict.fromkeys(DRIVERS, _write_vector)
+    writers |= dict.fromkeys(readers.COMPRESSIONS, _write_compressed)
     try:
         with replacing(path) as temporary:
             writers.get(suffix, _write_delimited)(frame, temporary)
@@ -511,9 +534,10 @@ def check_kind(path, points, grid):
     _refuse(
         path,
         (suffix in OTHERS, "files of this type cannot be written: write a .csv or .parquet"),
+        (suffix == ".shp", "shapefiles truncate names and cannot be written: write a .gpkg"),
         (
             suffix in VECTORS and suffix not in DRIVERS,
-            "shapefiles truncate names and cannot be written: write a .gpkg",
+            "GeoJSON by lines cannot be written: write a .geojson",
         ),
         (
             suffix in VECTORS and not points,
@@ -536,6 +560,11 @@ def _refuse(path, *problems):
 def _write_delimited(frame, path):
     text = frame.to_csv(index=False, sep="\t" if path.suffix.lower() == ".tsv" else ",")
     path.write_bytes(text.encode("utf-8"))
+
+
+def _write_compressed(frame, path):
+    # pandas sees in the name how
+    frame.to_csv(path, index=False, sep="\t" if path.stem.lower().endswith(".tsv") else ",")
 
 
 def _write_parquet(frame, path):
@@ -570,7 +599,7 @@ def _write_vector(frame, path):
             # locations without a system are written without one
             warnings.filterwarnings("ignore", "'crs' was not provided")
             # a fixed name: some file names are not valid names of layers
-            pyogrio.write_dataframe(frame, path, layer="places", driver=DRIVERS[suffix])
+            pyogrio.write_dataframe(frame, path, layer="places", **DRIVERS[suffix])
     except (RuntimeError, ValueError) as error:
         raise InvalidInput(f"it cannot hold these columns ({_reason(error, path)}).") from None
 
@@ -666,13 +695,20 @@ def check_writable(*paths, inputs=()):
 
 # JSON documents, and the identity of files
 
-OTHER_THAN_JSON = (".csv", ".tsv", ".parquet", ".npz", ".nc", ".tif", ".tiff", ".html", ".pdf")
+ENDINGS = (
+    *(*readers.TEXT, ".csv.gz", ".parquet", ".npz"),
+    *(*SPATIAL, ".shp.zip", ".asc", ".grd", ".tif"),
+)
+"""Usual endings of files that can be read."""
+
+OTHER_THAN_JSON = {*ENDINGS, *OTHERS, ".tiff"} - {".json", ".txt", ".dat"}
+"""Endings of tables, rasters and pages, which are not fits."""
 
 
 def check_is_for_json(path):
     """Raise `InvalidInput` if the name of a file says that it is a table, a raster or a page."""
     plain = Path(re.sub(r"\.(gz|bz2|zip|xz|zst)$", "", str(path), flags=re.IGNORECASE))
-    if plain.suffix.lower() in (*OTHER_THAN_JSON, *VECTORS, *SPREADSHEETS):
+    if plain.suffix.lower() in OTHER_THAN_JSON:
         raise InvalidInput(
             f"{path}: a fit is written as JSON, not as a {plain.suffix} file: choose a name such "
             f"as {plain.stem}.json."
@@ -717,14 +753,12 @@ def write_json(path, document):
 
 
 def sha256(path):
-    """Return the SHA-256 of a file's bytes (of all parts of a shapefile), as hexadecimal text."""
+    """Return the SHA-256 of a file's bytes (of all its `PARTS`), as hexadecimal text."""
     path = Path(path)
-    files = [path]
-    if path.suffix.lower() == ".shp":
-        names = [(path.with_suffix(part), path.with_suffix(part.upper())) for part in PARTS]
-        files = [next(filter(Path.is_file, both)) for both in names if any(map(Path.is_file, both))]
     digest = hashlib.sha256()
-    for part in files:
-        with open(part, "rb") as file:
-            hashlib.file_digest(file, lambda: digest)
+    for part in (path.suffix, *PARTS.get(path.suffix.lower(), ())):
+        both = path.with_suffix(part), path.with_suffix(part.upper())
+        for found in [one for one in both if one.is_file()][:1]:
+            with open(found, "rb") as file:
+                hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()

@@ -695,7 +695,7 @@ def load_fit(path, family=None, method=None, metric=None, transform=None):
     """
     tables.check_path(path)
     file = Path(path)
-    if file.is_file() and file.suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
+    if file.is_file() and file.suffix.lower() in tables.OTHER_THAN_JSON:
         raise InvalidInput(
             f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
         )

@@ -18,7 +18,7 @@ import scipy
 from ..covariance.base import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
-from ..data import spatial, tables
+from ..data import rasters, spatial, tables
 from ..data.observations import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
@@ -809,7 +809,7 @@ def check_columns(data):
 def for_file(prediction, path, observations, level, of):
     """Return predictions at a frame or grid as the content of a file: grid, points or columns."""
     ending = Path(path).suffix.lower()
-    if ending in tables.GRIDS:
+    if ending in (*tables.GRIDS, *rasters.GEOTIFF):
         return prediction.to_xarray(level, of)
     frame = prediction.to_frame(level, of)
     if ending not in tables.VECTORS or spatial.is_geographic_frame(frame):

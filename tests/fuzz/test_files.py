@@ -5,6 +5,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import geopandas
 import numpy as np
 import pandas as pd
 from fuzzing import attempt, check_numbers, target
@@ -69,6 +70,15 @@ def sound(ending):
             frame.to_parquet(path)
         elif ending == ".npz":
             np.savez(path, **frame)
+        elif ending == ".dat":
+            rows = frame.to_csv(index=False, header=False, sep=" ")
+            path.write_text(f"Values\n3\nx\ny\nz\n{rows}")
+        elif ending == ".asc":
+            head = "ncols 2\nnrows 2\nxllcorner 0\nyllcorner 0\ncellsize 1\n"
+            path.write_text(f"{head}1 2\n3 5\n")
+        elif ending == ".gpkg":
+            places = geopandas.points_from_xy(frame["x"], frame["y"])
+            geopandas.GeoDataFrame(frame[["z"]], geometry=places, crs=32633).to_file(path)
         else:
             points = [{"type": "Point", "coordinates": [x, y]} for x, y, _ in frame.to_numpy()]
             features = [
@@ -79,7 +89,7 @@ def sound(ending):
         return path.read_bytes()
 
 
-ENDINGS = (".csv", ".parquet", ".npz", ".geojson")
+ENDINGS = (".csv", ".parquet", ".npz", ".geojson", ".dat", ".asc", ".gpkg")
 TABLES = st.one_of(
     st.tuples(st.just(".csv"), delimited()),
     *(st.tuples(st.just(ending), damaged(sound(ending))) for ending in ENDINGS),
@@ -92,8 +102,8 @@ def test_tables(table, drop, spatial):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"table{ending}")
         path.write_bytes(content)
-        about = {"values": "z", "drop_missing": drop}
-        if not (spatial and ending == ".geojson"):
+        about = {"values": "table" if ending == ".asc" else "z", "drop_missing": drop}
+        if not (spatial and ending in (".geojson", ".asc", ".gpkg")):
             about["locations"] = ("x", "y")
         observations = attempt(gx.read_table, path, **about)
         if observations is not None:
