@@ -17,6 +17,7 @@ from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
 from . import checks, spatial, tables, times
 from .formula import Formula
+from .labels import aligned, labels_of
 
 if TYPE_CHECKING:
     import geopandas
@@ -128,13 +129,22 @@ class Observations:
     replicates : (n,) array_like, optional
         Number of measurements averaged into each value, or any positive weight. The nugget of the
         value is the model's nugget divided by this number.
+    row_labels : pandas.Index, optional
+        Labels of the rows, by which Series beside the observations are matched; those of the
+        locations or the values if not given.
 
     Raises
     ------
     InvalidInput
         For fewer than 3 locations, shapes that do not match, NaN or infinite numbers (their count
         and the first row are given), latitudes outside ±90, numbers of variables that are not
-        whole numbers from 0, or names of variables that are not among `variable_names`.
+        whole numbers from 0, or names of variables that are not among `variable_names`; for frames
+        and Series whose row labels are not those of the locations.
+
+    Notes
+    -----
+    Frames and Series are matched by the labels of their rows, in any order; arrays and lists by
+    position. `series.to_numpy()` has no labels.
 
     Examples
     --------
@@ -172,6 +182,7 @@ units of the locations>
     time_unit: str = field(default="", compare=False)
     time_origin: str = field(default="", compare=False)
     variable_names: tuple[str, ...] = ()
+    row_labels: Any = field(default=None, repr=False, compare=False)
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -199,9 +210,11 @@ units of the locations>
             time_unit: str = "",
             time_origin: str = "",
             variable_names: Sequence[str] = (),
+            row_labels: Any = None,
         ) -> None: ...
 
     def __post_init__(self):
+        self._match_rows()
         metric = metric_of(self.metric)
         texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
         units = ("value_unit", "time_unit", "time_origin")
@@ -264,6 +277,19 @@ units of the locations>
                 GeomxpWarning,
                 stacklevel=4,
             )
+
+    def _match_rows(self):
+        """Put the rows of all columns into the order of the labels, and keep these."""
+        put, labels = object.__setattr__, labels_of(self.locations)
+        names = ("values", "covariates", *EXTRA)
+        columns = {name: getattr(self, name) for name in names}
+        own = self.row_labels if labels is None else labels
+        for name, column in zip(names, aligned(own, **columns), strict=True):
+            put(self, name, column)
+        own = labels_of(self.values) if own is None else own
+        put(
+            self, "row_labels", own if own is not None and len(own) == len(self.locations) else None
+        )
 
     def _check_variable_names(self):
         names = self.variable_names
@@ -683,6 +709,7 @@ sqrt_dist>
             time_unit=about_time[0],
             time_origin=about_time[1],
             variable_names=variable_names,
+            row_labels=table.columns.index[rows] if table.dims is None else None,
         )
         observations = observations._with_duplicates(duplicates, rows)
         left_out = int((present & ~kept).sum())
@@ -855,11 +882,15 @@ sqrt_dist>
         **changes : optional
             Fields of the result that are not those of the rows.
         """
-        return self._with_rows(rows, **changes)
+        if np.asarray(rows).dtype == bool:
+            (rows,) = aligned(self.row_labels, "the observations", rows=rows)
+        return self._with_rows(rows if labels_of(rows) is None else np.asarray(rows), **changes)
 
     def _with_rows(self, rows, **changes):
         """Return the observations of some rows, with other fields changed."""
         about = {name: column[rows] for name, column in self.extra().items()} | changes
+        if self.row_labels is not None:
+            about["row_labels"] = self.row_labels[rows]
         if self.variable is not None:
             # a variable without values in these rows keeps its number
             about["variable_names"] = self.variable_labels
@@ -1253,6 +1284,9 @@ def checked_inputs(
         error_variance = given.error_variance if error_variance is None else error_variance
         replicates = given.replicates if replicates is None else replicates
         metric = given.metric
+    columns = {"time": time, "variable": variable}
+    columns |= {"error_variance": error_variance, "replicates": replicates}
+    time, variable, error_variance, replicates = aligned(labels_of(locations), **columns)
     locations = checked_locations(locations, metric)
     n = len(locations)
     time = None if time is None else _one_for_each(time, "time", n)

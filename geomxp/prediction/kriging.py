@@ -19,6 +19,7 @@ from ..covariance.base import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
+from ..data.labels import aligned, labels_of
 from ..data.observations import few, summary, summary_html
 from ..data.times import as_dates
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
@@ -33,7 +34,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
 from .simulate import averages_of_draws
-from .supports import Points, blocks_of, check_of, neighbour_count, targets_of
+from .supports import Points, are_sides, blocks_of, check_of, neighbour_count, targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Block, Columns, Floats, Frame, Grid, Of
@@ -446,6 +447,11 @@ def predict(
         prediction = predict(fit.gaussian, new_locations, covariates, **about)
         return Prediction.back_transformed(prediction, transform)
     table = None
+    if block is not None and not are_sides(block):
+        labels = labels_of(block)
+        new_locations, covariates = aligned(
+            labels, "the blocks", new_locations=new_locations, covariates=covariates
+        )
     if new_locations is not None:
         about = covariates, time, variable, error_variance
         inputs, covariates, table = targets_of(fit, new_locations, *about)

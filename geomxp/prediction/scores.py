@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
+from ..data.labels import aligned, labels_of
 from ..errors import InvalidInput
 from ..estimation.result import z_value
 
@@ -192,8 +193,9 @@ def _density(z):
 
 def _checked(**arrays):
     """Return finite arrays of one shape, with positive `sd` and `variance`, `upper` ≥ `lower`."""
-    checked = {}
-    for name, values in arrays.items():
+    checked, first = {}, next(iter(arrays))
+    columns = aligned(labels_of(arrays[first]), f"`{first}`", **arrays)
+    for name, values in zip(arrays, columns, strict=True):
         try:
             array = checked[name] = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):

@@ -17,6 +17,7 @@ from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
 from ..data import spatial, tables, times
 from ..data.formula import Formula
+from ..data.labels import aligned, labels_of
 from ..data.observations import (
     Observations,
     checked_inputs,
@@ -63,6 +64,11 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     all variables of the first location.
     """
     observations, table, of_table = fit.observations, None, covariates is None
+    own = new_locations.row_labels if isinstance(new_locations, Observations) else None
+    columns = {"covariates": covariates, "time": time, "variable": variable}
+    covariates, time, variable, error_variance = aligned(
+        labels_of(new_locations) if own is None else own, **columns, error_variance=error_variance
+    )
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
         new_locations, covariates, table = _from_frame(fit, new_locations, *about)
@@ -459,7 +465,7 @@ def blocks_of(block, locations, discretisation, observations, model):
         if discretisation is not None:
             raise InvalidInput("`discretisation` is not for blocks that are sets of points.")
         blocks = _point_sets(block, observations)
-    elif _are_sides(block):
+    elif are_sides(block):
         if locations is None:
             raise InvalidInput("blocks given by their sides need `new_locations`, their centres.")
         return _rectangles(block, locations, count, observations)
@@ -475,7 +481,8 @@ def blocks_of(block, locations, discretisation, observations, model):
     return blocks.shown_at(locations)
 
 
-def _are_sides(block):
+def are_sides(block):
+    """Whether blocks are given by their sides."""
     try:
         array = np.asarray(block)
     except ValueError:

@@ -14,6 +14,7 @@ import scipy
 
 from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS
+from ..data.labels import aligned
 from ..data.times import as_given
 from ..errors import (
     FitFailed,
@@ -58,6 +59,7 @@ def folds_of(observations, folds, blocks=None, seed=0, in_time=None):
     if not isinstance(folds, Integral) or isinstance(folds, bool):
         if blocks is not None:
             raise InvalidInput("`blocks` needs a number of `folds`, not labels.")
+        (folds,) = aligned(observations.row_labels, "the observations", folds=folds)
         labels = _checked_labels(folds, n)
         return labels, f"{len(np.unique(labels))} given folds"
     if not 2 <= folds <= n:
