@@ -545,7 +545,25 @@ def predict(given):
     else:
         _predict_at(fitted, given, about)
     # last, so that an error is the only line
+    notice(_about_intervals(given))
     notice(origin)
+
+
+def _about_intervals(given):
+    """Return a sentence that says what the intervals of `predict` are of, by their names."""
+    size = f"{100 * given.level:g} % intervals"
+    if given.of == "observation":
+        return (
+            f"lower_of_observation, upper_of_observation are {size} of a new observation: compare "
+            "a measurement with these."
+        )
+    if given.block is not None:
+        return f"lower, upper are {size} of the noise-free field's averages over blocks."
+    ends = ", ".join(kriging.ENDS_OF_OBSERVATION)
+    return (
+        f"lower, upper are {size} of the noise-free field; {ends} are those of a new observation: "
+        "compare a measurement with these."
+    )
 
 
 def _predict_at(fitted, given, about):

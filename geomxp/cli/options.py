@@ -312,7 +312,8 @@ OPTIONS = {
     "of": Option(
         OUTPUT,
         "NAME",
-        "Intervals for the field or for a new observation.",
+        "field: intervals of the noise-free field, with those of a new observation in columns of "
+        "their own. observation: only the latter.",
         "field",
         FIELD_OR_OBSERVATION,
     ),

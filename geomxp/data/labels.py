@@ -79,7 +79,9 @@ def aligned(labels, owner="the locations", **columns):
                 f"labels cannot say which is right: put both into one order, or give "
                 f"{_plain(name)}."
             )
-        return column.isel({next(iter(column.dims)): rows}) if is_grid(column) else column.iloc[rows]
+        return (
+            column.isel({next(iter(column.dims)): rows}) if is_grid(column) else column.iloc[rows]
+        )
 
     return tuple(placed(name, column) for name, column in columns.items())
 

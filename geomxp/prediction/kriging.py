@@ -54,6 +54,10 @@ LEAST = 1e-12
 """Smallest eigenvalue of an invertible X_N'Σ⁻¹X_N, scaled to a unit diagonal."""
 
 
+ENDS_OF_OBSERVATION = "observation_lower", "observation_upper"
+"""Names of the bounds of a new observation beside those of the field, `lower` and `upper`."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """Kriging predictions.
@@ -291,9 +295,10 @@ class Prediction:
         Returns
         -------
         pandas.DataFrame or geopandas.GeoDataFrame
-            Columns mean, variance, lower, upper and (except for blocks) variance_of_observation;
-            for a new observation mean, variance, variance_of_observation, lower_of_observation,
-            upper_of_observation. `variance`, `lower` and `upper` always refer to the field. With a
+            Columns mean, variance, lower, upper of the field and, except for blocks,
+            variance_of_observation, observation_lower, observation_upper of a new observation, with
+            which measurements are to be compared. With of="observation" mean, variance (of the
+            field), variance_of_observation, lower_of_observation, upper_of_observation. With a
             transformation there is a column median. Predictions of a multivariate model have a
             column of the variable first, unless the table has it.
         """
@@ -336,6 +341,7 @@ class Prediction:
         columns |= {"lower": lower, "upper": upper}
         if self.noise is not None:
             columns["variance_of_observation"] = self.variance_of_observation
+            columns |= zip(ENDS_OF_OBSERVATION, self.interval(level, "observation"), strict=True)
         return columns
 
 
@@ -792,7 +798,7 @@ def _orthogonal(own_design, design):
 
 RESULTS = (
     *("mean", "variance", "median", "lower", "upper", "variance_of_observation"),
-    *("lower_of_observation", "upper_of_observation"),
+    *("lower_of_observation", "upper_of_observation", *ENDS_OF_OBSERVATION),
 )
 """Columns that `Prediction.to_frame` may add."""
 
