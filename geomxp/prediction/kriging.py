@@ -528,15 +528,18 @@ def _kriged(fit, targets, covariates, neighbours=None, local_trend=False, progre
     return mean, np.maximum(variance, 0.0)
 
 
-def predict_left_out(fit: Fit, inputs: Inputs, covariates: Columns | None) -> tuple[Floats, Floats]:
-    """Return mean and variance of observations that a fit does not know, (m,).
+def predict_left_out(
+    fit: Fit, inputs: Inputs, covariates: Columns | None, progress: bool = False
+) -> tuple[Floats, Floats, float | Floats]:
+    """Return the field's mean and variance, (m,), and the variance of the noise of observations.
 
-    Their noise is correlated with that of other variables at their location, if the model says so.
-    A fit with a transformation must be on the Gaussian scale.
+    The fit does not know the observations. Their noise is correlated with that of other variables
+    at their location, if the model says so. A fit with a transformation must be on the Gaussian
+    scale.
     """
     inputs, covariates, _ = targets_of(fit, inputs, covariates)
-    mean, variance = _kriged(fit, Points(inputs, measured=True), covariates)
-    return mean, variance + fit.model.noise(inputs)
+    targets = Points(inputs, measured=True)
+    return *_kriged(fit, targets, covariates, progress=progress), fit.model.noise(inputs)
 
 
 def prediction_covariance(

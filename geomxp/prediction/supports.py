@@ -95,6 +95,8 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
             f"{error_variance!r}: give a number, or one for each location."
         )
     if isinstance(new_locations, (Inputs, Observations)):
+        if isinstance(new_locations, Observations):
+            new_locations = on_axes_of(observations, new_locations)
         if new_locations.metric != observations.metric:
             raise InvalidInput(
                 f"`new_locations` must be {observations.metric}. Got {new_locations.metric}."
@@ -129,6 +131,39 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         )
     fit.model.check_inputs(inputs)
     return inputs, covariates, table
+
+
+def on_axes_of(seen, others):
+    """Return other observations in the coordinate system of those seen, and in their times."""
+    about, apart = {}, seen.system != others.system and others.system is not None
+    if apart and seen.system is None:
+        raise InvalidInput(
+            f"the new observations are in {spatial.title(others.system)}, and those of the fit "
+            'have no coordinate reference system: read those with crs="EPSG:…" (--crs).'
+        )
+    if apart and not spatial.same(seen.system, others.system):
+        locations = others.locations.copy()
+        locations[:, :2] = spatial.reproject(locations[:, :2], others.system, seen.system)
+        about = {"locations": locations, "crs": seen.crs, "length_unit": seen.length_unit}
+        about["metric"] = seen.metric
+    own, known = ((one.time_unit, one.time_origin) for one in (others, seen))
+    if seen.time is not None and others.time is not None and own != known:
+        if bool(own[1]) != bool(known[1]):
+            kinds = ("dates", "numbers") if known[1] else ("numbers", "dates")
+            raise InvalidInput(
+                f"the times of the fit are {kinds[0]}, and those of the new observations "
+                f"{kinds[1]}: give both as {kinds[0]}."
+            )
+        times_of = times.in_unit(others.time, own[0], known[0])
+        if own[1]:
+            times_of = times.since(times.as_given(others.time, *own), *known)
+        about |= {"time": times_of, "time_unit": known[0], "time_origin": known[1]}
+    if not about:
+        return others
+    with warnings.catch_warnings():
+        # all coordinates have been checked already
+        warnings.simplefilter("ignore", GeomxpWarning)
+        return replace(others, **about)
 
 
 def _variables_of(fit, variable, inputs):
