@@ -566,7 +566,7 @@ def predict(given):
             check_holds_series(given.output)
         about["time"] = each if len(each) > 1 else each[0]
     if given.variable is not None:
-        each = opt.columns_and_functions(given.variable)
+        each = opt.words(given.variable)
         if not each:
             raise InvalidInput("--variable needs the name or the number of a variable.")
         about["variable"] = each if len(each) > 1 else each[0]

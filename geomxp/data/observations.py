@@ -18,6 +18,7 @@ from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
 from . import checks, spatial, tables, times
 from .formula import Formula
 from .labels import aligned, labels_of
+from .names import in_python, option
 
 if TYPE_CHECKING:
     import geopandas
@@ -1033,8 +1034,7 @@ def longitude_first(names, crs=None):
 def _notice_of_order(names, why):
     warnings.warn(
         f"the coordinates {names[1]}, {names[0]} were exchanged: judging {why}, the second is "
-        f'longitude (or x), which must be first. Write locations=("{names[0]}", "{names[1]}") '
-        f"(--locations {names[0]},{names[1]}).",
+        f"longitude (or x), which must be first. Write locations={in_words(names[:2])}.",
         GeomxpWarning,
         stacklevel=5,
     )
@@ -1163,6 +1163,17 @@ def _computed_values(function, *columns, rows=None):
     return values
 
 
+def in_words(names):
+    r"""Return names of coordinates as Python and the command line take them.
+
+    Examples
+    --------
+    >>> in_words(("East", "North, m"))
+    '("East", "North, m") (--locations \'East,"North, m"\')'
+    """
+    return f"({', '.join(map(in_python, names))}) ({option('locations', *names)})"
+
+
 def found_locations(names, values=None):
     """Return the only pair of columns whose names say coordinates, or raise `InvalidInput`.
 
@@ -1185,7 +1196,7 @@ def found_locations(names, values=None):
         first, second = names[:2]
     raise InvalidInput(
         f"`locations` must name the columns of the coordinates. {why}: write for example "
-        f'locations=("{first}", "{second}") (--locations {first},{second}).'
+        f"locations={in_words((first, second))}."
     )
 
 
