@@ -55,7 +55,7 @@ VERBS = {
     "predict": ("prediction_covariance",),
     "predict_raster": (),
     "simulate": (),
-    "leave_one_out": ("cross_validate",),
+    "leave_one_out": ("cross_validate", "validate"),
     "kl_divergence": ("kl_between", "compare", "estimate_divergence"),
     "precision_influence": (),
     "mloe_mmom": (),

@@ -61,7 +61,7 @@ from .prediction.kriging import Prediction, predict, prediction_covariance
 from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, RasterSeries, predict_raster
 from .prediction.simulate import simulate
-from .prediction.validation import Validation, cross_validate, leave_one_out
+from .prediction.validation import Validation, cross_validate, leave_one_out, validate
 from .prediction.variogram import Variogram, variogram
 from .tiles.placement import MemoryPlan
 
@@ -156,6 +156,7 @@ __all__ = [
     "scores",
     "simulate",
     "uniform",
+    "validate",
     "variogram",
 ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
+from .data.labels import aligned, labels_of
 from .data.observations import LEAST_LOCATIONS, Observations
 from .data.spatial import names_say_degrees
 from .errors import InvalidInput
@@ -148,6 +149,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             For fewer than 3 rows, NaN, text, equal values, and all other input that `geomxp.fit`
             does not accept.
         """
+        (y,) = aligned(labels_of(X), "X", y=y)
         X, y = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=LEAST_LOCATIONS
         )
@@ -197,6 +199,18 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         prediction = predict_at(self.fit_, locations, covariates, progress=False)
         mean = prediction.mean
         return (mean, np.sqrt(prediction.variance)) if return_std else mean
+
+    def score(self, X: ArrayLike | Frame, y: ArrayLike, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination R² of predictions of the field.
+
+        Parameters
+        ----------
+        X : (m, p) array_like
+        y, sample_weight : (m,) array_like
+            Series are matched to the rows of a frame X by their labels.
+        """
+        y, sample_weight = aligned(labels_of(X), "X", y=y, sample_weight=sample_weight)
+        return super().score(X, y, sample_weight)
 
     def sample_y(self, X: ArrayLike | Frame, n_samples: int = 1, random_state: Any = 0) -> Floats:
         """Draw the noiseless field, given the observations.

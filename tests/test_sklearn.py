@@ -180,3 +180,16 @@ def test_wrong_options_are_named_when_fitted(options, message):
 def test_predicting_before_fitting_is_said():
     with pytest.raises(NotFittedError):
         GeoRegressor().sample_y(np.zeros((2, 2)))
+
+
+def test_y_is_matched_to_the_rows_of_a_frame_by_label():
+    rng = np.random.default_rng(12)
+    X = pd.DataFrame(rng.uniform(0, 9, (30, 2)), [f"s{k}" for k in range(30)], ["x", "y"])
+    y = pd.Series(np.sin(X.x) + 0.1 * rng.normal(size=30), index=X.index)
+    moved = y.sample(frac=1, random_state=3)
+    one = GeoRegressor(smoothness=0.5).fit(X, y)
+    other = GeoRegressor(smoothness=0.5).fit(X, moved)
+    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+    assert one.score(X, moved) == one.score(X, y)
+    with pytest.raises(ValueError, match=r"`y` must have the row labels of X.*y\.to_numpy\(\)"):
+        one.fit(X, y.reset_index(drop=True))

@@ -20,7 +20,7 @@ from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.parameters import titles
 from ..estimation.problem import Interrupted
-from ..estimation.result import Fit, load_fit, z_value
+from ..estimation.result import Fit, load_fit, read_as_observed, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
@@ -32,6 +32,7 @@ from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
+from ..prediction.validation import validate as score_table
 from ..reporting.exploration import explore as explore_observations
 from ..reporting.findings import LEVELS
 from ..reporting.report import report
@@ -269,23 +270,32 @@ def log_likelihood(given):
 
 @command(
     ESTIMATE,
-    *("fit_file", "folds", "leave_one_out", "blocks", "in_time", "refit", "seed", "on"),
-    *("level", "output"),
+    *("fit_file", "table", "drop_missing", "decimal"),
+    *("folds", "leave_one_out", "blocks", "in_time", "refit", "seed", "on", "level", "output"),
+    table={
+        "about": "Held-out observations to predict and score, with the columns of the fit's table: "
+        "a file or a data set. If not given, those of the fit are predicted from each other.",
+        "default": None,
+    },
     seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
     on={
         "value": "PLACE",
         "about": "cpu (this process) or a Dask cluster, tcp://host:8786 (with --refit or "
-        "Vecchia's approximation); the fit's if not given.",
+        "Vecchia's approximation); with TABLE also gpu or gpu:N. The fit's if not given.",
         "default": None,
         "known": ("cpu",),
     },
 )
 def validate(given):
-    """Predict each observation from others, and score the predictions.
+    """Predict each observation from others, or those of a held-out table, and score this.
 
     Fit, then predict each observation from all others:
       geomxp fit meuse --fix smoothness=0.5 --output meuse.json
       geomxp validate meuse.json --leave-one-out --output errors.csv
+
+    Predict the observations of a second table, which the fit does not know:
+      geomxp fit jura --fix smoothness=0.5 --output jura.json
+      geomxp validate jura.json jura_validation
 
     Use blocks of 500 m, for predictions far from the data:
       geomxp validate meuse.json --folds 5 --blocks 500
@@ -296,16 +306,36 @@ def validate(given):
     screen, on, level = given.screen, given.on, given.level
     excluded = {"--folds": given.folds, "--blocks": given.blocks, "--in-time": given.in_time}
     excluded |= {"--refit": given.refit or None}
+    table = given.table
+    if table is not None:
+        excluded |= {"--leave-one-out": given.leave_one_out or None}
+        named = [name for name, value in excluded.items() if value is not None]
+        if named:
+            raise InvalidInput(
+                f"{' and '.join(named)} and a TABLE exclude each other: the fit's observations are "
+                "predicted from each other, those of a TABLE from the fit's. Leave one out."
+            )
+    else:
+        for name in ("decimal", "drop_missing"):
+            if vars(given)[name]:
+                raise InvalidInput(f"--{name.replace('_', '-')} needs a TABLE: leave it out.")
     excluded = [name for name, value in (excluded | {"--on": on}).items() if value is not None]
     if given.leave_one_out and excluded:
         raise InvalidInput(f"--leave-one-out excludes {' and '.join(excluded)}.")
-    tables.check_writable(given.output, inputs=(given.fit_file,))
+    tables.check_writable(given.output, inputs=(given.fit_file, table))
     z_value(level)
+    opt.decimal_of(given, table)
     fitted = Fit.load(given.fit_file)
-    if on is not None and is_cluster(fitted.method.on):
+    if table is not None and on is not None:
+        fitted = replace(fitted, method=replace(fitted.method, on=on))
+    elif on is not None and is_cluster(fitted.method.on):
         # the cluster of the fit may be gone, and a cluster works better on folds than on tiles
         fitted = replace(fitted, method=replace(fitted.method, on="cpu"))
-    if given.leave_one_out:
+    if table is not None:
+        about = given.decimal, given.drop_missing
+        others = read_as_observed(fitted, opt.file_of(table), *about)
+        validation = score_table(fitted, others, progress=screen.progress)
+    elif given.leave_one_out:
         validation = leave_one_out(fitted, progress=screen.progress)
     else:
         folds = 10 if given.folds is None else given.folds
@@ -542,7 +572,7 @@ def predict(given):
             check_holds_series(given.output)
         about["time"] = each if len(each) > 1 else each[0]
     if given.variable is not None:
-        each = opt.columns_and_functions(given.variable)
+        each = opt.words(given.variable)
         if not each:
             raise InvalidInput("--variable needs the name or the number of a variable.")
         about["variable"] = each if len(each) > 1 else each[0]
@@ -551,7 +581,25 @@ def predict(given):
     else:
         _predict_at(fitted, given, about)
     # last, so that an error is the only line
+    notice(_about_intervals(given))
     notice(origin)
+
+
+def _about_intervals(given):
+    """Return a sentence that says what the intervals of `predict` are of, by their names."""
+    size = f"{100 * given.level:g} % intervals"
+    if given.of == "observation":
+        return (
+            f"lower_of_observation, upper_of_observation are {size} of a new observation: compare "
+            "a measurement with these."
+        )
+    if given.block is not None:
+        return f"lower, upper are {size} of the noise-free field's averages over blocks."
+    ends = ", ".join(kriging.ENDS_OF_OBSERVATION)
+    return (
+        f"lower, upper are {size} of the noise-free field; {ends} are those of a new observation: "
+        "compare a measurement with these."
+    )
 
 
 def _predict_at(fitted, given, about):

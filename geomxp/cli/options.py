@@ -26,6 +26,8 @@ from ..covariance.distance import METRICS
 from ..covariance.observation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
+from ..data.names import joined
+from ..data.names import split as words
 from ..data.observations import DUPLICATES, few, read_table
 from ..data.readers import TEXT, layout
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
@@ -112,7 +114,7 @@ def columns(ctx: typer.Context, incomplete: str):
     # while an option still lacks its value, click has not assigned arguments to names
     table = ctx.params.get("table") or ctx.params.get("at") or next(iter(ctx.args), None)
     return [
-        f"{before}{comma}{name}"
+        f"{before}{comma}{joined((name,))}"
         for name in _columns_of(table)
         if name.startswith(last) and name not in taken
     ]
@@ -207,7 +209,12 @@ OPTIONS = {
         columns,
     ),
     "covariates": Option(
-        DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
+        DATA,
+        "A,B",
+        "Columns of covariates; the trend is then 'covariates'. In lists a name with a "
+        "comma is in quotation marks: 'pH w,\"Cd, mg\"'.",
+        None,
+        columns,
     ),
     "time": Option(
         DATA,
@@ -303,7 +310,8 @@ OPTIONS = {
     "of": Option(
         OUTPUT,
         "NAME",
-        "Intervals for the field or for a new observation.",
+        "field: intervals of the noise-free field, with those of a new observation in columns of "
+        "their own. observation: only the latter.",
         "field",
         FIELD_OR_OBSERVATION,
     ),
@@ -590,39 +598,6 @@ def command(group, *names, **changes):
 # Values of options: parsed, checked, and in the form that the library takes.
 
 
-def words(text):
-    """Split `a,b` into names; a name that contains a comma is written in quotation marks.
-
-    Examples
-    --------
-    >>> words('East,"North, m"')
-    ('East', 'North, m')
-    """
-    line = " ".join(text.split())
-    parts = next(csv.reader([line], skipinitialspace=True), [])
-    return tuple(word.strip() for word in parts if word.strip())
-
-
-def columns_and_functions(text):
-    """Split `zinc,log(lead)` at the commas outside parentheses and quotation marks.
-
-    Examples
-    --------
-    >>> columns_and_functions('zinc,maximum(lead, 1),"Cd, mg"')
-    ('zinc', 'maximum(lead, 1)', 'Cd, mg')
-    """
-    parts, depth, quoted = [""], 0, False
-    for letter in text:
-        quoted ^= letter == '"'
-        depth += 0 if quoted else (letter == "(") - (letter == ")")
-        if letter == "," and not quoted and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    parts = (part.strip() for part in parts)
-    return tuple(part[1:-1] if part[0] == part[-1] == '"' else part for part in parts if part)
-
-
 def number(option, name, text):
     """Parse a number that was given under a name."""
     try:
@@ -651,7 +626,7 @@ PAIRS = re.compile(r",(?=\s*\w+\s*=)")
 def pairs(option, items, form="name=value", parse=number):
     """Parse repeated `name=value`, or another form of values; commas may join several."""
     result = {}
-    for item in (one for joined in items or () for one in PAIRS.split(joined)):
+    for item in (one for given in items or () for one in PAIRS.split(given)):
         name, equals, text = item.partition("=")
         if not equals:
             raise InvalidInput(f"{option} needs {form}. Got {item!r}.")
@@ -724,10 +699,10 @@ def observations(given, formula=None):
 
 def _several(text):
     """Return a tuple of columns that commas separate; another text unchanged."""
-    if text is None or "," not in text:
+    if text is None or not {",", '"'} & {*text}:
         return text
-    parts = columns_and_functions(text)
-    return parts[0] if len(parts) == 1 else parts
+    parts = words(text)
+    return parts if len(parts) > 1 else next(iter(parts), text)
 
 
 def decimal_of(given, table):
@@ -766,9 +741,8 @@ def _check_named(given):
     value = next((name for name in numbers if name not in pair), None)
     example = ""
     if value is not None:
-        quoted = (f'"{name}"' if "," in name else name for name in pair)
-        options = () if known else ("--locations", ",".join(quoted))
-        line = shlex.join(["geomxp", *given.words, *options, "--value", value])
+        options = () if known else ("--locations", joined(pair))
+        line = shlex.join(["geomxp", *given.words, *options, "--value", joined((value,))])
         example = f", for example: {line}"
     raise InvalidInput(
         f"{given.table}: name the {needed} --value{example}. The columns are: "

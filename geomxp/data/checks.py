@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from .names import option
 from .spatial import NAMES
 
 _POWERS = (999.0, 9999.0, 99999.0, 999999.0, 1e20, 1e21, 1e30, 1e31, 1e35, 1e36, 1e37)
@@ -104,10 +105,10 @@ def axes_warning(names, locations):
     listed, remedy = ", ".join(map(str, names)), "give columns of one unit of length"
     if "time" in kinds and set(kinds) != {"time"}:
         column = names[kinds.index("time")]
-        others = ",".join(name for name, kind in zip(names, kinds, strict=True) if kind != "time")
+        others = [name for name, kind in zip(names, kinds, strict=True) if kind != "time"]
         reason = f"{column!r} is a time"
         remedy = (
-            f"give the others as locations (--locations {others}) and read the time with "
+            f"give the others as locations ({option('locations', *others)}) and read the time with "
             f"time={column!r} for a space-time family, or convert it to the unit of the others"
         )
     elif "degrees" in kinds and set(kinds) != {"degrees"}:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InvalidInput
+from .names import in_formula
 
 LONGEST = 1000
 """Most characters of a formula."""
@@ -146,7 +147,7 @@ class Formula:
             if not stated and name not in levels:
                 continue
             found = frame[name].dropna().unique()
-            factor = f"C({name})" if name.isidentifier() else f"C(`{name}`)"
+            factor = f"C({in_formula(name)})"
             if stated and len(found) >= len(frame):
                 raise self._invalid(
                     f"{factor} has {len(found)} levels for {len(frame)} observations, so that its "
@@ -177,8 +178,8 @@ class Formula:
             if name in texts and name in self.computed:
                 raise _invalid(
                     self.text,
-                    f"{name!r} is text and cannot be used in a computation: write {name} or "
-                    f"C({name})",
+                    f"{name!r} is text and cannot be used in a computation: write "
+                    f"{in_formula(name)} or C({in_formula(name)})",
                 )
 
     def learn(self, frame):
@@ -288,7 +289,12 @@ def _read(text, read):
             return read()
     except (FormulaParsingError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         spaced = re.search(r"[^\W\d]\w*(?: \w+)+", text)
-        advice = f"; names with spaces must be in backticks: `{spaced[0]}`" if spaced else ""
+        advice = ""
+        if spaced:
+            advice = (
+                f"; names with spaces must be in backticks: `{spaced[0]}`, and in a shell the "
+                "formula in single quotes"
+            )
         raise _invalid(text, _reason(error) + advice) from None
 
 

@@ -18,6 +18,8 @@ from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
 from . import checks, readers, spatial, tables, times
 from .formula import Formula
+from .labels import aligned, labels_of
+from .names import in_python, option
 
 if TYPE_CHECKING:
     import geopandas
@@ -144,13 +146,22 @@ class Observations:
     replicates : (n,) array_like, optional
         Number of measurements averaged into each value, or any positive weight. The nugget of the
         value is the model's nugget divided by this number.
+    row_labels : pandas.Index, optional
+        Labels of the rows, by which Series beside the observations are matched; those of the
+        locations or the values if not given.
 
     Raises
     ------
     InvalidInput
         For fewer than 3 locations, shapes that do not match, NaN or infinite numbers (their count
         and the first row are given), latitudes outside ±90, numbers of variables that are not
-        whole numbers from 0, or names of variables that are not among `variable_names`.
+        whole numbers from 0, or names of variables that are not among `variable_names`; for frames
+        and Series whose row labels are not those of the locations.
+
+    Notes
+    -----
+    Frames and Series are matched by the labels of their rows, in any order; arrays and lists by
+    position. `series.to_numpy()` has no labels.
 
     Examples
     --------
@@ -191,6 +202,7 @@ units of the locations>
     time_calendar: str = field(default="", compare=False)
     time_zone: str = field(default="", compare=False)
     central_meridian: float | None = None
+    row_labels: Any = field(default=None, repr=False, compare=False)
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -221,9 +233,11 @@ units of the locations>
             time_calendar: str = "",
             time_zone: str = "",
             central_meridian: float | None = None,
+            row_labels: Any = None,
         ) -> None: ...
 
     def __post_init__(self):
+        self._match_rows()
         metric = metric_of(self.metric)
         texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
         about_time = "time_unit", "time_origin", "time_calendar", "time_zone"
@@ -288,6 +302,19 @@ units of the locations>
                 GeomxpWarning,
                 stacklevel=4,
             )
+
+    def _match_rows(self):
+        """Put the rows of all columns into the order of the labels, and keep these."""
+        put, labels = object.__setattr__, labels_of(self.locations)
+        names = ("values", "covariates", *EXTRA)
+        columns = {name: getattr(self, name) for name in names}
+        own = self.row_labels if labels is None else labels
+        for name, column in zip(names, aligned(own, **columns), strict=True):
+            put(self, name, column)
+        own = labels_of(self.values) if own is None else own
+        put(
+            self, "row_labels", own if own is not None and len(own) == len(self.locations) else None
+        )
 
     def _check_variable_names(self):
         names = self.variable_names
@@ -738,6 +765,7 @@ sqrt_dist>
             variable_names=variable_names,
             time_calendar=axis.calendar,
             time_zone=axis.zone,
+            row_labels=table.columns.index[rows] if table.dims is None else None,
         )
         observations = observations._with_duplicates(duplicates, rows)
         if {*read} != {*table.locations}:
@@ -913,11 +941,15 @@ sqrt_dist>
         **changes : optional
             Fields of the result that are not those of the rows.
         """
-        return self._with_rows(rows, **changes)
+        if np.asarray(rows).dtype == bool:
+            (rows,) = aligned(self.row_labels, "the observations", rows=rows)
+        return self._with_rows(rows if labels_of(rows) is None else np.asarray(rows), **changes)
 
     def _with_rows(self, rows, **changes):
         """Return the observations of some rows, with other fields changed."""
         about = {name: column[rows] for name, column in self.extra().items()} | changes
+        if self.row_labels is not None:
+            about["row_labels"] = self.row_labels[rows]
         if self.variable is not None:
             # a variable without values in these rows keeps its number
             about["variable_names"] = self.variable_labels
@@ -1069,8 +1101,7 @@ def longitude_first(names, crs=None):
 def _notice_of_order(names, why):
     warnings.warn(
         f"the coordinates {names[1]}, {names[0]} were exchanged: judging {why}, the second is "
-        f'longitude (or x), which must be first. Write locations=("{names[0]}", "{names[1]}") '
-        f"(--locations {names[0]},{names[1]}).",
+        f"longitude (or x), which must be first. Write locations={in_words(names[:2])}.",
         GeomxpWarning,
         stacklevel=5,
     )
@@ -1199,6 +1230,17 @@ def _computed_values(function, *columns, rows=None):
     return values
 
 
+def in_words(names):
+    r"""Return names of coordinates as Python and the command line take them.
+
+    Examples
+    --------
+    >>> in_words(("East", "North, m"))
+    '("East", "North, m") (--locations \'East,"North, m"\')'
+    """
+    return f"({', '.join(map(in_python, names))}) ({option('locations', *names)})"
+
+
 def found_locations(names, values=None):
     """Return the only pair of columns whose names say coordinates, or raise `InvalidInput`.
 
@@ -1221,7 +1263,7 @@ def found_locations(names, values=None):
         first, second = names[:2]
     raise InvalidInput(
         f"`locations` must name the columns of the coordinates. {why}: write for example "
-        f'locations=("{first}", "{second}") (--locations {first},{second}).'
+        f"locations={in_words((first, second))}."
     )
 
 
@@ -1349,6 +1391,9 @@ def checked_inputs(
         error_variance = given.error_variance if error_variance is None else error_variance
         replicates = given.replicates if replicates is None else replicates
         metric = given.metric
+    columns = {"time": time, "variable": variable}
+    columns |= {"error_variance": error_variance, "replicates": replicates}
+    time, variable, error_variance, replicates = aligned(labels_of(locations), **columns)
     locations = checked_locations(locations, metric)
     n = len(locations)
     time = None if time is None else _one_for_each(time, "time", n)

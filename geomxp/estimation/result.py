@@ -19,7 +19,7 @@ from ..covariance.matern import Matern
 from ..covariance.multivariate import PAIR, Multivariate, indices
 from ..covariance.observation import TRANSFORMS, ObservationModel, observation_model
 from ..covariance.space_time import SpaceTime
-from ..data import tables
+from ..data import spatial, tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
 from ..likelihood.exact import Exact
@@ -1103,10 +1103,7 @@ def _read_again(table, path):
     """Read the table that a fit names, and refuse it if it has changed."""
     from ..data import datasets
 
-    columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
-    columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
-    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit", "crs")
-    columns |= {name: table[name] for name in options if name in table}
+    columns = _columns_of(table)
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
@@ -1115,6 +1112,65 @@ def _read_again(table, path):
         observations = read_table(file, decimal=table.get("decimal"), **columns)
     _check_unchanged(observations.source["path"], table, path)
     return observations
+
+
+def _columns_of(table):
+    """Return the columns that a fit's table was read with, as `read_table` takes them."""
+    columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
+    columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
+    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit", "crs")
+    return columns | {name: table[name] for name in options if name in table}
+
+
+def _columns_named(seen):
+    """Return the columns of a table of which only the names in the observations are known."""
+    wide = seen.variable is not None and seen.value_name == ", ".join(seen.variable_names)
+    if wide and seen.error_variance is not None:
+        raise InvalidInput(
+            "the fit does not name the columns of the error variances of its variables: read the "
+            "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
+        )
+    extra = ("time", "error_variance") if wide else ("time", "variable", "error_variance")
+    return {
+        "locations": seen.location_names,
+        "covariates": seen.covariate_names,
+        "metric": seen.metric,
+        "values": seen.variable_names if wide else seen.value_name,
+        "value_unit": seen.value_unit,
+        **{
+            name: getattr(seen, f"{name}_name") for name in extra if getattr(seen, name) is not None
+        },
+    }
+
+
+def read_as_observed(fit, path, decimal=None, drop_missing=False):
+    """Read observations from another table, with the columns of those of a fit.
+
+    The columns are those that the fit's table was read with, or have the names that the fit holds.
+    Points and grids have coordinates of their own; `decimal` and `drop_missing` are those of the
+    fit's table if not given.
+
+    Raises
+    ------
+    InvalidInput
+        If the table lacks a column, and as `geomxp.read_table` does.
+    """
+    seen, table = fit.observations, fit.observations.source
+    known = table.get("path") is not None
+    columns = _columns_of(table) if known else _columns_named(seen)
+    data = tables.read_data(path, decimal or table.get("decimal"))
+    if spatial.is_geographic_frame(data) or spatial.is_grid(data):
+        own = columns["locations"] if seen.dimensions > 2 else None
+        columns |= {"locations": own, "metric": None}
+    elif known:
+        columns["crs"] = table.get("crs")
+    # each row of a repeated location is scored
+    columns["duplicates"] = columns.get("duplicates", "keep")
+    columns["drop_missing"] = drop_missing or columns.get("drop_missing", False)
+    try:
+        return Observations.from_frame(data, **columns)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def _file_of(table, path):

@@ -1,6 +1,7 @@
 """The trend (mean) of the field: its design matrix X, and its coefficients by least squares."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ import numpy as np
 import scipy
 
 from ..covariance.distance import METRICS, Metric, metric_of, widest_gap
+from ..data import names as names_of_columns
 from ..data.formula import Formula
 from ..data.observations import Observations, check_finite, counted
 from ..data.tables import check_codes, decode, encode
@@ -106,9 +108,10 @@ class Trend:
             raise InvalidInput('trend="covariates" needs covariates; the observations have none.')
         if trend == "covariates" and observations.levels:
             text = next(iter(observations.levels))
+            formula = " + ".join(map(names_of_columns.in_formula, covariates))
             raise InvalidInput(
                 f'trend="covariates" needs numbers, and {text!r} is text: write a formula, '
-                f'trend="{" + ".join(covariates)}".'
+                f"trend={names_of_columns.in_python(formula)} (--formula {shlex.quote(formula)})."
             )
         names = {
             "zero": (),

@@ -19,6 +19,7 @@ from ..covariance.base import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
+from ..data.labels import aligned, labels_of
 from ..data.observations import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
@@ -33,7 +34,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
 from .simulate import averages_of_draws
-from .supports import Points, blocks_of, check_of, neighbour_count, targets_of
+from .supports import Points, are_sides, blocks_of, check_of, neighbour_count, targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Block, Columns, Floats, Frame, Grid, Of
@@ -51,6 +52,10 @@ since the overhead of a smaller task would exceed its work."""
 
 LEAST = 1e-12
 """Smallest eigenvalue of an invertible X_N'Σ⁻¹X_N, scaled to a unit diagonal."""
+
+
+ENDS_OF_OBSERVATION = "observation_lower", "observation_upper"
+"""Names of the bounds of a new observation beside those of the field, `lower` and `upper`."""
 
 
 @dataclass(frozen=True)
@@ -290,9 +295,10 @@ class Prediction:
         Returns
         -------
         pandas.DataFrame or geopandas.GeoDataFrame
-            Columns mean, variance, lower, upper and (except for blocks) variance_of_observation;
-            for a new observation mean, variance, variance_of_observation, lower_of_observation,
-            upper_of_observation. `variance`, `lower` and `upper` always refer to the field. With a
+            Columns mean, variance, lower, upper of the field and, except for blocks,
+            variance_of_observation, observation_lower, observation_upper of a new observation, with
+            which measurements are to be compared. With of="observation" mean, variance (of the
+            field), variance_of_observation, lower_of_observation, upper_of_observation. With a
             transformation there is a column median. Predictions of a multivariate model have a
             column of the variable first, unless the table has it.
         """
@@ -335,6 +341,7 @@ class Prediction:
         columns |= {"lower": lower, "upper": upper}
         if self.noise is not None:
             columns["variance_of_observation"] = self.variance_of_observation
+            columns |= zip(ENDS_OF_OBSERVATION, self.interval(level, "observation"), strict=True)
         return columns
 
 
@@ -449,6 +456,11 @@ def predict(
         prediction = predict(fit.gaussian, new_locations, covariates, **about)
         return Prediction.back_transformed(prediction, transform)
     table = None
+    if block is not None and not are_sides(block):
+        labels = labels_of(block)
+        new_locations, covariates = aligned(
+            labels, "the blocks", new_locations=new_locations, covariates=covariates
+        )
     if new_locations is not None:
         about = covariates, time, variable, error_variance
         inputs, covariates, table = targets_of(fit, new_locations, *about)
@@ -519,15 +531,18 @@ def _kriged(fit, targets, covariates, neighbours=None, local_trend=False, progre
     return mean, np.maximum(variance, 0.0)
 
 
-def predict_left_out(fit: Fit, inputs: Inputs, covariates: Columns | None) -> tuple[Floats, Floats]:
-    """Return mean and variance of observations that a fit does not know, (m,).
+def predict_left_out(
+    fit: Fit, inputs: Inputs, covariates: Columns | None, progress: bool = False
+) -> tuple[Floats, Floats, float | Floats]:
+    """Return the field's mean and variance, (m,), and the variance of the noise of observations.
 
-    Their noise is correlated with that of other variables at their location, if the model says so.
-    A fit with a transformation must be on the Gaussian scale.
+    The fit does not know the observations. Their noise is correlated with that of other variables
+    at their location, if the model says so. A fit with a transformation must be on the Gaussian
+    scale.
     """
     inputs, covariates, _ = targets_of(fit, inputs, covariates)
-    mean, variance = _kriged(fit, Points(inputs, measured=True), covariates)
-    return mean, variance + fit.model.noise(inputs)
+    targets = Points(inputs, measured=True)
+    return *_kriged(fit, targets, covariates, progress=progress), fit.model.noise(inputs)
 
 
 def prediction_covariance(
@@ -789,7 +804,7 @@ def _orthogonal(own_design, design):
 
 RESULTS = (
     *("mean", "variance", "median", "lower", "upper", "variance_of_observation"),
-    *("lower_of_observation", "upper_of_observation"),
+    *("lower_of_observation", "upper_of_observation", *ENDS_OF_OBSERVATION),
 )
 """Columns that `Prediction.to_frame` may add."""
 

@@ -19,7 +19,7 @@ from ..data.observations import checked_variable, summary, summary_html, variabl
 from ..data.times import NUMBERS, TimeAxis, Times
 from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
-from .kriging import Prediction, predict
+from .kriging import ENDS_OF_OBSERVATION, Prediction, predict
 from .supports import inside, polygons_of, targets_of
 
 if TYPE_CHECKING:
@@ -227,29 +227,42 @@ class Raster:
         Returns
         -------
         dict of str to (array, dict)
-            mean, standard_error, lower and upper, with `long_name` and `units`; for observations
-            the names of the last three end in _of_observation.
+            mean; standard_error, lower and upper of the field; and, except for averages,
+            standard_error_of_observation, observation_lower and observation_upper. With
+            of="observation" mean, standard_error_of_observation, lower_of_observation and
+            upper_of_observation. All with `long_name` and `units`.
         """
-        lower, upper = self.interval(level, of)
+        layers = {"mean": (self.mean, f"kriging mean of {self.value_name}")}
+        end = "_of_observation"
+        if of == "observation":
+            layers |= self._uncertainty(level, of, (f"lower{end}", f"upper{end}"))
+        else:
+            layers |= self._uncertainty(level, of, ("lower", "upper"))
+            if self.noise is not None:
+                layers |= self._uncertainty(level, "observation", ENDS_OF_OBSERVATION)
+        known = {"units": units} if units else {}
+        return {key: (array, {"long_name": text} | known) for key, (array, text) in layers.items()}
+
+    def _uncertainty(self, level, of, ends):
+        """Return (array, description) of a standard error and two bounds, named `ends`."""
         variance, end, target = self.variance, "", "field"
         if of == "observation":
             variance = self._prediction().variance_of_observation.reshape(self.mean.shape)
-            end = "_of_observation"
-            target = "new observation"
+            end, target = "_of_observation", "new observation"
         elif self.noise is None:
             target = "field's average over a cell"
         name, interval = self.value_name, f"{100 * level:g} % interval of the {target}"
-        layers = {
-            "mean": (self.mean, f"kriging mean of {name}"),
+        return {
             f"standard_error{end}": (
                 np.sqrt(variance),
                 f"standard error of {name} predicted for the {target}",
-            ),
-            f"lower{end}": (lower, f"lower bound of {name}, {interval}"),
-            f"upper{end}": (upper, f"upper bound of {name}, {interval}"),
+            )
+        } | {
+            key: (bound, f"{side} bound of {name}, {interval}")
+            for key, side, bound in zip(
+                ends, ("lower", "upper"), self.interval(level, of), strict=True
+            )
         }
-        known = {"units": units} if units else {}
-        return {key: (array, {"long_name": text} | known) for key, (array, text) in layers.items()}
 
     def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
         """Return an xarray Dataset that follows the CF conventions; parameters as of `layers`."""

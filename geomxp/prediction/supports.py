@@ -8,7 +8,7 @@ For an isotropic model in one and two Euclidean dimensions both are exact to 1e-
 """
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import scipy
@@ -17,6 +17,7 @@ from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of, near_meridian
 from ..data import spatial, tables, times
 from ..data.formula import Formula
+from ..data.labels import aligned, labels_of
 from ..data.observations import (
     Observations,
     checked_inputs,
@@ -64,6 +65,11 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     """
     observations, table, of_table = fit.observations, None, covariates is None
     asked, about_time = time is not None, ()
+    own = new_locations.row_labels if isinstance(new_locations, Observations) else None
+    columns = {"covariates": covariates, "time": time, "variable": variable}
+    covariates, time, variable, error_variance = aligned(
+        labels_of(new_locations) if own is None else own, **columns, error_variance=error_variance
+    )
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
         new_locations, covariates, table = _from_frame(fit, new_locations, *about)
@@ -90,6 +96,8 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
             f"{error_variance!r}: give a number, or one for each location."
         )
     if isinstance(new_locations, (Inputs, Observations)):
+        if isinstance(new_locations, Observations):
+            new_locations = on_axes_of(observations, new_locations)
         if new_locations.metric != observations.metric:
             raise InvalidInput(
                 f"`new_locations` must be {observations.metric}. Got {new_locations.metric}."
@@ -129,6 +137,31 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         )
     fit.model.check_inputs(inputs)
     return inputs, covariates, table
+
+
+def on_axes_of(seen, others):
+    """Return other observations in the coordinate system of those seen, and in their times."""
+    about, apart = {}, seen.system != others.system and others.system is not None
+    if apart and seen.system is None:
+        raise InvalidInput(
+            f"the new observations are in {spatial.title(others.system)}, and those of the fit "
+            'have no coordinate reference system: read those with crs="EPSG:…" (--crs).'
+        )
+    if apart and not spatial.same(seen.system, others.system):
+        locations = others.locations.copy()
+        locations[:, :2] = spatial.reproject(locations[:, :2], others.system, seen.system)
+        about = {"locations": locations, "crs": seen.crs, "length_unit": seen.length_unit}
+        about["metric"] = seen.metric
+    axis, own = seen.time_axis, others.time_axis
+    if seen.time is not None and others.time is not None and own != axis:
+        about["time"] = axis.numbers(times.Times(others.time, own))
+        about |= {f"time_{name}": text for name, text in asdict(axis).items()}
+    if not about:
+        return others
+    with warnings.catch_warnings():
+        # all coordinates have been checked already
+        warnings.simplefilter("ignore", GeomxpWarning)
+        return replace(others, **about)
 
 
 def _variables_of(fit, variable, inputs):
@@ -467,7 +500,7 @@ def blocks_of(block, locations, discretisation, observations, model):
         if discretisation is not None:
             raise InvalidInput("`discretisation` is not for blocks that are sets of points.")
         blocks = _point_sets(block, observations)
-    elif _are_sides(block):
+    elif are_sides(block):
         if locations is None:
             raise InvalidInput("blocks given by their sides need `new_locations`, their centres.")
         return _rectangles(block, locations, count, observations)
@@ -483,7 +516,8 @@ def blocks_of(block, locations, discretisation, observations, model):
     return blocks.shown_at(locations)
 
 
-def _are_sides(block):
+def are_sides(block):
+    """Whether blocks are given by their sides."""
     try:
         array = np.asarray(block)
     except ValueError:

@@ -14,6 +14,9 @@ import scipy
 
 from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS, widest_gap
+from ..covariance.observation import ObservationModel
+from ..data.labels import aligned
+from ..data.observations import Observations
 from ..errors import (
     FitFailed,
     GeomxpError,
@@ -29,15 +32,15 @@ from ..estimation.fit import FAILED
 from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
-from ..runtime.devices import blas_threads
+from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from . import scores
 from .kriging import predict_left_out
+from .supports import targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats, Frame, Whole
-    from ..data.observations import Observations
 
 
 # Folds: random, spatial blocks, consecutive times, or the user's labels
@@ -57,6 +60,7 @@ def folds_of(observations, folds, blocks=None, seed=0, in_time=None):
     if not isinstance(folds, Integral) or isinstance(folds, bool):
         if blocks is not None:
             raise InvalidInput("`blocks` needs a number of `folds`, not labels.")
+        (folds,) = aligned(observations.row_labels, "the observations", folds=folds)
         labels = _checked_labels(folds, n)
         return labels, f"{len(np.unique(labels))} given folds"
     if not 2 <= folds <= n:
@@ -248,7 +252,8 @@ def predicted(common, rows):
         if not others.outcome.attained:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
         covariates = None if observations.covariates is None else observations.covariates[rows]
-        return predict_left_out(others, observations.inputs[rows], covariates)
+        mean, variance, noise = predict_left_out(others, observations.inputs[rows], covariates)
+        return mean, variance + noise
     except GeomxpError as error:
         message = f"fold {label}: {error}"
         fit_of_error = (error.fit,) if isinstance(error, FitFailed) else ()
@@ -284,29 +289,40 @@ class Validation:
     variance : (n,) ndarray
         Variance of the prediction error of the observation, with the nugget and the uncertainty of
         the trend's coefficients.
-    folds : (n,) ndarray
-        Labels of the folds; for leave-one-out the numbers of the rows, from 0.
+    folds : (n,) ndarray or None
+        Labels of the folds; for leave-one-out the numbers of the rows, from 0; None for a held-out
+        table.
     kind : str
         Description of the folds.
     refitted : bool
         Whether the covariance parameters were estimated again without each fold.
     seconds : float
+    repeated : int
+        Number of observations of a held-out table that the fit has too.
+    transform : ObservationModel or None
+        Transformation of the values of a held-out table to the Gaussian scale; None if all numbers
+        are on one scale.
+    gaussian : ((n,) ndarray, (n,) ndarray) or None
+        Mean and variance of the observation on the Gaussian scale, with a transformation.
     """
 
     observations: Observations
     mean: Floats
     variance: Floats
-    folds: Whole
+    folds: Whole | None
     kind: str
     refitted: bool = False
     seconds: float = 0.0
+    repeated: int = 0
+    transform: ObservationModel | None = None
+    gaussian: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.mean)
 
     def __repr__(self) -> str:
-        folds = len(np.unique(self.folds))
-        return f"<Validation of {len(self):,} observations: {self.kind}, {folds:,} folds>"
+        folds = "" if self.folds is None else f", {len(np.unique(self.folds)):,} folds"
+        return f"<Validation of {len(self):,} observations: {self.kind}{folds}>"
 
     @property
     def observed(self) -> Floats:
@@ -315,8 +331,19 @@ class Validation:
 
     @property
     def standardised_errors(self) -> Floats:
-        """(observed - mean)/standard deviation, (n,): about N(0, 1) for a correct model."""
-        return (self.observed - self.mean) / np.sqrt(self.variance)
+        """(observed - mean)/standard deviation, (n,): about N(0, 1) for a correct model.
+
+        With a transformation on the Gaussian scale.
+        """
+        mean, variance, observed = self._normal
+        return (observed - mean) / np.sqrt(variance)
+
+    @property
+    def _normal(self):
+        """Mean, variance and observed values on the Gaussian scale."""
+        if self.transform is None:
+            return self.mean, self.variance, self.observed
+        return *self.gaussian, self.transform.transform(self.observed)
 
     def of_variable(self, variable: str | int) -> Validation:
         """Return the part of one of several variables.
@@ -334,37 +361,57 @@ class Validation:
         own = self.observations.of_variable(variable)
         labels = self.observations.variable_labels
         rows = self.observations.variable == labels.index(own.value_name)
-        about = {name: getattr(self, name)[rows] for name in ("mean", "variance", "folds")}
-        return replace(self, observations=own, **about)
+        return replace(self, observations=own, **self._rows(rows))
+
+    def _rows(self, rows):
+        """Return the arrays of some rows by name."""
+        return {
+            "mean": self.mean[rows],
+            "variance": self.variance[rows],
+            "folds": None if self.folds is None else self.folds[rows],
+            "gaussian": self.gaussian and tuple(column[rows] for column in self.gaussian),
+        }
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds of prediction intervals for the observations, (n,)."""
-        half = z_value(level) * np.sqrt(self.variance)
-        return self.mean - half, self.mean + half
+        mean, variance, _ = self._normal
+        half = z_value(level) * np.sqrt(variance)
+        if self.transform is None:
+            return mean - half, mean + half
+        return self.transform.inverse(mean - half), self.transform.inverse(mean + half)
 
     def pit(self) -> Floats:
         """Return the probability integral transforms, (n,); see `scores.pit`."""
-        return scores.pit(self.mean, np.sqrt(self.variance), self.observed)
+        mean, variance, observed = self._normal
+        return scores.pit(mean, np.sqrt(variance), observed)
 
     def scores(self, level: float = 0.95) -> dict[str, float]:
         """Return the mean scores as a dict of str to float; see `scores.summary`.
 
         Errors of several variables may have different units: see `of_variable`.
         """
-        return scores.summary(self.mean, self.variance, self.observed, level)
+        return self._scores(level, slice(None))
+
+    def _scores(self, level, rows):
+        """Return the scores of some rows."""
+        mean, variance, observed = (column[rows] for column in self._normal)
+        if self.transform is None:
+            return scores.summary(mean, variance, observed, level)
+        about = mean, variance, self.observed[rows], self.transform
+        return scores.back_transformed_summary(self.mean[rows], *about, level)
 
     def to_frame(self, level: float = 0.95) -> Frame:
         """Return a pandas frame, one row for each observation.
 
         Columns: the locations, the times if there are any (dates, if they were given as dates), the
-        names of several variables, then fold, observed, mean, variance, lower, upper,
-        standardised_error, pit.
+        names of several variables, then fold (except for a held-out table), observed, mean,
+        variance, lower, upper, standardised_error, pit. The bounds are of the observation.
         """
         import pandas as pd
 
         lower, upper = self.interval(level)
-        columns = {
-            "fold": self.folds,
+        columns = {} if self.folds is None else {"fold": self.folds}
+        columns |= {
             "observed": self.observed,
             "mean": self.mean,
             "variance": self.variance,
@@ -391,11 +438,12 @@ class Validation:
             "geomxp": __version__,
             "n": len(self),
             "kind": self.kind,
-            "folds": len(np.unique(self.folds)),
+            "folds": None if self.folds is None else len(np.unique(self.folds)),
             "refitted": self.refitted,
+            **({"repeated": self.repeated} if self.folds is None else {}),
             "level": level,
-            "scores": self.scores(level),
-            **({"variables": self._scores_of_variables(level)} if self._several else {}),
+            "scores": _known(self.scores(level)),
+            **({"variables": self._known_of_variables(level)} if self._several else {}),
             "seconds": self.seconds,
         }
 
@@ -431,7 +479,17 @@ class Validation:
             shown = names.get(name, name.replace("_", " "))
             numbers = "".join(f"{x:>{width}.6g}" for x, width in zip(each, widths, strict=True))
             lines.append(f"  {shown:<16}{numbers}   {notes.get(name, '')}".rstrip())
+        if not all(isfinite(x) for each in values.values() for x in each):
+            lines += [
+                "",
+                "  inf, nan: the back-transformed mean or a bound is infinite in some row",
+            ]
+        if self.repeated:
+            lines += ["", f"  {_of_the_fit(self.repeated, len(self))}"]
         return "\n".join(lines)
+
+    def _known_of_variables(self, level):
+        return {name: _known(one) for name, one in self._scores_of_variables(level).items()}
 
     @property
     def _several(self):
@@ -440,15 +498,23 @@ class Validation:
 
     def _scores_of_variables(self, level):
         """Return the scores of each variable, by name."""
-        seen, result = self.observations, {}
-        for k, name in enumerate(seen.variable_labels):
-            rows = seen.variable == k
-            about = self.mean[rows], self.variance[rows], self.observed[rows]
-            result[name] = scores.summary(*about, level)
-        return result
+        seen = self.observations
+        numbers = np.unique(seen.variable).tolist()
+        labels = seen.variable_labels
+        return {labels[k]: self._scores(level, seen.variable == k) for k in numbers}
 
     def __str__(self) -> str:
         return self.describe()
+
+
+def _known(found):
+    """Return scores for JSON: None where a mean or a variance of a transformation is infinite."""
+    return {name: value if isfinite(value) else None for name, value in found.items()}
+
+
+def _of_the_fit(repeated, n):
+    """Return a sentence that counts the observations of a held-out table that a fit has too."""
+    return f"{repeated:,} of the {n:,} observations are also in the fit: their scores are too good"
 
 
 def _width(name):
@@ -618,6 +684,115 @@ def cross_validate(
         mean, variance = mean[rows], variance[rows]
     seconds = time.perf_counter() - start
     return Validation(observations, mean, variance, labels, kind, bool(refit), seconds)
+
+
+@gpu_memory()
+def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> Validation:
+    """Predict other observations than those of a fit, such as a held-out table, and score them.
+
+    Each is predicted from the observations of the fit, as `predict` does. Its variance has the
+    nugget divided by its replicates and its known error variance. With a transformation the scores
+    are on the scale of the values: errors are those of the mean that `predict` returns, and the
+    other scores those of the back-transformed distribution.
+
+    Parameters
+    ----------
+    fit : Fit
+    observations : Observations
+        Of the quantity that the fit describes, with the covariates of its trend. Locations in
+        another coordinate reference system are reprojected. Observations that the fit has too are
+        counted, and a warning says so.
+    progress : bool
+        Show a progress line after two seconds if standard error is a terminal.
+
+    Returns
+    -------
+    Validation
+
+    Raises
+    ------
+    InvalidInput
+        For observations that do not suit the fit, or that it predicts without an error, because
+        neither it nor they have noise and they are at its locations.
+    NotPositiveDefinite
+        If Σ has no Cholesky factor.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> columns = {"values": "log(Ni)", "locations": ("x", "y")}
+    >>> held = gx.datasets.load("jura_validation", **columns)
+    >>> fit = gx.fit(gx.datasets.load("jura", **columns), fixed={"smoothness": 0.5})
+    >>> validation = gx.validate(fit, held)
+    >>> len(validation), bool(0.9 < validation.scores()["coverage"] <= 1)
+    (100, True)
+    """
+    start = time.perf_counter()
+    check_fit(fit)
+    if not isinstance(observations, Observations):
+        kind = type(observations).__name__
+        raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
+    _check_same_quantity(fit.observations, observations)
+    transform, gaussian = fit.model.transform, fit.gaussian
+    if transform is not None:
+        transform.check(observations.values)
+    inputs, covariates, _ = targets_of(gaussian, observations)
+    repeated = _repeated(fit, inputs, observations.values)
+    mean, variance, noise = predict_left_out(gaussian, inputs, covariates, progress)
+    about = {"kind": "held-out table", "repeated": repeated}
+    noisy = variance + noise
+    if transform is not None:
+        about |= {"transform": transform, "gaussian": (mean, noisy)}
+        mean, noisy = transform.moments(mean, variance)[0], transform.moments(mean, noisy)[1]
+    if repeated:
+        message = _of_the_fit(repeated, len(observations))
+        warnings.warn(f"{message}.", GeomxpWarning, stacklevel=3)
+    about["seconds"] = time.perf_counter() - start
+    return Validation(observations, mean, noisy, None, **about)
+
+
+UNNAMED = "value"
+"""Name of values without a name."""
+
+
+def _check_same_quantity(seen, others):
+    """Raise `InvalidInput` for other units or variables; warn about another name."""
+    if (seen.variable is None) != (others.variable is None):
+        which = ("one variable", "several")[seen.variable is not None]
+        raise InvalidInput(
+            f"the fit is of {which} ({', '.join(seen.variable_labels) or seen.value_name}), and "
+            "the observations are not: read them with the same `values` or `variable`."
+        )
+    if seen.value_unit and others.value_unit and seen.value_unit != others.value_unit:
+        raise InvalidInput(
+            f"the values of the fit are in {seen.value_unit}, those of the observations in "
+            f"{others.value_unit}: convert them to {seen.value_unit}."
+        )
+    names = seen.value_name, others.value_name
+    if seen.variable is None and names[0] != names[1] and UNNAMED not in names:
+        warnings.warn(
+            f"the fit is of {names[0]}, and the observations are of {names[1]}: the scores compare "
+            "their values as they are.",
+            GeomxpWarning,
+            stacklevel=4,
+        )
+
+
+def _repeated(fit, inputs, values):
+    """Return the number of observations that a fit has too; refuse those without an error."""
+    seen, model = fit.observations, fit.model
+    n = len(seen)
+    groups = seen.inputs.with_rows_of(inputs).first_rows()
+    known = set(zip(groups[:n].tolist(), seen.values.tolist(), strict=True))
+    exact = np.isin(groups[n:], groups[:n][np.broadcast_to(model.noise(seen.inputs) == 0, n)])
+    exact &= np.broadcast_to(model.noise(inputs) == 0, len(inputs))
+    if exact.any():
+        raise InvalidInput(
+            f"row {int(np.argmax(exact)) + 1} is at a location of the fit's observations "
+            f"({int(exact.sum())} such rows), where predictions without a nugget and error "
+            "variances have no error to score: leave these rows out."
+        )
+    return sum(pair in known for pair in zip(groups[n:].tolist(), values.tolist(), strict=True))
 
 
 def _held_out(fit, design):

@@ -15,6 +15,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
+from ..data.names import in_formula, joined, option
 from ..data.observations import LEAST_LOCATIONS, Observations, few, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..likelihood.automatic import LARGEST
@@ -517,17 +518,17 @@ def _of_errors(found, given):
         return _of_converted_errors(found, given, name, kind)
     transform = None if found.suggestion is None else found.suggestion.name
     scale = transform if transform in GAUSSIAN else "log"
-    column, value = (n if n.isidentifier() else f"`{n}`" for n in (name, given.value_name))
+    column, value = map(in_formula, (name, given.value_name))
     square = column if kind == "variances" else f"{column} ** 2"
     text = GAUSSIAN[scale].format(v=square, y=value)
     text = name if text == name else f"I({text})"
-    option = f"--error-variance {shlex.quote(text)}"
-    option = option if scale == transform else f"--transform {scale} {option}"
+    words = option("error-variance", text)
+    words = words if scale == transform else f"--transform {scale} {words}"
     about = "" if scale is None else f" ({scale} scale)"
     return Finding(
         "errors",
         f"Column {name!r} may hold {kind} of {given.value_name}. If they are those of the "
-        f"measurements, a fit uses them with error_variance={text!r} ({option}){about}.",
+        f"measurements, a fit uses them with error_variance={text!r} ({words}){about}.",
         caution=True,
     )
 
@@ -548,7 +549,7 @@ def _of_converted_errors(found, given, name, kind):
     return Finding(
         "errors",
         f"{start} {whole}. If they are errors of the measurements, use error_variance={text!r} "
-        f"(--error-variance {shlex.quote(text)}).",
+        f"({option('error-variance', text)}).",
         caution=True,
     )
 
@@ -881,14 +882,14 @@ def _command(found, given):
     words = ["geomxp", "fit", source["dataset"] if entry else source["path"]]
     own = (list(entry.locations), entry.value, entry.metric) if entry else (None, None, None)
     if source["locations"] != own[0]:
-        words += ["--locations", quoted(source["locations"])]
+        words += ["--locations", joined(source["locations"])]
     if source["value"] != own[1]:
-        words += ["--value", source["value"]]
+        words += ["--value", joined(source.get("values", [source["value"]]))]
     usual = "chordal" if spatial.names_say_degrees(source["locations"]) else "euclidean"
     if source["metric"] != (own[2] or usual):
         words += ["--metric", source["metric"]]
     if found.trend == "covariates" and not (entry and source["covariates"] == [*entry.covariates]):
-        words += ["--covariates", quoted(source["covariates"])]
+        words += ["--covariates", joined(source["covariates"])]
     kind = Trend.of(given, found.trend)
     if kind.formula is not None:
         words += ["--formula", kind.formula.text]
@@ -903,24 +904,18 @@ def _command(found, given):
         ]
     words += ["--drop-missing"] if source["drop_missing"] else []
     words += ["--time", source["time"], "--family", IN_TIME] if source.get("time") else []
-    for name in ("error_variance", "decimal", "duplicates", "value_unit"):
-        option = {"value_unit": "unit"}.get(name, name.replace("_", "-"))
-        words += [f"--{option}", source[name]] if source.get(name) else []
+    if source.get("error_variance"):
+        errors = source["error_variance"]
+        errors = [errors] if isinstance(errors, str) else [each or "none" for each in errors]
+        words += ["--error-variance", joined(errors)]
+    for name in ("decimal", "duplicates", "value_unit"):
+        words += [f"--{name.removeprefix('value_')}", source[name]] if source.get(name) else []
     if found.suggestion is not None:
         words += ["--transform", found.suggestion.name]
     if next_method(found)[0] != "exact":
         words += ["--method", "vecchia"]
     stem = source["dataset"] if entry else Path(source["path"]).stem
     return shlex.join([*words, "--output", f"{stem}-fit.json", "--report", f"{stem}-fit.html"])
-
-
-def quoted(names):
-    """Return names of columns as one argument of the command line.
-
-    >>> quoted(["East", "North, m"])
-    'East,"North, m"'
-    """
-    return ",".join(f'"{name}"' if "," in name else name for name in names)
 
 
 def _call(found, given):

@@ -86,6 +86,37 @@ def test_intervals_of_observations_have_their_own_columns(run, saved, fit, place
     assert not {"lower", "upper"} & set(row)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "observation_lower, observation_upper are those of a new observation: compare"),
+        (("--of", "observation"), "upper_of_observation are 80 % intervals of a new observation"),
+        (("--block", "40,20"), "upper are 80 % intervals of the noise-free field's averages"),
+    ],
+)
+def test_standard_error_says_what_the_intervals_are_of(run, saved, places, options, said):
+    level = ("--level", "0.8")
+    status, out, err = run("predict", saved, places, *options, *level)
+    names = out.splitlines()[0].split(",")
+    assert (status, said in err) == (0, True)
+    # every bound that is written is named
+    for name in names:
+        assert ("lower" not in name and "upper" not in name) or name in err
+    assert run("predict", saved, places, *options, *level, "--quiet")[2] == ""
+
+
+def test_the_usual_table_has_the_intervals_of_observations_too(run, saved, fit, places):
+    _, out, _ = run("predict", saved, places, "--level", "0.8", "--json")
+    row, there = json.loads(out)["rows"][0], gx.predict(fit, THERE)
+    for of, names in {
+        "field": ("lower", "upper"),
+        "observation": ("observation_lower", "observation_upper"),
+    }.items():
+        assert tuple(row[name] for name in names) == tuple(
+            end[0] for end in there.interval(0.8, of)
+        )
+
+
 def test_polygons_of_a_file_are_blocks(run, saved, fit, tmp_path):
     geopandas = pytest.importorskip("geopandas")
     shapely = pytest.importorskip("shapely")

@@ -688,6 +688,7 @@ def test_a_pandas_frame_comes_back_with_its_columns_and_index(fitted):
     pd.testing.assert_frame_equal(frame[data.columns], data)
     assert [*frame.columns[len(data.columns) :]] == [
         *("mean", "variance", "lower", "upper", "variance_of_observation"),
+        *("observation_lower", "observation_upper"),
     ]
     bare = gx.predict(fitted, data[["x", "y"]].to_numpy(), data[["sqrt_dist"]])
     pd.testing.assert_frame_equal(

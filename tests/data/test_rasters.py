@@ -22,6 +22,12 @@ def held(seen, model=testing.MODEL, trend="linear"):
     return gx.fit(seen, model, fixed=tuple(model.parameters()), trend=trend)
 
 
+LAYERS = (
+    *("mean", "standard_error", "lower", "upper"),
+    *("standard_error_of_observation", "observation_lower", "observation_upper"),
+)
+
+
 @pytest.fixture(scope="module")
 def fit():
     seen = testing.observations()
@@ -87,15 +93,17 @@ def test_a_geotiff_lies_north_up_where_its_cells_are(raster, tmp_path):
     path = tmp_path / "map.tif"
     raster.save(path, level=0.9, units="log ppm")
     with rasterio.open(path) as file:
-        assert file.descriptions == ("mean", "standard_error", "lower", "upper")
-        assert file.units == ("log ppm",) * 4
+        assert file.descriptions == LAYERS
+        assert file.units == ("log ppm",) * 7
         assert file.crs == rasterio.crs.CRS.from_epsg(28992)
         assert file.bounds == (180_000, 330_000, 181_000, 330_600)
         assert file.transform.e < 0 < file.transform.a
         assert np.isnan(file.nodata)
         assert file.tags()["AREA_OR_POINT"] == "Area"
         lower, upper = raster.interval(0.9)
-        layers = (raster.mean, raster.standard_error, lower, upper)
+        noisy = np.sqrt(raster.variance + raster.noise)
+        ends = raster.interval(0.9, of="observation")
+        layers = (raster.mean, raster.standard_error, lower, upper, noisy, *ends)
         for band, expected in enumerate(layers, start=1):
             np.testing.assert_array_equal(file.read(band)[::-1], expected)
         # the value at a place is that of the cell which holds it
@@ -108,11 +116,12 @@ def test_netcdf_follows_the_conventions_and_comes_back(raster, tmp_path):
     path = tmp_path / "map.nc"
     raster.save(path, units="log ppm")
     with xarray.open_dataset(path, decode_coords="all") as data:
-        assert set(data.data_vars) == {"mean", "standard_error", "lower", "upper"}
+        assert set(data.data_vars) == set(LAYERS)
         assert data["mean"].dims == ("y", "x")
         assert data.attrs["Conventions"].startswith("CF-")
         assert data["mean"].attrs["units"] == "log ppm"
         assert "95 % interval of the field" in data["lower"].attrs["long_name"]
+        assert "95 % interval of the new obs" in data["observation_lower"].attrs["long_name"]
         assert data["x"].attrs["standard_name"] == "projection_x_coordinate"
         assert data["x"].attrs["units"] == "m"
         assert "Amersfoort" in data["crs"].attrs["crs_wkt"]
@@ -349,7 +358,7 @@ def test_the_command_writes_the_maps_of_python(run, saved, raster, tmp_path):
         path = tmp_path / f"map.{ending}"
         status, out, err = run("predict", saved, "--resolution", 50, *BOUNDS, "--output", path)
         assert (status, out) == (0, f"240 predictions written to {path}\n")
-        assert err == f"geomxp: the observations are those in {saved}.\n"
+        assert err.endswith(f"geomxp: the observations are those in {saved}.\n")
     with rasterio.open(tmp_path / "map.tif") as tif, xarray.open_dataset(tmp_path / "map.nc") as nc:
         known = np.isfinite(raster.mean)
         np.testing.assert_allclose(tif.read(1)[::-1][known], raster.mean[known], rtol=1e-12)

@@ -101,12 +101,34 @@ def test_columns_say_what_they_are_of():
     there = gx.predict(held(testing.observations(), testing.MODEL), testing.places(3, seed=4))
     field, observation = there.to_frame(), there.to_frame(0.9, of="observation")
     plain = ["mean", "variance", "lower", "upper", "variance_of_observation"]
-    assert list(field.columns) == plain
+    beside = ["observation_lower", "observation_upper"]
+    assert list(field.columns) == [*plain, *beside]
     ends = ["lower_of_observation", "upper_of_observation"]
     assert list(observation.columns) == ["mean", "variance", "variance_of_observation", *ends]
     np.testing.assert_array_equal(observation["variance"], field["variance"])
     lower, upper = there.interval(0.9, of="observation")
     np.testing.assert_array_equal(observation[ends], np.column_stack((lower, upper)))
+    np.testing.assert_array_equal(there.to_frame(0.9)[beside], observation[ends])
+    np.testing.assert_array_equal(
+        field[["lower", "upper"]], np.column_stack(there.interval(0.95, of="field"))
+    )
+
+
+def test_of_a_transformation_both_intervals_are_on_the_scale_of_the_values():
+    values = np.exp(testing.observations().values)
+    seen = dataclasses.replace(testing.observations(), values=values)
+    model = dataclasses.replace(testing.MODEL, transform="log")
+    there = gx.predict(held(seen, model), testing.places(4, seed=8))
+    frame, (mean, variance) = there.to_frame(0.8), there.gaussian
+    half = 1.2815515655446004 * np.sqrt(variance + testing.MODEL.nugget)
+    np.testing.assert_allclose(frame["observation_lower"], np.exp(mean - half), rtol=1e-12)
+    np.testing.assert_allclose(frame["observation_upper"], np.exp(mean + half), rtol=1e-12)
+    assert (frame["upper"] < frame["observation_upper"]).all()
+
+
+def test_averages_over_blocks_have_no_intervals_of_observations():
+    there = gx.predict(held(testing.observations(), testing.MODEL), [[0.4, 0.5]], block=0.2)
+    assert list(there.to_frame().columns) == ["mean", "variance", "lower", "upper"]
 
 
 def test_intervals_cover_new_observations_as_often_as_they_say():

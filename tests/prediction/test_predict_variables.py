@@ -85,7 +85,7 @@ def test_each_location_may_have_its_variable(fit):
     which = [0, 1, 1, 0, 1, 0, 0]
     names = np.array(NAMES)[which]
     rows = 2 * np.arange(7) + which
-    for variable in (which, names, names.tolist(), pd.Series(names)):
+    for variable in (which, names, names.tolist(), pd.Series(names, NEW.index)):
         check(gx.predict(fit, NEW, variable=variable), each(fit), rows)
     table = NEW.assign(variable=names)
     found = gx.predict(fit, table)
