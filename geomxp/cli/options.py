@@ -4,7 +4,6 @@ A command is registered with `command(group, *names)`. It receives one namespace
 holds the value of each of its options by name, `given.screen` and `given.words`.
 """
 
-import csv
 import json
 import re
 import shlex

@@ -1161,9 +1161,7 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
     data = tables.read_data(path, decimal or table.get("decimal"))
     if spatial.is_geographic_frame(data) or spatial.is_grid(data):
         own = columns["locations"] if seen.dimensions > 2 else None
-        columns |= {"locations": own, "metric": None}
-    elif known:
-        columns["crs"] = table.get("crs")
+        columns |= {"locations": own, "metric": None, "crs": None}
     # each row of a repeated location is scored
     columns["duplicates"] = columns.get("duplicates", "keep")
     columns["drop_missing"] = drop_missing or columns.get("drop_missing", False)
