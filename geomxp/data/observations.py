@@ -1277,7 +1277,8 @@ def _on_branch(locations, metric, meridian):
 def _checked_for_sentinels(locations, metric):
     """Return longitudes on one branch, where -179 is near 179; usual sentinels such as -99 stay."""
     longitudes = locations[:, 0]
-    if not np.isfinite(locations).all():
+    if locations.shape[1] != 2 or not np.isfinite(locations).all():
+        # refused later
         return longitudes
     usual = np.isin(longitudes, checks.SENTINELS)
     return np.where(usual, longitudes, metric.branch_of(locations)[0][:, 0])
