@@ -716,6 +716,9 @@ sqrt_dist>
             shown[known, :d] = metric_of(metric).branch_of(shown[known, :d])[0]
         columns = dict(zip((*table.locations, *used), shown.T, strict=True))
         columns |= {n: c for n, c in zip(names, codes[some].T, strict=True) if n not in levels}
+        if metric_of(metric).turns:
+            longitudes = _checked_for_sentinels(numbers[some, :d], metric_of(metric))
+            columns[table.locations[0]] = longitudes
         for sentence in (
             checks.sentinel_warning(columns),
             checks.axes_warning(table.locations, numbers[some, :d]),
@@ -1374,6 +1377,16 @@ def _on_branch(locations, metric, meridian):
             f"Got {meridian!r:.60}."
         )
     return metric.on_branch(locations, float(meridian)), float(meridian)
+
+
+def _checked_for_sentinels(locations, metric):
+    """Return longitudes on one branch, where -179 is near 179; usual sentinels such as -99 stay."""
+    longitudes = locations[:, 0]
+    if locations.shape[1] != 2 or not np.isfinite(locations).all():
+        # refused later
+        return longitudes
+    usual = np.isin(longitudes, checks.SENTINELS)
+    return np.where(usual, longitudes, metric.branch_of(locations)[0][:, 0])
 
 
 def checked_inputs(

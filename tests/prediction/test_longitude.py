@@ -377,6 +377,18 @@ def test_a_table_of_cells_across_the_date_line_is_a_map(across):
     equal(raster.mean.ravel(), gx.predict(across[0], places).mean)
 
 
+def test_stations_beyond_the_date_line_are_not_taken_for_sentinels():
+    lon = [177.1, 178.0, 178.9, 179.5, 177.7, -179.98, -179.98]
+    frame = pd.DataFrame({"lon": lon, "lat": np.arange(7.0), "z": np.arange(7.0) % 4})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen = gx.Observations.from_frame(frame, values="z")
+    assert seen.locations[:, 0].max() == 180.02
+    frame.loc[:1, "lon"] = -99.0
+    with pytest.warns(gx.GeomxpWarning, match="'lon' holds -99 in 2 rows"):
+        gx.Observations.from_frame(frame, values="z")
+
+
 # All round the globe
 
 
