@@ -4,6 +4,7 @@ Cells without data, ragged arrays of stations, and the parameters of grid mappin
 Datasets and `pyproj.CRS`.
 """
 
+import re
 import warnings
 
 import numpy as np
@@ -23,8 +24,12 @@ ALIASES = (
 )
 """Names of one parameter of grid mappings; versions of the conventions and files differ in them."""
 
-WITHOUT_ORIGIN = ("latitude_longitude", "rotated_latitude_longitude", None)
-"""Grid mappings without a projection."""
+SPHERE, PLANE = ("longitude", "latitude"), ("x", "y")
+ROTATED = ("grid_longitude", "grid_latitude")
+"""Roles of pairs of coordinates; the last are longitude and latitude on a rotated pole."""
+
+KINDS = {"latitude_longitude": SPHERE, "rotated_latitude_longitude": ROTATED}
+"""Roles of the coordinates of grid mappings; those of others are x and y."""
 
 
 # Cells that are no data
@@ -131,6 +136,8 @@ def with_a_row_for_each_value(dataset, names):
     There is a row for each value of the variables `names`; if none are given, for each value of the
     longest ragged array. Raises `InvalidInput` for an index or a count that does not fit.
     """
+    import xarray
+
     links = ragged(dataset)
     dims = dict.fromkeys(dim for name in names for dim in dataset[name].dims)
     paths = [_path(links, dim) for dim in (dims or links) if dim in links]
@@ -152,7 +159,7 @@ def with_a_row_for_each_value(dataset, names):
                 GeomxpWarning,
                 stacklevel=2,
             )
-        rows = type(dataset[name])(owner[known], dims=samples)
+        rows = xarray.DataArray(owner[known], dims=samples)
         if samples in dataset[name].dims:
             # the rows are of stations no longer
             index = dataset.variables[name].copy()
@@ -168,7 +175,7 @@ def _owners(dataset, samples, instances, name):
     """Return the position of the station of each value, -1 for none."""
     count, numbers = dataset.sizes[instances], dataset[name].values
     whole = np.where(np.isfinite(numbers), numbers, -1).astype(np.int64)
-    if name and samples in dataset[name].dims:
+    if samples in dataset[name].dims:
         bad = np.flatnonzero((whole >= count) | ((whole < 0) & np.isfinite(numbers)))
         if len(bad):
             raise InvalidInput(
@@ -224,11 +231,19 @@ def is_mapping(variable):
     return not variable.dims and any(word in variable.attrs for word in words)
 
 
+def kind_of(system):
+    """Return the roles of the coordinates of a `pyproj.CRS`."""
+    if not system.is_geographic:
+        return PLANE
+    return ROTATED if system.is_derived else SPHERE
+
+
 def system_of(attributes, unit=""):
     """Return the `pyproj.CRS` of a grid mapping for coordinates in a unit.
 
     `unit` is one of `LENGTHS`, or "radian" for the viewing angles of a satellite, which are lengths
-    in units of its height. Another one leaves the unit of the system.
+    in units of its height. Another one leaves the unit of the system. The parameters come before a
+    definition in words of another kind, such as the datum of a rotated pole.
     """
     import pyproj
 
@@ -237,27 +252,33 @@ def system_of(attributes, unit=""):
         word: value if isinstance(value, str) else np.asarray(value).tolist()
         for word, value in attributes.items()
     }
-    in_words = bool(given.get("crs_wkt") or given.get("spatial_ref"))
+    name, text = given.get("grid_mapping_name"), given.get("crs_wkt") or given.get("spatial_ref")
     factor = given.get("perspective_point_height") if unit == "radian" else LENGTHS.get(unit)
-    if not in_words:
-        given = _as_pyproj_reads(given, factor or 1.0)
-    system = pyproj.CRS.from_cf({word: value for word, value in given.items() if value != ""})
+    system = pyproj.CRS(text) if text else None
+    if system is None or (name and KINDS.get(name, PLANE) != kind_of(system)):
+        words = {word: value for word, value in given.items() if "crs_wkt" != word != "spatial_ref"}
+        system, text = pyproj.CRS.from_cf(_as_pyproj_reads(words, factor or 1.0)), ""
     system = pyproj.CRS(system.sub_crs_list[0] if system.is_compound else system)
     if not system.is_projected:
         return system
     document = system.to_json_dict()
     # of a transformation to WGS 84, too
     plane = document.get("source_crs", document)
-    if not in_words and given["grid_mapping_name"] == "oblique_mercator":
+    parameters = {one["name"]: one for one in plane["conversion"]["parameters"]}
+    if not text and name == "oblique_mercator":
         # x is east at the centre, as for PROJ; pyproj has it across the central line
-        for parameter in plane["conversion"]["parameters"]:
-            if parameter["name"] == "Angle from Rectified to Skew Grid":
-                parameter["value"] = given["azimuth_of_central_line"]
+        parameters["Angle from Rectified to Skew Grid"]["value"] = given["azimuth_of_central_line"]
     if factor is not None and system.axis_info[0].unit_name.lower() != unit.lower():
         plane.pop("id", None)
         plane["name"] += f" ({unit})"
+        known = {"type": "LinearUnit", "name": unit, "conversion_factor": factor}
         for axis in plane["coordinate_system"]["axis"]:
-            axis["unit"] = {"type": "LinearUnit", "name": unit, "conversion_factor": factor}
+            axis["unit"] = known
+        for word, one in parameters.items():
+            if re.search("easting|northing", word, re.IGNORECASE):
+                # as the conventions have them
+                metres = 1.0 if one["unit"] == "metre" else one["unit"]["conversion_factor"]
+                one |= {"value": one["value"] * metres / factor, "unit": known}
     return pyproj.CRS.from_json_dict(document)
 
 
@@ -270,8 +291,8 @@ def _as_pyproj_reads(given, factor):
     kind, origin = given.get("grid_mapping_name"), given.get("latitude_of_projection_origin")
     for words in ALIASES:
         known = next((given[word] for word in words if word in given), None)
-        given |= {word: known for word in words if known is not None}
-    if kind not in WITHOUT_ORIGIN and ALIASES[0][0] not in given:
+        given = ({} if known is None else dict.fromkeys(words, known)) | given
+    if kind not in (*KINDS, None) and ALIASES[0][0] not in given:
         # pyproj takes Greenwich
         raise KeyError(ALIASES[0][0])
     for word in ("false_easting", "false_northing"):

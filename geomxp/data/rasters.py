@@ -66,7 +66,10 @@ def as_dataset(
         dataset[name].encoding["_FillValue"] = None
     if system is not None:
         pyproj = library("pyproj")
-        mapping = pyproj.CRS.from_user_input(crs).to_cf()
+        with warnings.catch_warnings():
+            # parameters do not say all; the definition in words, which is written too, does
+            warnings.simplefilter("ignore", UserWarning)
+            mapping = pyproj.CRS.from_user_input(crs).to_cf()
         dataset = dataset.assign_coords(crs=((), np.int32(0), mapping))
         for name in layers:
             # as an encoding: xarray refuses to write it also as an attribute

@@ -6,14 +6,16 @@ remembers the kind; `beside` and `on_grid` return results in that kind.
 
 import importlib
 import sys
+import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
-from ..errors import InvalidInput, one_line
+from ..errors import GeomxpWarning, InvalidInput, one_line
 from . import cf, times
+from .cf import PLANE, ROTATED, SPHERE
 
 LONGITUDE_LATITUDE = "EPSG:4326"
 """The system in which longitude and latitude are stored."""
@@ -397,14 +399,12 @@ CALENDAR = {"units": "", "calendar": "standard"}
 """CF attributes of times, with the values that hold without them."""
 
 UNITS = {"m": "metre", "meter": "metre", "km": "kilometre", "kilometer": "kilometre"}
-UNITS |= {"ft": "foot", "feet": "foot", "us_survey_foot": "US survey foot", "rad": "radian"}
+UNITS |= {"ft": "foot", "feet": "foot", "rad": "radian", "radian": "radian"}
+UNITS |= dict.fromkeys(("us_survey_foot", "us survey foot"), "US survey foot")
 """Units of projected coordinates in the spelling of coordinate reference systems."""
 
-SPHERE, PLANE = ("longitude", "latitude"), ("x", "y")
-ROTATED = ("grid_longitude", "grid_latitude")
-"""Roles of pairs of coordinates; the last are longitude and latitude on a rotated pole."""
-
 ROTATED_NAMES = {"rlon": ROTATED[0], "rlat": ROTATED[1]} | dict(zip(ROTATED, ROTATED, strict=True))
+"""Roles of longitude and latitude on a rotated pole by name, in lower case."""
 
 
 def variable_names(data):
@@ -563,7 +563,12 @@ def _says_plane(dataset, names):
     projected = [dataset[name].attrs.get("standard_name") in STANDARD_NAMES for name in names]
     measured = [_unit(dataset[name]) in (*cf.LENGTHS, "radian") for name in names]
     mappings = cf.mappings(dataset, cf.mapping_text(dataset))
-    return all(projected) or all(measured) or PLANE in (_kind(dataset, name) for name in mappings)
+    try:
+        mapped = PLANE in (_kind(dataset, name) for name in mappings)
+    except InvalidInput:
+        # the reading of coordinates says it
+        mapped = True
+    return mapped or all(projected) or all(measured)
 
 
 def _names_in_order(dataset):
@@ -634,11 +639,27 @@ def _with_system_of(dataset, table, names, crs):
     if system is None and roles == SPHERE:
         return replace(table, crs=LONGITUDE_LATITUDE, metric="chordal")
     if system is None:
+        _warn_of_lost_mapping(dataset, names if crs is None else ())
         return replace(table, unit=unit)
     if not system.geographic and unit not in ("", system.unit.lower()):
         # coordinates in another unit than their system's cannot be reprojected
         return replace(table, unit=unit, metric="euclidean")
     return table.with_system(system)
+
+
+def _warn_of_lost_mapping(dataset, names):
+    """Warn if a variable names a grid mapping that the dataset does not have."""
+    for name in names:
+        text = dataset[name].attrs.get("grid_mapping", dataset[name].encoding.get("grid_mapping"))
+        if text and not cf.mappings(dataset, text):
+            warnings.warn(
+                f"the grid mapping {text!r} of {name!r} is not in the data, and the coordinates "
+                'have no coordinate reference system: read files with decode_coords="all", or name '
+                'it with crs="EPSG:…" (--crs).',
+                GeomxpWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def _unit(variable):
@@ -664,19 +685,12 @@ def _mapped(dataset, locations, names, unit=""):
     return None
 
 
-KINDS = {"latitude_longitude": SPHERE, "rotated_latitude_longitude": ROTATED}
-"""Roles of the coordinates of grid mappings; those of others are x and y."""
-
-
 def _kind(dataset, mapping):
     """Return the roles of the coordinates of a grid mapping."""
     attributes = dataset[mapping].attrs
     if "grid_mapping_name" in attributes:
-        return KINDS.get(attributes["grid_mapping_name"], PLANE)
-    system = _described(mapping, attributes)
-    if not system.geographic:
-        return PLANE
-    return ROTATED if _horizontal(system.name).is_derived else SPHERE
+        return cf.KINDS.get(attributes["grid_mapping_name"], PLANE)
+    return cf.kind_of(_horizontal(_described(mapping, attributes).name))
 
 
 def _unrotated(dataset, names, variables):

@@ -192,6 +192,39 @@ def test_angles_of_a_geostationary_satellite_are_places():
     )
 
 
+@pytest.mark.parametrize("name", ["lambert_azimuthal_equal_area", "oblique_mercator"])
+def test_maps_in_another_unit_have_the_mapping_in_words_and_by_parameters(name):
+    parameters = next(values for kind, values, _ in MAPPINGS if kind == name)
+    mapping = {"grid_mapping_name": name} | parameters | FALSE
+    seen = read(plane_grid(mapping, "km", 1.0))
+    model = gx.Matern(1.0, 2.0, 0.5)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), progress=False)
+    data = gx.predict_raster(fit, resolution=1.0, bounds=(0, 0, 4, 3)).to_xarray()
+    assert data["x"].attrs["units"] == "km"
+    assert gx.Observations.from_xarray(data, values="mean").crs == seen.crs
+    data["crs"].attrs.pop("crs_wkt")
+    again = gx.Observations.from_xarray(data, values="mean")
+    np.testing.assert_allclose(
+        degrees_of(again.crs, again.locations), degrees_of(seen.crs, again.locations), atol=1e-9
+    )
+
+
+def test_words_of_another_kind_than_the_parameters_are_of_the_datum_only():
+    words = {"crs_wkt": pyproj.CRS(4326).to_wkt()}
+    data, places = rotated_grid(False, POLE | words)
+    np.testing.assert_allclose(read(data).locations, places, atol=1e-9)
+    mercator = {"grid_mapping_name": "mercator", LON: 0.0, PARALLEL: 0.0}
+    plain, both = read(plane_grid(mercator)), read(plane_grid(mercator | words))
+    assert both.crs == plain.crs
+
+
+def test_a_mapping_that_is_not_in_the_data_is_missed():
+    data = plane_grid({"grid_mapping_name": "sinusoidal", LON: 0.0}).drop_vars("crs")
+    with pytest.warns(gx.GeomxpWarning, match=r"mapping 'crs' of 'z' is not in the data.*--crs"):
+        assert read(data).crs is None
+    assert read(data, crs="EPSG:3035").crs == "EPSG:3035"
+
+
 @pytest.mark.parametrize("word", ["crs_wkt", "spatial_ref"])
 def test_a_system_in_words_comes_before_the_parameters(word):
     mapping = {"grid_mapping_name": "mercator", LON: 0.0, word: pyproj.CRS(3035).to_wkt()}
