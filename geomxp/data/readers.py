@@ -23,11 +23,10 @@ from .spatial import UNITS_OF_COLUMNS, describe, direction, library
 HEAD = 65_536
 """Bytes of a file that decide its kind."""
 
-SHAPEFILE = rb"\0\0\x27\x0a"
 CONTENTS = (
     (rb"SQLite format 3\0", ".gpkg"),
     (rb"fgb\x03fgb", ".fgb"),
-    (SHAPEFILE, ".shp"),
+    (rb"\0\0\x27\x0a", ".shp"),
     (rb"PAR1", ".parquet"),
     (rb"\x89HDF\r\n|CDF[\x01\x02\x05]", ".nc"),
     (rb"II[*+]\0|MM\0[*+]", ".tif"),
@@ -60,7 +59,7 @@ REFUSED = (
     (
         "KML, GML and GPX files",
         (".kml", ".kmz", ".gml", ".gpx"),
-        rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:\w+:)?(?:kml|gpx|FeatureCollection)\b",
+        rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*+-->\s*)*+<(?:\w+:)?(?:kml|gpx|FeatureCollection)\b",
         "ogr2ogr {gpkg} {path}",
     ),
     (
@@ -132,7 +131,7 @@ REFUSED = (
 
 OTHER_JSON = (
     "JSON is read only if it is GeoJSON: write the table as CSV, in Python: "
-    "pandas.read_json({py_path}).to_csv({py_csv}, index=False)"
+    "pandas.read_json({py_path}, lines=%s).to_csv({py_csv}, index=False)"
 )
 
 
@@ -245,20 +244,19 @@ def _has_geometry(path):
 
 def _kind_of_json(path, head):
     """Return ".geojson", or ".geojsonl" for one feature in each line."""
-    if head.startswith(b"\x1e") or path.suffix.lower() in LINES_OF_JSON:
-        return ".geojsonl"
+    lines = head.startswith(b"\x1e") or path.suffix.lower() in LINES_OF_JSON
     text = head.decode("utf-8", "replace")
     if '"geomxp"' in text and '"log_likelihood"' in text:
         raise InvalidInput("is a fit, not a table: give the table that it was made from.")
     if not re.search(r'"type"\s*:\s*"(?:Feature|(?:Multi)?Point"|GeometryCollection")', text):
-        raise InvalidInput(f"{_advice(OTHER_JSON, path)}.")
+        raise InvalidInput(f"{_advice(OTHER_JSON % lines, path)}.")
     first, _, others = text.strip().partition("\n")
     try:
         # a feature in a line of its own, and more lines
-        alone = others and json.loads(first)["type"] == "Feature"
+        lines = lines or (others and json.loads(first)["type"] == "Feature")
     except (ValueError, KeyError, TypeError):
-        alone = False
-    return ".geojsonl" if alone else ".geojson"
+        lines = False
+    return ".geojsonl" if lines else ".geojson"
 
 
 # Points
@@ -427,7 +425,7 @@ def read_raster(path):
             )
         if at.b or at.d:
             raise InvalidInput("the raster is rotated: warp it to rows from west to east.")
-        if any(np.dtype(kind).kind == "c" for kind in file.dtypes):
+        if any("complex" in kind for kind in file.dtypes):
             raise InvalidInput("the raster holds complex numbers: write their real parts.")
         bands = file.read(masked=True).astype(np.float64).filled(np.nan)
         bands = bands * np.reshape(file.scales, (-1, 1, 1)) + np.reshape(file.offsets, (-1, 1, 1))
@@ -513,7 +511,7 @@ SEPARATORS = ",;\t"
 TABS = {".tsv", ".tsvp", ".rdb", ".tab"}
 """Endings of tables separated by tabs."""
 
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eEdD][-+]?\d+)?"
 
 
 def layout(path):
@@ -533,19 +531,18 @@ def layout(path):
     after = next((k for k in filled if not lines[k].startswith("#")), skip)
     cells = lines[after].split(tabs or separator_of(lines[after])) if filled else ()
     # where a row of numbers follows the comments, the last of them may hold the names
-    if not any(re.fullmatch(NUMBER, cell.strip()) for cell in cells):
+    if not _has_number(cells):
         skip = after
     header, first = (*(lines[k] for k in filled if k >= skip), "", "")[:2]
-    words, cells = _words(header), _words(first)
-    spaced = len(cells) - len(words) in (0, 1) and any(re.fullmatch(NUMBER, c) for c in cells)
-    if len(words) > 1 and spaced and not (tabs or any(one in header for one in SEPARATORS)):
+    words, cells = (re.findall(r'"[^"]*"|\S+', line) for line in (header, first))
+    spaced = len(words) > 1 and len(cells) - len(words) in (0, 1) and _has_number(cells)
+    if spaced and not (tabs or any(separator in header for separator in SEPARATORS)):
         return Layout(skip, r"\s+")
     return Layout(skip, tabs or separator_of(header))
 
 
-def _words(line):
-    """Return the cells of a line that spaces separate."""
-    return next(csv.reader([line.strip()], delimiter=" ", skipinitialspace=True), [])
+def _has_number(cells):
+    return any(re.fullmatch(NUMBER, cell.strip()) for cell in cells)
 
 
 def _first_lines(path):
@@ -564,12 +561,15 @@ def separator_of(line):
 
 def _geoeas(lines):
     """Return the layout of a table of GeoEAS; None for lines of another kind."""
-    match = re.match(r"\s*(\d+)(?=\s|$)", lines[1]) if len(lines) > 2 else None
+    match = re.fullmatch(r" *(\d+)(?: [^,;\t]*)?", lines[1]) if len(lines) > 2 else None
     count = int(match[1][:6]) if match else 0
     names = tuple(" ".join(line.split()) for line in lines[2 : 2 + count])
     rows = [line for line in lines[2 + count :] if line.strip()]
-    numbers = any(re.match(rf"{NUMBER}(?:[\s,;]|$)", name) for name in names)
-    if not names or len(names) < count or not all(names) or numbers:
+    if not names or len(names) < count or not all(names):
+        return None
+    cells = [re.split(r"[\s,;]+", name) for name in names]
+    # such lines are rows
+    if any(_has_number(row[:1]) for row in cells) or all(map(_has_number, cells)):
         return None
     for separator, split in ((r"\s+", str.split), (",", lambda line: line.split(","))):
         if not rows or len(split(rows[0])) == count:
@@ -624,7 +624,7 @@ def _are_units(frame, first):
     if any(direction(cell) for cell in first):
         return True
     words = [name for name, cell in first.items() if cell.lower() not in MISSING]
-    if len(words) < 2 or any(re.fullmatch(NUMBER, cell) for cell in first):
+    if len(words) < 2 or _has_number(first):
         return False
     below = frame.iloc[1:]
     numbers = [

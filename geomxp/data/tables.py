@@ -215,7 +215,10 @@ def _read_delimited(path, decimal=None):
         frame = frame.replace(r"^([-+]?[\d.]+)[dD]([-+]?\d+)$", r"\1e\2", regex=True)
     frame = readers.with_units(frame, path)
     if decimal is not None:
-        return frame.apply(lambda column: _as_decimal(column, decimal))
+        about = frame.attrs
+        frame = frame.apply(lambda column: _as_decimal(column, decimal))
+        frame.attrs = about
+        return frame
     return frame if separator == "," else _with_points(frame)
 
 

@@ -276,7 +276,8 @@ def content(text):
         ("t.json", json_fg, "ogr2ogr t.gpkg t.json"),
         ("t.json", content(b'{"type": "Topology", "arcs": []}'), "ogr2ogr t.gpkg t.json"),
         ("t.json", content(b'{"geometryType": "esriGeometryPoint"}'), "ogr2ogr t.gpkg t.json"),
-        ("t.json", content(b'[{"x": 1, "y": 2}]'), r"read_json\('t.json'\).to_csv\('t.csv'"),
+        ("t.json", content(b'[{"x": 1}]'), r"read_json\('t.json', lines=False\).to_csv\('t.csv'"),
+        ("t.jsonl", content(b'{"x": 1}\n{"x": 2}'), r"read_json\('t.jsonl', lines=True\)"),
         ("t.feather", feather, r"read_feather\('t.feather'\).to_parquet\('t.parquet'\)"),
         ("t.zip", archive, "a ZIP archive of a.geojson, b.geojson: unzip t.zip"),
         ("t.csv", compressed, "is compressed: call it t.csv.gz"),
@@ -510,6 +511,39 @@ def test_other_rows_of_units_are_taken_with_a_word(here):
 def test_the_first_row_of_a_table_stays_where_it_is_data(here, lines):
     Path("t.csv").write_text("\n".join(lines))
     assert len(tables.read_frame("t.csv")) == len(lines) - 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # line 2 begins with a whole number, and a later line has as many cells as it says
+        ["site\tx\ty", "3\t1\t2", "A1\t2\t3", "A2\t3\t1", "A3\t5\t4", "A4\t6\t1"],
+        ["site x y", "3 1 2", "A1 2 3", "A2 3 1", "A3 5 4", "A4 6 1"],
+        ["site,x,y", "3 ,1,2", "A1,2,3", "A2,3,1", "A3,5,4", "A4,6,1"],
+    ],
+)
+def test_a_table_that_looks_like_geoeas_for_two_lines_stays_a_table(here, lines):
+    Path("t.txt").write_text("\n".join(lines))
+    found = tables.read_frame("t.txt")
+    assert list(found.columns) == ["site", "x", "y"]
+    assert len(found) == 5
+
+
+def test_names_behind_a_comment_sign_may_precede_decimal_commas(here):
+    Path("t.csv").write_text("#x;y;z\n1,5;2,5;3,5\n2,5;4,5;1,5\n7,5;1,5;2,5\n")
+    assert list(tables.read_frame("t.csv").columns) == ["#x", "y", "z"]
+
+
+def test_the_decimal_sign_leaves_units_as_they_are(here):
+    lines = ["lon;lat;ph", "degrees_east;degrees_north;mM", "14,5;50,1;6", "15,5;51,1;7"]
+    Path("t.csv").write_text("\n".join([*lines, "14,1;50,4;5,5"]))
+    for decimal in (None, ","):
+        seen = gx.read_table("t.csv", values="ph", decimal=decimal)
+        assert (seen.metric, seen.value_unit, seen.values.tolist()) == (
+            "chordal",
+            "mM",
+            [6, 7, 5.5],
+        )
 
 
 def test_names_behind_a_comment_sign_stay_names(here):
