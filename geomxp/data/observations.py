@@ -15,6 +15,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
+from ..runtime.equality import by_content
 from . import checks, spatial, tables, times
 from .formula import Formula
 from .labels import aligned, labels_of
@@ -80,6 +81,7 @@ SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Symbols of units of length."""
 
 
+@by_content
 @dataclass(frozen=True)
 class Observations:
     """Values at locations.
@@ -170,8 +172,8 @@ units of the locations>
     covariate_names: tuple[str, ...] = ()
     source: Document = field(default_factory=dict, compare=False)
     levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    crs: str | None = field(default=None, compare=False)
-    length_unit: str = field(default="", compare=False)
+    crs: str | None = None
+    length_unit: str = ""
     time: Floats | None = None
     variable: Whole | None = None
     time_name: str = "time"
@@ -179,9 +181,9 @@ units of the locations>
     error_variance: Floats | None = None
     replicates: Floats | None = None
     error_variance_name: str = "error_variance"
-    value_unit: str = field(default="", compare=False)
-    time_unit: str = field(default="", compare=False)
-    time_origin: str = field(default="", compare=False)
+    value_unit: str = ""
+    time_unit: str = ""
+    time_origin: str = ""
     variable_names: tuple[str, ...] = ()
     row_labels: Any = field(default=None, repr=False, compare=False)
 
