@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput, did_you_mean
+from ..runtime.equality import by_content
 from .conventions import Convention, convention_of
 from .distance import Metric, meridians, metric_of
 from .generate import DensePairs, TablePairs, box_of
@@ -44,6 +45,7 @@ USING = {
 }
 
 
+@by_content
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """Locations, times and variables: the arguments of a covariance.

@@ -16,6 +16,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
+from ..runtime.equality import by_content
 from . import checks, readers, spatial, tables, times
 from .formula import Formula
 from .labels import aligned, labels_of
@@ -84,6 +85,7 @@ SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Symbols of units of length."""
 
 
+@by_content
 @dataclass(frozen=True)
 class Observations:
     """Values at locations.
@@ -186,8 +188,8 @@ units of the locations>
     covariate_names: tuple[str, ...] = ()
     source: Document = field(default_factory=dict, compare=False)
     levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    crs: str | None = field(default=None, compare=False)
-    length_unit: str = field(default="", compare=False)
+    crs: str | None = None
+    length_unit: str = ""
     time: Floats | None = None
     variable: Whole | None = None
     time_name: str = "time"
@@ -195,12 +197,12 @@ units of the locations>
     error_variance: Floats | None = None
     replicates: Floats | None = None
     error_variance_name: str = "error_variance"
-    value_unit: str = field(default="", compare=False)
-    time_unit: str = field(default="", compare=False)
-    time_origin: str = field(default="", compare=False)
+    value_unit: str = ""
+    time_unit: str = ""
+    time_origin: str = ""
     variable_names: tuple[str, ...] = ()
-    time_calendar: str = field(default="", compare=False)
-    time_zone: str = field(default="", compare=False)
+    time_calendar: str = ""
+    time_zone: str = ""
     central_meridian: float | None = None
     row_labels: Any = field(default=None, repr=False, compare=False)
 
@@ -709,12 +711,7 @@ sqrt_dist>
             numbers[:, :2] = numbers[:, 1::-1]
             table = replace(table, locations=table.locations[::-1])
             _notice_of_order(table.locations, "by their values")
-        shown = numbers[some]
-        if metric_of(metric).turns:
-            # the few longitudes beyond the date line are not far from the others
-            known = np.isfinite(shown[:, :d]).all(axis=1) & (np.abs(shown[:, 0]) <= 360)
-            shown[known, :d] = metric_of(metric).branch_of(shown[known, :d])[0]
-        columns = dict(zip((*table.locations, *used), shown.T, strict=True))
+        columns = dict(zip((*table.locations, *used), numbers[some].T, strict=True))
         columns |= {n: c for n, c in zip(names, codes[some].T, strict=True) if n not in levels}
         if metric_of(metric).turns:
             longitudes = _checked_for_sentinels(numbers[some, :d], metric_of(metric))

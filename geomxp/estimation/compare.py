@@ -27,6 +27,7 @@ from ..likelihood.base import as_html
 from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.trend import Trend
 from ..linalg.precision import by_tile_norm, uniform
+from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
@@ -110,6 +111,7 @@ class Choice:
         )
 
 
+@by_content
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """One model of a comparison: its fit, or None if the computation failed, and its outcome."""
@@ -143,6 +145,7 @@ class Candidate:
         }
 
 
+@by_content
 @dataclass(frozen=True, eq=False)
 class ModelComparison:
     """Models in the order of a criterion, the best one first; those that failed last.

@@ -26,6 +26,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
+from ..runtime.equality import by_content
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import (
     ANISOTROPY,
@@ -74,6 +75,7 @@ DIFFERENCE, COARSE_DIFFERENCE = 2e-4, 2e-2
 """Steps of the score's differences, in logarithms: in FP64 and in mixed formats."""
 
 
+@by_content
 @dataclass(frozen=True)
 class Fit(Generic[Model]):
     """Maximum-likelihood estimates.
@@ -129,7 +131,7 @@ class Fit(Generic[Model]):
     evaluations: int
     history: tuple[Document, ...]
     standard_errors: dict[str, float | None]
-    seconds: float
+    seconds: float = field(compare=False)
     observations: Observations
     method: Likelihood
     trend: Trend

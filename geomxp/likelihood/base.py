@@ -20,6 +20,7 @@ from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import Device
+from ..runtime.equality import by_content
 from .rounding import Rounding
 
 if TYPE_CHECKING:
@@ -307,6 +308,7 @@ def as_html(result):
     return f"<pre>{escape(str(result))}</pre>"
 
 
+@by_content
 @dataclass(frozen=True)
 class Evaluation:
     """Result of one evaluation of the log-likelihood.
@@ -365,7 +367,7 @@ class Evaluation:
     refinement: Refinement | None = None
     traffic: Traffic | None = None
     events: tuple[Event, ...] = field(default=(), compare=False)
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     log_jacobian: float = 0.0
     rounding: Rounding | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -70,8 +70,8 @@ class Divergence:
     formats: PrecisionMap | None
     bytes: int
     promotions: int
-    seconds: float
-    reference_seconds: float
+    seconds: float = field(compare=False)
+    reference_seconds: float = field(compare=False)
     reference: dict[str, float]
     n: int
     neighbours: int | None = None
@@ -146,7 +146,7 @@ class EstimatedDivergence:
     formats: PrecisionMap
     bytes: int
     promotions: int
-    seconds: float
+    seconds: float = field(compare=False)
     n: int
 
     def __str__(self) -> str:

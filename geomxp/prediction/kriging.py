@@ -30,6 +30,7 @@ from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
 from ..runtime.devices import blas_threads, gpu_memory, is_cluster
+from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
@@ -58,6 +59,7 @@ ENDS_OF_OBSERVATION = "observation_lower", "observation_upper"
 """Names of the bounds of a new observation beside those of the field, `lower` and `upper`."""
 
 
+@by_content
 @dataclass(frozen=True)
 class Prediction:
     """Kriging predictions.

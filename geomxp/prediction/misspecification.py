@@ -17,6 +17,7 @@ from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.exact import Exact, check_is_method, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
+from ..runtime.equality import by_content
 from ..vecchia.blocks import Neighbours
 from .supports import check_of
 
@@ -28,6 +29,7 @@ PANEL = 512
 """Targets processed at one time."""
 
 
+@by_content
 @dataclass(frozen=True)
 class Misspecification:
     """Prediction errors under a true model, of its own predictor and of an approximated one.

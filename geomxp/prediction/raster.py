@@ -19,6 +19,7 @@ from ..data.observations import checked_variable, summary, summary_html, variabl
 from ..data.times import NUMBERS, TimeAxis, Times
 from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
+from ..runtime.equality import by_content
 from .kriging import ENDS_OF_OBSERVATION, Prediction, predict
 from .supports import inside, polygons_of, targets_of
 
@@ -50,6 +51,7 @@ ONE_SIGMA = 0.6826894921370859
 """Probability within one standard deviation of a normal distribution."""
 
 
+@by_content
 @dataclass(frozen=True)
 class Raster:
     """Predictions on a regular grid; NaN where a mask excludes cells.
@@ -333,6 +335,7 @@ class Raster:
         return {"title": f"Kriging of {self.value_name}", "source": f"geomxp {__version__}"}
 
 
+@by_content
 @dataclass(frozen=True)
 class RasterSeries:
     """Predictions on one regular grid at several times.

@@ -11,6 +11,7 @@ import numpy as np
 from ..covariance.distance import embed
 from ..covariance.observation import BoxCox, observation_model
 from ..errors import InvalidInput
+from ..runtime.equality import by_content
 from .variogram import in_time, lags_of, least_squares, step_in_time
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def skewness(r):
     return float(np.mean(d**3) / np.mean(d**2) ** 1.5)
 
 
+@by_content
 @dataclass(frozen=True)
 class Outliers:
     """Observations that are far from the trend, or from their neighbours, on one scale.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
 from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from . import scores
@@ -278,6 +279,7 @@ def _with_same_parameters(fit, part, method, design):
 # The result, and the two ways to it
 
 
+@by_content
 @dataclass(frozen=True)
 class Validation:
     """Observations and their predictions from other observations.
@@ -312,7 +314,7 @@ class Validation:
     folds: Whole | None
     kind: str
     refitted: bool = False
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     repeated: int = 0
     transform: ObservationModel | None = None
     gaussian: tuple[Floats, Floats] | None = None

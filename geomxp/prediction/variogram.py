@@ -22,6 +22,7 @@ from ..estimation.result import design_of, z_value
 from ..likelihood.replicates import dense_covariance
 from ..likelihood.trend import Trend
 from ..runtime.devices import blas_threads
+from ..runtime.equality import by_content
 
 if TYPE_CHECKING:
     from .._typing import (
@@ -372,6 +373,7 @@ def _nearest(numbers, centres, tolerance, period=np.inf):
     return nearest
 
 
+@by_content
 @dataclass(frozen=True)
 class Variogram:
     """Empirical semivariogram of observations in k bins of distance.

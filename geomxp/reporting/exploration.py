@@ -43,6 +43,7 @@ from ..prediction.variogram import (
     variogram,
 )
 from ..runtime.devices import human_bytes
+from ..runtime.equality import by_content
 from .sources import call, method_text, reading_lines
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Finding:
     caution: bool = False
 
 
+@by_content
 @dataclass(frozen=True)
 class Exploration:
     """What is known of observations before a fit, from `geomxp.explore`.

@@ -28,6 +28,7 @@ from ..linalg.mixed import solver
 from ..linalg.precision import Uniform, as_rule, uniform
 from ..linalg.views import contiguous
 from ..runtime.devices import blas_threads, gpu_memory, in_threads, share, usable_cores
+from ..runtime.equality import by_content
 from .assemble import norms_of
 from .cholesky import factorize
 from .factor import Factor, add_product, on_host
@@ -616,6 +617,7 @@ SENTENCES = {
 }
 
 
+@by_content
 @dataclass(frozen=True)
 class Refinement:
     """A refined solution, with the report of its iteration.
