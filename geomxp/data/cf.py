@@ -67,10 +67,10 @@ def _is_missing(name, variable):
     for end, outside in zip(ends, (np.less, np.greater), strict=True):
         if end is None:
             continue
-        if packed.kind in "iu" and not np.array_equal(np.asarray(end).astype(packed), end):
+        if not _is_of_type(end, packed):
             warnings.warn(
-                f"the valid range of {name!r} ends at {end}, which is not a value of its type "
-                f"{packed}, and is not used.",
+                f"the valid range of {name!r} ends at {end!r:.40}, which is not a value of its "
+                f"type {packed}, and is not used.",
                 GeomxpWarning,
                 stacklevel=2,
             )
@@ -80,6 +80,16 @@ def _is_missing(name, variable):
         outside = {np.less: np.greater, np.greater: np.less}[outside] if backward else outside
         missing |= outside(values, _unpacked(end, variable, packed))
     return missing
+
+
+def _is_of_type(number, kind):
+    """Whether one number can be a value of a type of numbers."""
+    number = np.asarray(number)
+    if number.size != 1 or number.dtype.kind not in "iuf" or np.isnan(number).any():
+        return False
+    limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
+    whole = kind.kind == "f" or bool((number % 1 == 0).all())
+    return whole and bool(((number >= limits.min) & (number <= limits.max)).all())
 
 
 def _unpacked(number, variable, packed):
