@@ -69,7 +69,7 @@ def _is_missing(name, variable):
             continue
         if not _is_of_type(end, packed):
             warnings.warn(
-                f"the valid range of {name!r} ends at {end!r:.40}, which is not a value of its "
+                f"the valid range of {name!r} ends at {end!s:.40}, which is not a value of its "
                 f"type {packed}, and is not used.",
                 GeomxpWarning,
                 stacklevel=2,
