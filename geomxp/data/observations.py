@@ -1368,7 +1368,7 @@ def _on_branch(locations, metric, meridian):
         return locations, None
     if meridian is None:
         return metric.branch_of(locations)
-    if not (isinstance(meridian, Real) and abs(meridian) <= 360):
+    if isinstance(meridian, bool) or not (isinstance(meridian, Real) and abs(meridian) <= 360):
         raise InvalidInput(
             "`central_meridian` must be a longitude between -360 and 360 degrees. "
             f"Got {meridian!r:.60}."

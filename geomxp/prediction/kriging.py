@@ -376,7 +376,8 @@ def predict(
     new_locations : (m, d) array_like, Inputs, Observations, frame or xarray grid, optional
         A pandas frame must have the columns of the observations' coordinates. Points of a
         geopandas frame and cells of a grid are reprojected to the coordinate reference system of
-        the observations. Covariates are taken from a frame or a grid by name. `to_frame` and
+        the observations; longitudes may differ from theirs by 360 degrees. Covariates are taken
+        from a frame or a grid by name. `to_frame` and
         `to_xarray` of the result return the same kind of object. Not needed for blocks that are
         polygons or sets of points.
     covariates : (m, q) array_like or frame, optional

@@ -736,7 +736,7 @@ def _across(polygon, name, observations):
             f"{width:.4g} degrees wide: write {west + 360:g} for {west:g} to confirm "
             "this, or add corners along the long way.",
             GeomxpWarning,
-            stacklevel=5,
+            stacklevel=7,
         )
 
     def move(corners):

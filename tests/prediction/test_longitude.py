@@ -491,7 +491,7 @@ def test_locations_at_one_meridian_have_it_in_the_middle(metric):
     assert np.ptp(seen.locations[:, 0]) == (0 if turned else 360)
 
 
-@pytest.mark.parametrize("wrong", ["0", np.nan, 400.0, [0.0]])
+@pytest.mark.parametrize("wrong", ["0", np.nan, 400.0, [0.0], True])
 def test_a_central_meridian_is_a_longitude(wrong):
     with pytest.raises(gx.InvalidInput, match="`central_meridian` must be a longitude"):
         gx.Observations(globe()[0], globe()[1], metric="chordal", central_meridian=wrong)
