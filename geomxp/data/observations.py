@@ -854,11 +854,19 @@ sqrt_dist>
         1987-06-03". Dates of another calendar than the Gregorian one ("noleap", "360_day", …) are
         counted in this calendar. A single time is ignored unless `time` names it.
 
+        Each value of a ragged array of the CF conventions, as of time series of stations, profiles
+        or trajectories, is an observation. Cells that a file marks as missing are NaN, also those
+        that were never written or lie outside `valid_range`, `valid_min` or `valid_max`. A grid
+        mapping is the coordinate reference system of its own coordinates: of x and y, or of
+        longitude and latitude on a rotated pole, which become true ones in EPSG:4326.
+
         Parameters
         ----------
         grid : xarray.DataArray or Dataset
             With coordinates x and y, or longitude and latitude, identified by their names or by
-            the attributes `standard_name` and `units` of the CF conventions. The coordinate of
+            the attributes `standard_name` and `units` of the CF conventions; true longitude and
+            latitude come before those on a rotated pole, and x and y that are dimensions before
+            both if they have units of length or a projection. The coordinate of
             several times is called "time", holds dates, or has the standard_name "time", the axis
             "T" or units of dates.
         **columns
