@@ -11,7 +11,7 @@ import numpy as np
 
 from ..covariance.base import FAMILIES
 from ..covariance.observation import TRANSFORMS
-from ..data import datasets, rasters, spatial, tables
+from ..data import datasets, rasters, readers, spatial, tables
 from ..data.observations import found_locations, longitude_first
 from ..data.times import as_numbers, is_date
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
@@ -609,6 +609,7 @@ def _predict_at(fitted, given, about):
     output, observations = given.output, fitted.observations
     if given.places is not None:
         data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
+        given.time = readers.without_units(given.time, spatial.units_of(data))
         if given.time is not None and not hasattr(data, "columns"):
             about["time"] = opt.number_or_text(given.time)
         elif given.time is not None:
@@ -815,6 +816,7 @@ def _draws_of_model(given, about):
             locations, time = np.tile(locations, (len(each), 1)), np.repeat(each, len(locations))
     else:
         frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
+        names, given.time = readers.without_units((names, given.time), spatial.units_of(frame))
         if timed:
             try:
                 time, name = _times_of(frame, given)
@@ -859,6 +861,7 @@ def _draws_of_fit(given, about):
         raise InvalidInput("--fit needs locations: give --at.")
     fitted, decimal = Fit.load(given.fit), opt.decimal_of(given, given.at)
     data = tables.read_data(opt.file_of(given.at), decimal)
+    given.time = readers.without_units(given.time, spatial.units_of(data))
     try:
         time, name = None, fitted.observations.time_name
         if given.time is not None and hasattr(data, "columns"):

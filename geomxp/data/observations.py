@@ -1033,7 +1033,7 @@ def read_table(
 in units of the locations, missing and left out: om 2>
     """
     data = tables.read_data(path, decimal)
-    units = {} if spatial.is_grid(data) else data.attrs.get(spatial.UNITS_OF_COLUMNS, {})
+    units = spatial.units_of(data)
     columns = {name: readers.without_units(named, units) for name, named in columns.items()}
     if columns.get("value_unit") is None and isinstance(columns.get("values"), str):
         columns["value_unit"] = units.get(columns["values"])

@@ -313,9 +313,14 @@ UNITS_OF_COLUMNS = "units of columns"
 """Key of `frame.attrs` for the units that a file states, {name of the column: unit}."""
 
 
+def units_of(data):
+    """Return the units that a file states, {name of the column: unit}, of a frame; {} of a grid."""
+    return {} if is_grid(data) else data.attrs.get(UNITS_OF_COLUMNS, {})
+
+
 def _from_columns(data):
     """Return the table of a pandas frame; units of columns may say longitude and latitude."""
-    units = data.attrs.get(UNITS_OF_COLUMNS, {})
+    units = units_of(data)
     roles = [(direction(units[name]), name) for name in units if name in data.columns]
     roles = [(role, name) for role, name in roles if role]
     if sorted(role for role, _ in roles) != ["latitude", "longitude"]:

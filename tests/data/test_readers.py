@@ -741,3 +741,24 @@ def test_a_geotiff_of_scattered_locations_is_refused_before_the_work(here, capsy
     covered(here)
     assert main(["predict", "fit.json", "wells.csv", "--output", "map.tif"]) == 2
     assert "can hold only a map" in capsys.readouterr().err
+
+
+def test_the_command_line_takes_names_with_their_units(here, capsys):
+    Path("t.csvp").write_text("\n".join([UNITS_BEHIND, *with_dates(",")]))
+    locations = "lon (degrees_east),lat (degrees_north)"
+    named = ["--value", "ph (mol m-3)", "--time", "time (UTC)", "--locations", locations]
+    held = [*("--family", "separable", "--fix", "smoothness=0.5", "--fix", "time_smoothness=0.5")]
+    held += ["--fix", "range=100", "--fix", "time_range=3", "--no-embed", "--output", "fit.json"]
+    assert main(["fit", "t.csvp", *named, *held]) == 0
+    assert "columns" not in capsys.readouterr().err
+    for more in ([], ["--time", "time (UTC)"], ["--time", "time"]):
+        assert main(["predict", "fit.json", "t.csvp", *more, "--output", "p.csv"]) == 0
+        mean = tables.number_columns(tables.read_frame("p.csv"), ["mean"])
+        fit = gx.Fit.load("fit.json")
+        np.testing.assert_array_equal(mean[:, 0], gx.predict(fit, tables.read_data("t.csvp")).mean)
+    model = ["--variance", "1", "--range", "100", "--smoothness", "0.5"]
+    assert (
+        main(["simulate", "--at", "t.csvp", "--locations", locations, *model, "--output", "s.csv"])
+        == 0
+    )
+    assert list(tables.read_frame("s.csv").columns)[:2] == ["lon", "lat"]
