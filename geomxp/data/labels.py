@@ -14,8 +14,8 @@ SHOWN = 3
 def labels_of(data):
     """Return the labels of an object's rows, a pandas index; None for arrays, lists and scalars.
 
-    Frames and series of pandas and geopandas have labels, and xarray objects of one dimension that
-    has a coordinate. The rows of a grid of several dimensions have none.
+    Frames and series of pandas and geopandas have labels, and xarray objects whose dimensions have
+    coordinates.
 
     Examples
     --------
@@ -25,9 +25,20 @@ def labels_of(data):
     """
     if is_kind(data, "pandas", "DataFrame", "Series"):
         return data.index
-    if is_grid(data) and len(data.dims) == 1:
-        return data.indexes.get(next(iter(data.dims)))
-    return None
+    return cells_of(data, data.dims) if is_grid(data) else None
+
+
+def cells_of(grid, dims):
+    """Return the labels of a grid's cells in the order of dimensions, or None without coordinates.
+
+    Of several dimensions they are a pandas.MultiIndex, as that of `to_series`.
+    """
+    import pandas as pd
+
+    each = [grid.indexes.get(name) for name in dims]
+    if not each or any(index is None for index in each):
+        return None
+    return each[0] if len(each) == 1 else pd.MultiIndex.from_product(each, names=list(dims))
 
 
 def aligned(labels, owner="the locations", **columns):
@@ -66,7 +77,10 @@ def aligned(labels, owner="the locations", **columns):
         nonlocal labels, owner
         if isinstance(column, Mapping) and not is_grid(column):
             return {key: placed(f"{name}[{key!r}]", one) for key, one in column.items()}
+        column = _as_rows(column)
         own = labels_of(column)
+        if own is not None and labels is not None and _same_dimensions(own, labels):
+            own = own.reorder_levels(labels.names)
         if own is None or (labels is not None and own.equals(labels)):
             return column
         if labels is None:
@@ -79,11 +93,22 @@ def aligned(labels, owner="the locations", **columns):
                 f"labels cannot say which is right: put both into one order, or give "
                 f"{_plain(name)}."
             )
-        return (
-            column.isel({next(iter(column.dims)): rows}) if is_grid(column) else column.iloc[rows]
-        )
+        return column.iloc[rows]
 
     return tuple(placed(name, column) for name, column in columns.items())
+
+
+def _as_rows(column):
+    """Return an xarray object with coordinates as a series or a frame, with a row for each cell."""
+    if not is_grid(column) or labels_of(column) is None:
+        return column
+    one = is_kind(column, "xarray", "DataArray")
+    return column.to_series() if one else column.to_dataframe()
+
+
+def _same_dimensions(own, labels):
+    """Whether labels of cells are of the same dimensions, perhaps in another order."""
+    return own.nlevels > 1 and {*own.names} == {*labels.names} != {None}
 
 
 def _positions(own, labels, name, owner):

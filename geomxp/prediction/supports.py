@@ -17,7 +17,7 @@ from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of, near_meridian
 from ..data import spatial, tables, times
 from ..data.formula import Formula
-from ..data.labels import aligned, labels_of
+from ..data.labels import aligned, cells_of, labels_of
 from ..data.observations import (
     Observations,
     checked_inputs,
@@ -65,14 +65,19 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     """
     observations, table, of_table = fit.observations, None, covariates is None
     asked, about_time = time is not None, ()
-    own = new_locations.row_labels if isinstance(new_locations, Observations) else None
-    columns = {"covariates": covariates, "time": time, "variable": variable}
-    covariates, time, variable, error_variance = aligned(
-        labels_of(new_locations) if own is None else own, **columns, error_variance=error_variance
-    )
+    labels, own = labels_of(new_locations), None
+    if isinstance(new_locations, Observations):
+        labels = new_locations.row_labels
     if spatial.is_frame(new_locations):
         about = covariates, time is None and observations.time is not None
-        new_locations, covariates, table = _from_frame(fit, new_locations, *about)
+        new_locations, own, table = _from_frame(fit, new_locations, *about)
+        labels = labels if table.dims is None else cells_of(table.source, table.dims)
+    columns = {"covariates": covariates, "time": time, "variable": variable}
+    covariates, time, variable, error_variance = aligned(
+        labels, **columns, error_variance=error_variance
+    )
+    if table is not None:
+        covariates = own if of_table else covariates
         own_time = _column_of(table, observations, "time")
         if time is None:
             time, about_time = own_time, (table.time_unit, table.dims is not None)

@@ -114,3 +114,27 @@ def test_scores_match_by_label():
     assert gx.scores.summary(mean, np.ones(3), seen)["mae"] == pytest.approx(1 / 3)
     with pytest.raises(gx.InvalidInput, match="`observed` must have the row labels of `mean`"):
         gx.scores.crps_gaussian(mean, 1.0, seen.reset_index(drop=True))
+
+
+@pytest.fixture
+def grid():
+    xarray = pytest.importorskip("xarray")
+    rng = np.random.default_rng(2)
+    layers = {name: (("y", "x"), rng.normal(size=(3, 4))) for name in ("a", "b")}
+    layers["e"] = (("y", "x"), rng.uniform(0.1, 0.9, (3, 4)))
+    return xarray.Dataset(layers, {"y": [1.0, 2.0, 4.0], "x": [0.5, 1.5, 2.5, 3.5]})
+
+
+def test_cells_of_grids_match_by_their_coordinates(fit, grid):
+    want = predicted(fit, grid, error_variance=grid.e.to_numpy().ravel())
+    bare, turned = grid[["e"]], grid.transpose("x", "y").isel(y=[2, 0, 1])
+    errors = (turned.e, turned.e.to_series(), grid.e.to_series().sample(frac=1, random_state=5))
+    for error in errors:
+        np.testing.assert_array_equal(predicted(fit, grid, error_variance=error), want)
+    for covariates in (turned[["a", "b"]], turned[["a", "b"]].to_dataframe()):
+        about = {"covariates": covariates, "error_variance": turned.e}
+        np.testing.assert_array_equal(predicted(fit, bare, **about), want)
+    with pytest.raises(gx.InvalidInput, match="`error_variance` must have the row labels"):
+        predicted(fit, grid, error_variance=grid.e.assign_coords(x=[0.5, 1.5, 2.5, 4.0]))
+    with pytest.raises(gx.InvalidInput, match="`error_variance` must have the row labels"):
+        predicted(fit, grid, error_variance=pd.Series(grid.e.to_numpy().ravel()))
