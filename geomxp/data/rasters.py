@@ -11,10 +11,25 @@ import numpy as np
 
 from ..errors import InvalidInput, one_line
 from .spatial import check_free, describe, library, tabulate, variable_names
-from .tables import GRIDS, check_exists, read_data, replacing
+from .tables import GRIDS, check_exists, read_data, write_bytes
 from .times import SECONDS
 
 GEOTIFF = (".tif", ".tiff")
+
+RASTERS = dict.fromkeys(GEOTIFF, ("GTiff",)) | {
+    ".asc": ("AAIGrid", "GRASSASCIIGrid"),
+    ".bil": ("EHdr", "ENVI"),
+    ".flt": ("EHdr",),
+    ".grd": ("GSAG", "GSBG", "GS7BG", "RRASTER"),
+    ".hgt": ("SRTMHGT",),
+    ".img": ("HFA", "ENVI"),
+    ".rst": ("RST",),
+    ".sdat": ("SAGA",),
+}
+"""Drivers of GDAL that read a raster file with this ending.
+
+Others, such as VRT, read files and addresses that the content names, whatever the name of the file.
+"""
 
 UNITS = {"metre": "m", "kilometre": "km", "US survey foot": "US_survey_foot"}
 """Units of length in the spelling of UDUNITS and the CF conventions."""
@@ -113,7 +128,8 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
     rows, columns = next(iter(layers.values()))[0].shape
     left, right, bottom, top = extent
     try:
-        system = None if crs is None else rasterio.crs.CRS.from_user_input(crs)
+        # by a name of pyproj's: rasterio would download a system whose name is an address
+        system = None if crs is None else rasterio.crs.CRS.from_user_input(describe(crs).name)
     except rasterio.errors.CRSError as error:
         raise InvalidInput(
             f"the coordinate reference system cannot be written ({one_line(error)})."
@@ -141,12 +157,11 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
                 if about.get("units"):
                     file.set_band_unit(band, about["units"])
             file.update_tags(AREA_OR_POINT="Area", **(tags or {}))
-        with replacing(path) as temporary:
-            temporary.write_bytes(memory.getbuffer())
+        write_bytes(path, memory.getbuffer())
 
 
 def read_cells(path):
-    """Return the cells of a raster file: NetCDF, GeoTIFF or another format of GDAL.
+    """Return the cells of a raster file: NetCDF, or one of `RASTERS`.
 
     The extent (left, right, bottom, top), the shape (rows, columns) and the coordinate reference
     system as text, or None. An irregular or rotated grid is an `InvalidInput`.
@@ -207,13 +222,21 @@ def _ends(centres, path):
 
 def _opened(path):
     """Open a raster file whose rows run along x."""
-    rasterio = library("rasterio")
+    rasterio, path = library("rasterio"), Path(path).absolute()
+    drivers = RASTERS.get(path.suffix.lower())
+    if drivers is None:
+        raise InvalidInput(
+            f"{path}: not a kind of raster that geomxp reads ({', '.join((*GRIDS, *RASTERS))}): "
+            f"convert it, gdal_translate {path.name} {path.stem}.tif."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            file = rasterio.open(path)
+            file = rasterio.open(path, driver=drivers)
     except rasterio.errors.RasterioIOError:
-        raise InvalidInput(f"{path}: not a raster file that GDAL can read.") from None
+        raise InvalidInput(
+            f"{path}: not a raster file that GDAL can read as {path.suffix}."
+        ) from None
     if file.transform.b or file.transform.d:
         file.close()
         raise InvalidInput(f"{path}: the raster is rotated: warp it to rows from west to east.")

@@ -51,7 +51,7 @@ def test_a_file_that_a_killed_process_has_left_is_replaced(tmp_path):
     path.write_text("{}")
     (tmp_path / ".state.json.new").write_text("left")
     tables.write_json(path, {"a": 1})
-    assert tables.read_json(path) == {"a": 1}
+    assert tables.read_json(path)["a"] == 1
     assert os.listdir(tmp_path) == [path.name]
 
 
@@ -67,7 +67,7 @@ def test_filesystems_without_unnamed_files_are_written_as_well(tmp_path, monkeyp
     path = tmp_path / "state.json"
     for number in range(2):
         tables.write_json(path, {"number": number})
-    assert tables.read_json(path) == {"number": 1}
+    assert tables.read_json(path)["number"] == 1
     assert os.listdir(tmp_path) == [path.name]
 
 
