@@ -5,6 +5,7 @@ northernmost row first.
 """
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -229,14 +230,13 @@ def _opened(path):
             f"{path}: not a kind of raster that geomxp reads ({', '.join((*GRIDS, *RASTERS))}): "
             f"convert it, gdal_translate {path.name} {path.stem}.tif."
         )
-    try:
-        with warnings.catch_warnings():
+    for driver in drivers:
+        with suppress(rasterio.errors.RasterioIOError), warnings.catch_warnings():
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            file = rasterio.open(path, driver=drivers)
-    except rasterio.errors.RasterioIOError:
-        raise InvalidInput(
-            f"{path}: not a raster file that GDAL can read as {path.suffix}."
-        ) from None
+            file = rasterio.open(path, driver=driver)
+            break
+    else:
+        raise InvalidInput(f"{path}: not a raster file that GDAL can read as {path.suffix}.")
     if file.transform.b or file.transform.d:
         file.close()
         raise InvalidInput(f"{path}: the raster is rotated: warp it to rows from west to east.")

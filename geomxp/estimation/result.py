@@ -24,6 +24,7 @@ from ..covariance.space_time import SpaceTime
 from ..data import tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
+from ..likelihood.base import Values
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
@@ -950,7 +951,7 @@ def _transform_of(document, given, path):
     entry = document.get("transform")
     if entry is None:
         return None
-    values = {name: value for name, value in entry.items() if name != "name"}
+    values = {name: float(value) for name, value in entry.items() if name != "name"}
     if given is None and entry["name"] not in TRANSFORMS:
         raise InvalidInput(
             f"{path}: the fit was made with a transformation {entry['name']!r} that geomxp does "
@@ -1032,13 +1033,15 @@ def _from_document(document, path, observations, family, method, transform):
     trend = _trend(document["trend"], observations, path)
     p = len(trend.names)
     coefficients = np.array(document["trend"]["coefficients"], dtype=float)
-    covariance = np.array(document["trend"]["covariance"], dtype=float).reshape(-1, max(p, 1))
+    covariance = np.array(document["trend"]["covariance"], dtype=float)
     if len(coefficients) != p or covariance.size != p * p:
         raise InvalidInput(f"{path}: `trend` must hold {p} coefficients and their covariance.")
+    if (covariance.reshape(p, p).diagonal() < 0).any():
+        raise InvalidInput(f"{path}: trend.covariance has a variance below 0.")
     # files of earlier versions name no family
     with _naming(path):
         family = family_of(family or document.get("family") or Matern.family)
-    values = {name: value for name, value in document["model"].items() if name != "metric"}
+    values = {name: float(n) for name, n in document["model"].items() if name != "metric"}
     variables = len(observations.variable_labels)
     declared = family.declared_for(variables)
     if any(map(is_nugget_covariance, values)):
@@ -1047,6 +1050,15 @@ def _from_document(document, path, observations, family, method, transform):
     transform = _transform_of(document, transform, path)
     with _naming(path):
         model = family.from_parameters(values, transform)
+        # values that the transformation does not take
+        Values(observations).at(transform)
+    for name in ("free", "boundary"):
+        unknown = set(document.get(name) or ()) - set(model.parameters())
+        if unknown:
+            raise InvalidInput(
+                f"{path}: {name} must name parameters of the model: "
+                f"{', '.join(model.parameters())}. Got {min(unknown)!r:.60}."
+            )
     return Fit(
         model,
         document["log_likelihood"],
@@ -1075,11 +1087,13 @@ def _trend(document, observations, path):
     """Return the trend; transforms of a formula are learnt again from the observations."""
     kind = document["kind"]
     if kind in TRENDS:
-        return Trend.of(observations, kind)
+        with _naming(path):
+            return Trend.of(observations, kind)
     name = "formula" if kind == "formula" else "text"
     _check(document, {name: str}, str(path), "trend.")
     text = f"~ {document[name]}" if kind == "formula" else document[name]
-    trend = Trend.of(observations, text, saved=True)
+    with _naming(path):
+        trend = Trend.of(observations, text, saved=True)
     if list(trend.names) != document["names"]:
         raise InvalidInput(
             f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
@@ -1219,8 +1233,8 @@ class Array:
         except (ValueError, OverflowError):
             # lists of unequal length
             array = np.array("")
-        numbers = isinstance(value, list) and (array.dtype.kind in "iuf" or not array.size)
-        if not numbers or (array.ndim != self.dimensions and array.size):
+        numbers = isinstance(value, list) and array.dtype.kind in "iuf"
+        if not numbers or (value and array.ndim != self.dimensions):
             each = "numbers" if self.dimensions == 1 else "lists of as many numbers each"
             raise InvalidInput(f"{where} must be a list of {each}.")
 
