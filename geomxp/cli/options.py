@@ -412,7 +412,7 @@ OPTIONS = {
     ),
     "grid": Option(GRID, "N", "Number of cells along the longer side.", least=2),
     "resolution": Option(GRID, "NUMBER", "Side of a cell."),
-    "like": Option(GRID, "FILE", "Use the cells of this GeoTIFF or NetCDF file."),
+    "like": Option(GRID, "FILE", "Use the cells of this raster: GeoTIFF, NetCDF, ESRI ASCII grid."),
     "mask": Option(GRID, "FILE", "Raster file: predict only where its value is not 0."),
     "block": Option(
         KRIGING,

@@ -79,19 +79,19 @@ def test_a_folder_that_is_missing_is_one_clear_line(tmp_path):
 
 
 HOLDER = """
-import sys, time
+import sys
 from geomxp.data import tables
 with tables.replacing(sys.argv[1]) as path:
     path.write_text("unfinished")
     print("writing", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.read()
 """
 
 
-def holder(path, seconds):
-    """Start a process that writes a file for so long."""
-    command = [sys.executable, "-c", HOLDER, str(path), str(seconds)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+def holder(path):
+    """Start a process that writes a file until its standard input ends."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout.readline()
     return process
 
@@ -103,7 +103,7 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next_write(tmp_path, e
     geopandas = pytest.importorskip("geopandas")
     path, frame = tmp_path / f"p{ending}", pd.DataFrame({"x": [0.0, 1.0], "mean": [1.0, 2.0]})
     for _ in range(2):
-        with holder(path, 600) as process:
+        with holder(path) as process:
             os.kill(process.pid, signal.SIGKILL)
     (left,) = os.listdir(tmp_path)
     assert left.startswith(f".p{ending}.geomxp-")
@@ -121,9 +121,10 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next_write(tmp_path, e
 
 def test_a_process_that_still_writes_the_same_file_is_left_alone(tmp_path):
     path = tmp_path / "p.parquet"
-    with holder(path, 5) as process:
+    with holder(path) as process:
         tables.write_frame(pd.DataFrame({"x": [1.0]}), path)
         assert len(os.listdir(tmp_path)) == 2
+        process.stdin.close()
         assert process.wait() == 0
     assert path.read_text() == "unfinished"
     assert os.listdir(tmp_path) == [path.name]
