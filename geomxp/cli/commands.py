@@ -36,7 +36,7 @@ from ..prediction.validation import validate as score_table
 from ..reporting.exploration import explore as explore_observations
 from ..reporting.findings import LEVELS
 from ..reporting.report import report
-from ..runtime.devices import human_bytes, is_cluster
+from ..runtime.devices import human_bytes
 from ..runtime.progress import Line, notice
 from . import display
 from . import options as opt
@@ -271,7 +271,8 @@ def log_likelihood(given):
 @command(
     ESTIMATE,
     *("fit_file", "table", "drop_missing", "decimal"),
-    *("folds", "leave_one_out", "blocks", "in_time", "refit", "seed", "on", "level", "output"),
+    *("folds", "leave_one_out", "blocks", "in_time", "refit", "seed"),
+    *(*opt.WHERE, "level", "output"),
     table={
         "about": "Held-out observations to predict and score, with the columns of the fit's table: "
         "a file or a data set. If not given, those of the fit are predicted from each other.",
@@ -279,11 +280,9 @@ def log_likelihood(given):
     },
     seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
     on={
-        "value": "PLACE",
-        "about": "cpu (this process) or a Dask cluster, tcp://host:8786 (with --refit or "
-        "Vecchia's approximation); with TABLE also gpu or gpu:N. The fit's if not given.",
-        "default": None,
-        "known": ("cpu",),
+        "about": "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786. "
+        "With --refit or folds of Vecchia's approximation cpu or a cluster, whose workers compute "
+        "folds.",
     },
 )
 def validate(given):
@@ -319,18 +318,16 @@ def validate(given):
         for name in ("decimal", "drop_missing"):
             if vars(given)[name]:
                 raise InvalidInput(f"--{name.replace('_', '-')} needs a TABLE: leave it out.")
-    excluded = [name for name, value in (excluded | {"--on": on}).items() if value is not None]
+    excluded = [name for name, value in excluded.items() if value is not None]
     if given.leave_one_out and excluded:
         raise InvalidInput(f"--leave-one-out excludes {' and '.join(excluded)}.")
     tables.check_writable(given.output, inputs=(given.fit_file, table))
     z_value(level)
     opt.decimal_of(given, table)
-    fitted = Fit.load(given.fit_file)
-    if table is not None and on is not None:
-        fitted = replace(fitted, method=replace(fitted.method, on=on))
-    elif on is not None and is_cluster(fitted.method.on):
-        # the cluster of the fit may be gone, and a cluster works better on folds than on tiles
-        fitted = replace(fitted, method=replace(fitted.method, on="cpu"))
+    fitted = Fit.load(given.fit_file, **opt.where_of(given) | {"on": None})
+    if table is not None or given.leave_one_out or not (given.refit or fitted.method.approximate):
+        # one factorization of all observations
+        fitted, on = replace(fitted, method=replace(fitted.method, on=on)), "cpu"
     if table is not None:
         about = given.decimal, given.drop_missing
         others = read_as_observed(fitted, opt.file_of(table), *about)
@@ -340,7 +337,7 @@ def validate(given):
     else:
         folds = 10 if given.folds is None else given.folds
         about = {name: vars(given)[name] for name in ("blocks", "in_time", "refit", "seed")}
-        about |= {"on": on or "cpu", "progress": screen.progress}
+        about |= {"on": on, "progress": screen.progress}
         validation = cross_validate(fitted, folds, **about)
     # printed before files are written, so that a full disk does not lose the scores
     screen.result(
@@ -479,7 +476,7 @@ def likelihood_ratio(given):
     *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
     *("block", "discretisation", "neighbours", "local_trend", "time", "variable"),
     "error_variance",
-    *("crs", "on", "level", "of", "output"),
+    *("crs", *opt.WHERE, "level", "of", "output"),
     crs={
         "panel": opt.GRID,
         "about": "Coordinate reference system of the fit's coordinates, if it has none.",
@@ -517,12 +514,6 @@ def likelihood_ratio(given):
         "panel": opt.KRIGING,
         "about": "Predict each location from this many nearest observations.",
     },
-    on={
-        "panel": opt.KRIGING,
-        "about": "cpu, gpu or gpu:N; the fit's if not given.",
-        "default": None,
-        "known": None,
-    },
     output={
         "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, FlatGeobuf, NetCDF or GeoTIFF file to "
         "write; - is standard output. Without it, CSV is printed, and a short table on a terminal."
@@ -551,9 +542,7 @@ def predict(given):
         raise InvalidInput("give either a table of LOCATIONS, or --grid, --resolution or --like.")
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
-    fitted, origin = load_fit(given.fit_file)
-    if given.on is not None:
-        fitted = replace(fitted, method=replace(fitted.method, on=given.on))
+    fitted, origin = load_fit(given.fit_file, **opt.where_of(given))
     fitted = in_system(fitted, given.crs)
     names = ("discretisation", "neighbours", "local_trend")
     about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
@@ -719,7 +708,12 @@ def _show(frame, about, records, picture, title, given):
 @command(
     PREDICT,
     *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
-    *("time", "draws", "seed", "output"),
+    *("time", "draws", "seed", *opt.WHERE, "output"),
+    on={
+        "about": "With --fit: cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as "
+        "tcp://host:8786.",
+        "default": None,
+    },
     time={
         "panel": opt.LOCATIONS,
         "value": "TIME|COLUMN",
@@ -789,6 +783,10 @@ def _draws_of_model(given, about):
     model = opt.model_of(given, ", or --fit")
     if (given.count is None) == (given.at is None):
         raise InvalidInput("give either --n or --at.")
+    for name, value in opt.where_of(given).items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidInput(f"{option} is for draws from a fit: give --fit, or leave it out.")
     known = datasets.DATASETS.get(given.at)
     names = opt.words(given.locations or "") or (known.locations if known else ("x", "y"))
     if len(set(names)) != len(names) or (given.at is None and len(names) != 2):
@@ -859,7 +857,8 @@ def _draws_of_fit(given, about):
         raise InvalidInput(f"--fit gives the model and its coordinates: leave out {excluded[0]}.")
     if given.at is None:
         raise InvalidInput("--fit needs locations: give --at.")
-    fitted, decimal = Fit.load(given.fit), opt.decimal_of(given, given.at)
+    fitted = Fit.load(given.fit, **opt.where_of(given))
+    decimal = opt.decimal_of(given, given.at)
     data = tables.read_data(opt.file_of(given.at), decimal)
     given.time = readers.without_units(given.time, spatial.units_of(data))
     try:

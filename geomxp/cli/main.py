@@ -186,7 +186,7 @@ def message_of_fit(interrupted, table, output, words):
             tables.write_json(path, state)
         except GeomxpError as error:
             return f"{message}; the state is lost: {error}"
-    if path is None or not Path(path).exists():
+    if path is None or not os.path.exists(path):
         return f"{message}; nothing was saved.{_tiles(words)}"
     if state is not None:
         message += f", log-likelihood {state['log_likelihood']:.4f}"
@@ -198,7 +198,7 @@ def message_of(words):
     """Return the message for a command that is not a fit, or is not known to have a state."""
     saved = _tiles(words)
     path = value_after("--checkpoint", words)
-    if path and Path(path).exists():
+    if path and os.path.exists(path):
         saved = f" The best model so far is saved in {path}.{saved}"
     return f"interrupted.{saved}" + (_resume(words) if saved else "")
 

@@ -410,7 +410,7 @@ OPTIONS = {
     ),
     "grid": Option(GRID, "N", "Number of cells along the longer side.", least=2),
     "resolution": Option(GRID, "NUMBER", "Side of a cell."),
-    "like": Option(GRID, "FILE", "Use the cells of this GeoTIFF or NetCDF file."),
+    "like": Option(GRID, "FILE", "Use the cells of this raster: GeoTIFF, NetCDF, ESRI ASCII grid."),
     "mask": Option(GRID, "FILE", "Raster file: predict only where its value is not 0."),
     "block": Option(
         KRIGING,
@@ -506,7 +506,8 @@ EXACT_ONLY = (
     *("memory", "device_memory", "scratch"),
 )
 METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:7], "on", *EXACT_ONLY[7:])
-"""Options that several commands share."""
+WHERE = ("on", *EXACT_ONLY[7:])
+"""Options that several commands share; `WHERE` says where the method of a saved fit computes."""
 
 # Results on standard output: JSON, plain text for pipes, and tables on a terminal.
 
@@ -876,6 +877,11 @@ def _of_exact(given):
         if value not in (None, "none") and value is not False
     ]
     return [*names, "--on"] if is_cluster(given.on) or "," in given.on else names
+
+
+def where_of(given):
+    """Return the options of `WHERE` as `Fit.load` takes them."""
+    return {name: vars(given)[name] for name in WHERE}
 
 
 def has_table(given):

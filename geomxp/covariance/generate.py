@@ -400,7 +400,7 @@ class TimePairs(TablePairs):
         with np.errstate(over="ignore"):
             self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, FARTHEST**2))
         shortest, longest = self.a.lags if b is None else _lags_between(self.a, self.b)
-        ends = (max(lag**2 * self.inverse_time, 1e-300) for lag in (shortest, longest))
+        ends = (max(lag * lag * self.inverse_time, 1e-300) for lag in (shortest, longest))
         low, high = (frexp(end)[1] for end in ends)
         self.octaves_in_time = low - 2, high + 1
         if self.clock is None:

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..covariance.distance import METRICS
 from ..errors import InvalidInput, one_line
+from . import readers
 from .spatial import check_free, describe, is_grid, library, tabulate, variable_names
-from .tables import GRIDS, check_exists, read_data, replacing
+from .tables import check_exists, read_data, reader_of, write_bytes
 
 GEOTIFF = (".tif", ".tiff")
 
@@ -118,7 +119,8 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
     rows, columns = next(iter(layers.values()))[0].shape
     left, right, bottom, top = extent
     try:
-        system = None if crs is None else rasterio.crs.CRS.from_user_input(crs)
+        # by a name of pyproj's: rasterio would download a system whose name is an address
+        system = None if crs is None else rasterio.crs.CRS.from_user_input(describe(crs).name)
     except rasterio.errors.CRSError as error:
         raise InvalidInput(
             f"the coordinate reference system cannot be written ({one_line(error)})."
@@ -146,8 +148,7 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
                 if about.get("units"):
                     file.set_band_unit(band, about["units"])
             file.update_tags(AREA_OR_POINT="Area", **(tags or {}))
-        with replacing(path) as temporary:
-            temporary.write_bytes(memory.getbuffer())
+        write_bytes(path, memory.getbuffer())
 
 
 def check_geotiff(path, data):
@@ -183,7 +184,7 @@ def write_dataset(dataset, path, crs=None):
 
 
 def read_cells(path):
-    """Return the cells of a raster file: NetCDF, GeoTIFF or another format of GDAL.
+    """Return the cells of a raster file: NetCDF, GeoTIFF, ASCII grid of ESRI or grid of Surfer.
 
     The extent (left, right, bottom, top), the shape (rows, columns) and the coordinate reference
     system as text, or None. An irregular or rotated grid is an `InvalidInput`.
@@ -211,7 +212,7 @@ def _read(path, with_values=False):
     """Return `read_cells`, and the first band as (rows, columns) numbers if it is requested."""
     check_exists(path)
     values = None
-    if Path(path).suffix.lower() in GRIDS:
+    if "netCDF4" in reader_of(path)[1]:
         data = read_data(path)
         names = variable_names(data)[:1]
         table = tabulate(data, names)
@@ -253,12 +254,13 @@ def _ends(centres, path):
 
 def _opened(path):
     """Open a raster file whose rows run along x."""
-    rasterio = library("rasterio")
+    rasterio, path = library("rasterio"), Path(path).absolute()
     try:
+        driver, options = readers.driver_of(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            file = rasterio.open(path)
-    except rasterio.errors.RasterioIOError:
+            file = rasterio.open(path, driver=driver, **options)
+    except (ValueError, rasterio.errors.RasterioIOError):
         raise InvalidInput(f"{path}: not a raster file that GDAL can read.") from None
     if file.transform.b or file.transform.d:
         file.close()

@@ -412,7 +412,7 @@ def read_raster(path):
     is one band, or band_1, …; cells without data are NaN. The coordinates are the centres of cells.
     """
     rasterio, xarray = library("rasterio"), library("xarray")
-    driver, options = _driver(path)
+    driver, options = driver_of(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
         file = rasterio.open(path, driver=driver, **options)
@@ -454,7 +454,7 @@ def read_raster(path):
     return dataset.assign_coords(crs=((), np.int32(0), mapping))
 
 
-def _driver(path):
+def driver_of(path):
     """Return GDAL's driver of a raster by its first bytes, and options."""
     with open(path, "rb") as file:
         start = file.read(4)

@@ -1,15 +1,19 @@
 """Tables in files: reading, writing, and their columns as arrays.
 
 Files are written to a temporary name and renamed, so that a full disk or a killed process leaves
-earlier results intact. The content of a file is never executed.
+earlier results intact. The content of a file is never executed, and names no other file: what is
+read is one regular file of this machine, and by the library for its ending only.
 """
 
+import fcntl
 import hashlib
 import json
 import lzma
 import math
 import os
 import re
+import shutil
+import stat
 import tempfile
 import warnings
 import zipfile
@@ -74,22 +78,41 @@ def check_path(path):
         raise InvalidInput(f"`path` must be the path of a file (text or Path). Got {path!r:.60}.")
 
 
-def check_exists(path):
-    """Raise `InvalidInput` if there is no such file."""
-    check_path(path)
+ADDRESS = re.compile(r"[a-z][\w.+-]*://|/vsi\w+/", re.IGNORECASE)
+"""Start of the address of a file elsewhere, or in one of GDAL's virtual file systems."""
+
+
+def kind_of(path):
+    """Return "file", "folder", "other" (a pipe, a device) or None: what a path names.
+
+    A path that can name nothing, such as one of 5,000 characters, is an `InvalidInput`.
+    """
     try:
-        folder, file = Path(path).is_dir(), Path(path).is_file()
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"{path!r:.60}: not the path of a file ({reason}).") from None
-    if folder:
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+
+
+def check_exists(path):
+    """Raise `InvalidInput` unless a path names a regular file of this machine."""
+    check_path(path)
+    kind = None if ADDRESS.match(str(path)) else kind_of(path)
+    if kind == "folder":
         try:
             readers.refuse(path, Path(path).suffix.lower())
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
-        raise InvalidInput(f"{path}: is a folder, not a table.")
-    if not file:
-        raise InvalidInput(f"{path}: no such file, and no data set of this name.")
+    _refuse(
+        path,
+        (ADDRESS.match(str(path)), "is an address, not a file: download it first"),
+        (kind == "folder", "is a folder, not a table"),
+        (kind == "other", "is not a regular file: save its content in a file first"),
+        (kind is None, "no such file, and no data set of this name"),
+    )
 
 
 def read_data(path, decimal=None):
@@ -105,18 +128,20 @@ def read_data(path, decimal=None):
         check_one_of("decimal", decimal, DECIMALS)
     check_exists(path)
     path = Path(path)
-    kind, libraries, read = _reader(path)
+    kind, libraries, read = reader_of(path)
     for name in libraries:
         library(name)
+    # libraries take some relative names, such as GPKG:x, for something else than a path
+    file = path.absolute()
     try:
-        return _read_delimited(path, decimal) if read is _read_delimited else read(path)
+        return _read_delimited(file, decimal) if read is _read_delimited else read(file)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
 
 
-def _reader(path):
+def reader_of(path):
     """Return the row of `READERS` for a file."""
     try:
         return READERS.get(readers.true_ending(path, READERS), ("a CSV table", (), _read_delimited))
@@ -128,7 +153,7 @@ def _reader(path):
 
 def content(path):
     """Return what a file holds: "grid", "points" or "columns"."""
-    _, libraries, _ = _reader(path)
+    _, libraries, _ = reader_of(path)
     holds = {"xarray": "grid", "geopandas": "points"}
     return next((holds[name] for name in libraries if name in holds), "columns")
 
@@ -144,7 +169,8 @@ def read_frame(path, decimal=None):
 
 def _reason(error, path):
     """Return a library's message without the path and its own advice."""
-    return one_line(str(error).replace(str(path), "the file").split(";")[0], 160)
+    text = str(error).replace(str(path.absolute()), "the file").replace(str(path), "the file")
+    return one_line(text.split(";")[0], 160)
 
 
 def _read_parquet(path):
@@ -499,14 +525,48 @@ def replacing(path):
     path = Path(path)
     try:
         # in a folder, because libraries write to names and look at their endings
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-            temporary = Path(folder) / path.name
+        with _workshop(path) as folder:
+            temporary = folder / path.name
             yield temporary
             with open(temporary, "r+b") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
     except OSError as error:
         raise GeomxpError(f"{path}: cannot be written ({error.strerror or error}).") from None
+
+
+@contextmanager
+def _workshop(path):
+    """Yield a new folder beside a file, and remove those of killed processes for this file.
+
+    A folder is locked as long as its process lives.
+    """
+    start = f".{path.name}.geomxp-"
+    for name in os.listdir(path.parent):
+        if name.startswith(start) and (left := _locked(path.parent / name)) is not None:
+            shutil.rmtree(path.parent / name, ignore_errors=True)
+            os.close(left)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=start) as folder:
+        lock = _locked(folder)
+        try:
+            yield Path(folder)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+
+def _locked(folder):
+    """Return a descriptor that locks a folder; None if another process has it, or it is gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def write_frame(frame, path):
@@ -524,9 +584,12 @@ def write_frame(frame, path):
     writers = {".parquet": _write_parquet, ".npz": _write_npz, ".nc": _write_grid}
     writers |= dict.fromkeys(DRIVERS, _write_vector)
     writers |= dict.fromkeys(readers.COMPRESSIONS, _write_compressed)
+    if suffix not in writers:
+        write_text(path, frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ","))
+        return
     try:
         with replacing(path) as temporary:
-            writers.get(suffix, _write_delimited)(frame, temporary)
+            writers[suffix](frame, temporary)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 
@@ -558,11 +621,6 @@ def _refuse(path, *problems):
     for wrong, complaint in problems:
         if wrong:
             raise InvalidInput(f"{path}: {complaint}.")
-
-
-def _write_delimited(frame, path):
-    text = frame.to_csv(index=False, sep="\t" if path.suffix.lower() == ".tsv" else ",")
-    path.write_bytes(text.encode("utf-8"))
 
 
 def _write_compressed(frame, path):
@@ -633,7 +691,12 @@ def typed(frame):
 
 
 def write_text(path, text):
-    """Write text as UTF-8, all or nothing.
+    """Write text as UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path, content):
+    """Write the content of a file, all or nothing.
 
     Where the filesystem allows it the new file has no name until it is complete, so that a killed
     process leaves none. At most `.NAME.new` remains, complete, if it is killed between the last
@@ -645,11 +708,11 @@ def write_text(path, text):
     except (AttributeError, OSError):
         # another system, or a filesystem without unnamed files; other errors occur again
         with replacing(path) as temporary:
-            temporary.write_bytes(text.encode("utf-8"))
+            temporary.write_bytes(content)
         return
     try:
         with open(unnamed, "wb") as file:
-            file.write(text.encode("utf-8"))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             _give_name(file.fileno(), path)
@@ -682,15 +745,15 @@ def check_writable(*paths, inputs=()):
     """Raise `InvalidInput` if a file cannot be written later, or would overwrite an input."""
     taken = {Path(path).resolve(): "an input" for path in inputs if path}
     for name in filter(None, paths):
-        path, folder = Path(name), Path(name).resolve().parent
+        kind, path, folder = kind_of(name), Path(name), Path(name).resolve().parent
         if path.resolve() in taken:
             raise InvalidInput(f"{name}: is {taken[path.resolve()]}; choose another name.")
         taken[path.resolve()] = "another output"
         _refuse(
             name,
-            (path.exists() and not (path.is_file() or path.is_dir()), "is not a regular file"),
+            (kind == "other", "is not a regular file"),
             (not folder.is_dir(), f"the folder {folder} does not exist"),
-            (path.is_dir(), "is a folder, not a file"),
+            (kind == "folder", "is a folder, not a file"),
             (path.suffix.lower() in SPREADSHEETS, "spreadsheets cannot be written: write a .csv"),
             (not os.access(folder, os.W_OK), f"the folder {folder} is not writable"),
         )
@@ -720,7 +783,7 @@ def check_is_for_json(path):
 
 def read_json(path):
     """Read a JSON object; `InvalidInput` for a missing file or other content."""
-    if Path(path).exists() and not Path(path).is_file():
+    if kind_of(path) not in ("file", None):
         raise InvalidInput(f"{path}: is not a regular file.")
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -751,8 +814,37 @@ def _whole(text):
 
 
 def write_json(path, document):
-    """Write a JSON object; numbers keep every digit."""
+    """Write a JSON object with its checksum; numbers keep every digit."""
+    document = document | {CHECKSUM: checksum(document)}
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+CHECKSUM = "checksum"
+"""Name of the entry that holds the checksum of the others."""
+
+
+def checksum(document):
+    """Return the SHA-256 of a JSON object without its checksum, whatever its layout and order."""
+    rest = {name: value for name, value in document.items() if name != CHECKSUM}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def warn_if_edited(path, document):
+    """Warn if a document is not as `write_json` wrote it; call it when the document is valid."""
+    try:
+        if document.get(CHECKSUM) == checksum(document):
+            return
+    except RecursionError:
+        # deeper than anything that geomxp writes
+        pass
+    what = "was edited after it was written" if CHECKSUM in document else "has no checksum"
+    warnings.warn(
+        f"{path}: {what}, so its numbers may not be those that geomxp computed. They are used as "
+        "they are: repeat the command that wrote the file to be sure.",
+        GeomxpWarning,
+        stacklevel=4,
+    )
 
 
 def sha256(path):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isfinite
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -629,7 +628,7 @@ MANY = 10**12
 
 def _resume(path, mark, base):
     """Return (model, evaluations) from a checkpoint, or (None, 0) if it does not exist yet."""
-    if path is None or not Path(path).exists():
+    if path is None or tables.kind_of(path) is None:
         return None, 0
     state = tables.read_json(path)
     foreign = InvalidInput(
@@ -644,6 +643,8 @@ def _resume(path, mark, base):
             "delete it or choose another file."
         )
     try:
-        return type(base).from_parameters(state["model"], base.transform), count
+        model = type(base).from_parameters(state["model"], base.transform)
     except (InvalidInput, KeyError, TypeError, OverflowError):
         raise foreign from None
+    tables.warn_if_edited(path, state)
+    return model, count

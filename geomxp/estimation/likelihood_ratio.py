@@ -10,7 +10,6 @@ import hashlib
 import warnings
 from dataclasses import dataclass, field, replace
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -330,7 +329,7 @@ def _fingerprint(restricted, full, seed):
 
 def _resume(path, mark):
     """Return the statistics in a checkpoint; none if it does not exist yet."""
-    if path is None or not Path(path).exists():
+    if path is None or tables.kind_of(path) is None:
         return []
     state = tables.read_json(path)
     done = state.get("statistics")
@@ -344,6 +343,7 @@ def _resume(path, mark):
             f"{path}: a checkpoint of another test (fits or seed differ): delete it or choose "
             "another file."
         )
+    tables.warn_if_edited(path, state)
     return done
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -22,6 +24,7 @@ from ..covariance.space_time import SpaceTime
 from ..data import spatial, tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
+from ..likelihood.base import Values
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from .._typing import (
+        Client,
         Document,
         Floats,
         Frame,
@@ -653,6 +657,10 @@ class Fit(Generic[Model]):
         cls,
         path: PathLikeText,
         *,
+        on: str | Sequence[str] | Client | None = None,
+        memory: str | int | None = None,
+        device_memory: str | int | None = None,
+        scratch: PathLikeText | None = None,
         family: str | type[Covariance] | None = None,
         method: Likelihood | None = None,
         metric: str | Metric | None = None,
@@ -660,11 +668,17 @@ class Fit(Generic[Model]):
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again if the file has no observations.
 
-        A warning says if the file has observations and their table has changed since.
+        What is computed from the fit runs where the caller says, by default on this machine's CPU.
+        The file says where the fit was made, which is not followed: a file from elsewhere cannot
+        open a connection, name a device or choose where tiles are written. A warning says if the
+        file was edited after it was written, or has observations and their table has changed since.
 
         Parameters
         ----------
         path : path
+        on, memory, device_memory, scratch : optional
+            Where and in how much memory the method of the fit computes, as of `geomxp.Exact`;
+            `geomxp.Vecchia` has `on` only.
         family : class, optional
             Covariance family of the fit, if it is not one of geomxp's.
         method : Likelihood, optional
@@ -677,13 +691,27 @@ class Fit(Generic[Model]):
         Raises
         ------
         InvalidInput
-            If the file is not a fit, or has no observations and the table has changed since.
+            If the file is not a fit, or has no observations and the table has changed since; if
+            `method`, which says where it computes, is combined with `on` and the like.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import geomxp as gx
+        >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(f"{folder}/fit.json")
+        ...     gx.Fit.load(f"{folder}/fit.json", on="cpu,cpu").method.on
+        'cpu,cpu'
         """
-        return load_fit(path, family, method, metric, transform)[0]
+        where = {"on": on, "memory": memory, "device_memory": device_memory, "scratch": scratch}
+        return load_fit(path, family, method, metric, transform, **where)[0]
 
 
-def load_fit(path, family=None, method=None, metric=None, transform=None):
+def load_fit(path, family=None, method=None, metric=None, transform=None, **where):
     """Read a fit as `Fit.load` does; return it, and a sentence that says where its data are from.
+
+    `where` holds `on`, `memory`, `device_memory` and `scratch`.
 
     Examples
     --------
@@ -696,19 +724,32 @@ def load_fit(path, family=None, method=None, metric=None, transform=None):
     'the observations are those of the data set meuse.'
     """
     tables.check_path(path)
-    file = Path(path)
-    if file.is_file() and file.suffix.lower() in tables.OTHER_THAN_JSON:
+    if Path(path).suffix.lower() in tables.OTHER_THAN_JSON and os.path.isfile(path):
         raise InvalidInput(
             f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
         )
+    where = {name: value for name, value in where.items() if value is not None}
+    if method is not None and where:
+        raise InvalidInput(
+            f"`{next(iter(where))}` and `method` cannot both be given: `method` says where it "
+            'computes, such as method=gx.Exact(on="gpu").'
+        )
     document = tables.read_json(path)
     _check(document, SCHEMA, str(path), "")
+    method = method or _method(document["method"], path, where)
+    observations, origin = _observations(document, path, metric)
+    fit = _from_document(document, path, observations, family, method, transform)
+    tables.warn_if_edited(path, document)
+    return fit, origin
+
+
+@contextmanager
+def _naming(path):
+    """Let errors in a file's values name the file."""
     try:
-        observations, origin = _observations(document, path, metric)
-        about = observations, family, method, transform
-        return _from_document(document, path, *about), origin
-    except (KeyError, TypeError) as error:
-        raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def _slope_of_correlations(model, name):
@@ -916,9 +957,7 @@ def _transform_of(document, given, path):
     entry = document.get("transform")
     if entry is None:
         return None
-    _check(entry, {"name": str}, str(path), "transform.")
-    values = {name: value for name, value in entry.items() if name != "name"}
-    _check(values, dict.fromkeys(values, NUMBER), str(path), "transform.")
+    values = {name: float(value) for name, value in entry.items() if name != "name"}
     if given is None and entry["name"] not in TRANSFORMS:
         raise InvalidInput(
             f"{path}: the fit was made with a transformation {entry['name']!r} that geomxp does "
@@ -931,7 +970,8 @@ def _transform_of(document, given, path):
             f"{', '.join(values) or '(none)'}; `transform` is {model.name!r} with "
             f"{', '.join(model.constants()) or 'none'}: give the transformation of the fit."
         )
-    return replace(model, **values)
+    with _naming(path):
+        return replace(model, **values)
 
 
 def _score_variance_entry(fit):
@@ -970,10 +1010,8 @@ def _arrays_entry(observations):
 
 def _observations(document, path, metric):
     """Return the observations of a saved fit, and where they are from."""
-    table = document["table"]
-    if table is not None:
-        _check(table, TABLE, str(path), "table.")
-    if table is not None and "observations" not in document:
+    table, held = document.get("table"), document.get("observations")
+    if table is not None and held is None:
         observations = _read_again(table, path)
         if document.get("central_meridian") not in (None, observations.central_meridian):
             meridian = document["central_meridian"]
@@ -981,12 +1019,18 @@ def _observations(document, path, metric):
         read_from = f"read from {_file_of(table, path)}"
         named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
         return observations, f"the observations are {named}."
-    _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
-    levels = document["observations"].setdefault("levels", {})
-    _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
+    _check(held, OBSERVATIONS, str(path), "observations.")
+    unknown = sorted(set(held) - {name.rstrip("?") for name in OBSERVATIONS})
+    if unknown:
+        raise InvalidInput(
+            f"{path}: observations.{unknown[0]:.60} is not known to geomxp {__version__}, and the "
+            "fit may depend on it: use the version that wrote the file."
+        )
     about = {"metric": metric or document["model"]["metric"], "source": table or {}}
     about["central_meridian"] = document.get("central_meridian")
-    observations = Observations(**about, **document["observations"])
+    about |= {name: value for name, value in held.items() if value is not None}
+    with _naming(path):
+        observations = Observations(**about)
     origin = f"the observations are those in {path}"
     if table is None:
         return observations, f"{origin}."
@@ -996,42 +1040,55 @@ def _observations(document, path, metric):
     return observations, f"{origin}; they were read from {table['path']}."
 
 
-def _from_document(document, path, observations, family, method=None, transform=None):
+def _from_document(document, path, observations, family, method, transform):
     trend = _trend(document["trend"], observations, path)
     p = len(trend.names)
     coefficients = np.array(document["trend"]["coefficients"], dtype=float)
-    covariance = np.array(document["trend"]["covariance"], dtype=float).reshape(-1, max(p, 1))
+    covariance = np.array(document["trend"]["covariance"], dtype=float)
     if len(coefficients) != p or covariance.size != p * p:
         raise InvalidInput(f"{path}: `trend` must hold {p} coefficients and their covariance.")
+    if (covariance.reshape(p, p).diagonal() < 0).any():
+        raise InvalidInput(f"{path}: trend.covariance has a variance below 0.")
     # files of earlier versions name no family
-    family = family_of(family or document.get("family", Matern.family))
-    values = {name: value for name, value in document["model"].items() if name != "metric"}
+    with _naming(path):
+        family = family_of(family or document.get("family") or Matern.family)
+    values = {name: float(n) for name, n in document["model"].items() if name != "metric"}
     variables = len(observations.variable_labels)
     declared = family.declared_for(variables)
     if any(map(is_nugget_covariance, values)):
         declared += family.optional_for(variables)
     _check(values, {p.name: NUMBER for p in declared}, str(path), "model.")
     transform = _transform_of(document, transform, path)
-    model = family.from_parameters(values, transform)
+    with _naming(path):
+        model = family.from_parameters(values, transform)
+        # values that the transformation does not take
+        Values(observations).at(transform)
+    for name in ("free", "boundary"):
+        unknown = set(document.get(name) or ()) - set(model.parameters())
+        if unknown:
+            raise InvalidInput(
+                f"{path}: {name} must name parameters of the model: "
+                f"{', '.join(model.parameters())}. Got {min(unknown)!r:.60}."
+            )
     return Fit(
         model,
         document["log_likelihood"],
         Outcome(Ending(document["outcome"]), document["message"]),
         document["evaluations"],
-        tuple(document.get("history", ())),
+        tuple(document.get("history") or ()),
         document["standard_errors"],
         document["seconds"],
         observations,
-        method or _method(document["method"], path),
+        method,
         trend,
         document["reml"],
         tuple(document["free"]),
         coefficients,
         covariance.reshape(p, p),
-        document["method"].get("formats", {"fp64": 1}),
-        document["method"].get("promotions", 0),
+        document["method"].get("formats") or {"fp64": 1},
+        document["method"].get("promotions") or 0,
         _information(document, path, "information"),
-        tuple(document.get("boundary", ())),
+        tuple(document.get("boundary") or ()),
         _bounds(document, family, transform, path, variables),
         _information(document, path, "score_variance"),
     )
@@ -1041,11 +1098,13 @@ def _trend(document, observations, path):
     """Return the trend; transforms of a formula are learnt again from the observations."""
     kind = document["kind"]
     if kind in TRENDS:
-        return Trend.of(observations, kind)
+        with _naming(path):
+            return Trend.of(observations, kind)
     name = "formula" if kind == "formula" else "text"
     _check(document, {name: str}, str(path), "trend.")
     text = f"~ {document[name]}" if kind == "formula" else document[name]
-    trend = Trend.of(observations, text, saved=True)
+    with _naming(path):
+        trend = Trend.of(observations, text, saved=True)
     if list(trend.names) != document["names"]:
         raise InvalidInput(
             f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
@@ -1067,38 +1126,45 @@ def _information(document, path, name):
 
 def _bounds(document, family, transform, path, variables=1):
     """Return the bounds in a document; none in files of earlier versions."""
-    bounds = document.get("bounds", {})
-    if not isinstance(bounds, dict):
-        raise InvalidInput(f"{path}: `bounds` must be an object.")
-    try:
+    bounds = document.get("bounds") or {}
+    with _naming(path):
         anisotropic = bool(set(ANISOTROPY) & set(bounds))
         model = template(family, anisotropic, transform, variables=variables)
         return check_bounds(bounds, {}, (), model)
-    except InvalidInput as error:
-        raise InvalidInput(f"{path}: {error}") from None
 
 
-def _method(document, path):
-    """Return the method that a fit was made with."""
-    if document["name"] == "vecchia":
-        ordering = document.get("permutation") or document.get("ordering", "maximin")
-        return Vecchia(document.get("neighbours"), ordering, document["on"])
-    if document["name"] != "exact":
+def _method(document, path, where):
+    """Return the method that a fit was made with, to compute `where` the caller says.
+
+    The file's own `on`, `memory` and `device_memory` say where the fit was made.
+    """
+    if document["name"] not in ("exact", "vecchia"):
         raise InvalidInput(
-            f"{path}: the fit was made with a method {document['name']!r} that geomxp does not "
+            f"{path}: the fit was made with a method {document['name']!r:.60} that geomxp does not "
             "have: give it, Fit.load(path, method=...)."
         )
+    _check(document, METHOD, str(path), "method.")
     rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
     if rule is None:
         raise InvalidInput(
             f"{path}: the fit was made with a precision function of the caller, which a file "
             "cannot keep: fit again with one of geomxp's rules."
         )
-    precision = rules.described(rule)
-    tile = document.get("tile") if document.get("tiled") else None
-    bounds = {name: document.get(name) for name in ("memory", "device_memory", "refine")}
-    fallback = bool(document.get("fallback"))
-    return Exact(precision, tile, document["on"], **bounds, fallback=fallback)
+    with _naming(path):
+        if document["name"] == "vecchia":
+            ordering = document.get("permutation") or document.get("ordering") or "maximin"
+            method = Vecchia(document.get("neighbours"), ordering)
+        else:
+            tile = document.get("tile") if document.get("tiled") else None
+            about = {"refine": document.get("refine"), "fallback": bool(document.get("fallback"))}
+            method = Exact(rules.described(rule), tile, **about)
+    for name in where:
+        if not hasattr(method, name):
+            raise InvalidInput(
+                f"{path}: the fit was made with Vecchia's approximation, which has no `{name}`: "
+                f"leave it (--{name.replace('_', '-')}) out."
+            )
+    return replace(method, **where)
 
 
 def _read_again(table, path):
@@ -1176,16 +1242,22 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
 def _file_of(table, path):
     """Return the path of a fit's table, or of a file of this name beside the fit if it is gone."""
     file = Path(table["path"])
+    if not file.is_absolute():
+        raise InvalidInput(
+            f"{path}: table.path must be the absolute path of a file on this machine. Got "
+            f"{table['path']!r:.60}."
+        )
     beside = Path(path).resolve().parent / file.name
-    return str(file if file.exists() or not beside.exists() else beside)
+    there = tables.kind_of(file) or tables.kind_of(beside) is None
+    return str(file if there else beside)
 
 
 def _warn_if_changed(table, path):
     """Say if the table of a fit that holds its observations has changed since."""
-    file = _file_of(table, path)
     try:
-        changed = Path(file).is_file() and tables.sha256(file) != table["sha256"]
-    except (OSError, ValueError):
+        file = _file_of(table, path)
+        changed = tables.kind_of(file) == "file" and tables.sha256(file) != table["sha256"]
+    except (OSError, InvalidInput):
         # what cannot be read is not needed
         return
     if changed:
@@ -1211,57 +1283,149 @@ def _check_unchanged(file, table, path):
         )
 
 
-NUMBER = (int, float)
+@dataclass(frozen=True)
+class Array:
+    """Type of numbers in lists of lists, as deep as the array has dimensions."""
+
+    dimensions: int
+
+    def check(self, value, where):
+        """Raise `InvalidInput` for another value."""
+        try:
+            array = np.array(value)
+        except (ValueError, OverflowError):
+            # lists of unequal length
+            array = np.array("")
+        numbers = isinstance(value, list) and array.dtype.kind in "iuf"
+        if not numbers or (value and array.ndim != self.dimensions):
+            each = "numbers" if self.dimensions == 1 else "lists of as many numbers each"
+            raise InvalidInput(f"{where} must be a list of {each}.")
+
+
+NUMBER, NONE, TEXTS = (int, float), type(None), (str, list)
 SCHEMA = {
     "n": int,
-    "method": {"name": str, "on": str},
-    "model": {"metric": str},
-    "standard_errors": dict,
+    "method": {"name": str, "formats?": {str: int}, "promotions?": int},
+    "family?": str,
+    "model": {"metric": str, str: NUMBER},
+    "times?": {str: str},
+    "central_meridian?": NUMBER,
+    "transform?": {"name": str, str: NUMBER},
+    "standard_errors": {str: (*NUMBER, NONE)},
     "trend": {
         "kind": (*TRENDS, "formula", "variables"),
+        "formula?": str,
+        "text?": str,
         "names": [str],
-        "coefficients": [NUMBER],
-        "covariance": list,
+        "coefficients": Array(1),
+        "covariance": Array(2),
     },
     "reml": bool,
     "free": [str],
+    "boundary?": [str],
+    "bounds?": {str: Array(1)},
+    "information?": Array(2),
+    "score_variance?": Array(2),
     "log_likelihood": NUMBER,
     "outcome": tuple(str(ending) for ending in Ending),
     "message": str,
     "evaluations": int,
     "seconds": NUMBER,
-    "table": (dict, type(None)),
+    "history?": [{str: (*NUMBER, dict)}],
+    "table?": {
+        "path": str,
+        "sha256": str,
+        "digest?": str,
+        "dataset?": str,
+        "locations": [str],
+        "value": str,
+        "values?": TEXTS,
+        "covariates": [str],
+        "formula?": TEXTS,
+        "metric": str,
+        "drop_missing": bool,
+        "missing?": (*NUMBER, list),
+        "missing_values?": {str: int},
+        "duplicates?": str,
+        "decimal?": str,
+        "crs?": str,
+        "time?": str,
+        "variable?": str,
+        "error_variance?": TEXTS,
+        "value_unit?": str,
+    },
+    "observations?": dict,
 }
-TABLE = {
-    "path": str,
-    "sha256": str,
-    "locations": [str],
-    "value": str,
-    "covariates": [str],
-    "metric": str,
-    "drop_missing": bool,
+"""Schema of a saved fit; see `_check`."""
+
+METHOD = {
+    "neighbours?": int,
+    "ordering?": str,
+    "permutation?": [int],
+    "precision?": {"rule": str, "arguments": list, "options?": dict},
+    "tile?": (int, str),
+    "tiled?": bool,
+    "refine?": str,
+    "fallback?": bool,
 }
+"""Schema of the methods of geomxp."""
+
 OBSERVATIONS = {
-    "locations": list,
-    "values": list,
-    "covariates": (list, type(None)),
+    "locations": Array(2),
+    "values": Array(1),
+    "covariates?": Array(2),
     "location_names": [str],
     "value_name": str,
     "covariate_names": [str],
+    "levels?": {str: [str]},
+    "crs?": str,
+    "length_unit?": str,
+    "value_unit?": str,
+    "time?": Array(1),
+    "time_name?": str,
+    "time_unit?": str,
+    "time_origin?": str,
+    "time_calendar?": str,
+    "time_zone?": str,
+    "variable?": Array(1),
+    "variable_name?": str,
+    "variable_names?": [str],
+    "error_variance?": Array(1),
+    "error_variance_name?": str,
+    "replicates?": Array(1),
 }
-"""Schema of a saved fit: types, lists of a type, tuples of allowed words, nested objects."""
+"""Schema of the observations in a saved fit, which has all names that they may have."""
 
 
 def _check(value, schema, path, name):
-    """Raise `InvalidInput` where a JSON value does not match the schema."""
+    """Raise `InvalidInput` where a JSON value does not match the schema.
+
+    A schema is a type, a tuple of types, a tuple of words, an `Array`, a list of the schema of its
+    items, or a dict of the schemas of its values: by name, where "name?" may be null or left out,
+    and of all other names (key `str`). Names that a dict does not mention may have any value.
+    """
     where = name.rstrip(".") or "the document"
-    if isinstance(schema, dict):
+    if isinstance(schema, Array):
+        try:
+            schema.check(value, where)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+    elif isinstance(schema, dict):
         if not isinstance(value, dict):
             raise InvalidInput(f"{path}: not a fit of geomxp: {where} must be an object.")
+        rest = set(value)
         for key, inner in schema.items():
-            if key not in value:
-                raise InvalidInput(f"{path}: not a fit of geomxp: {name}{key} is missing.")
-            _check(value[key], inner, path, f"{name}{key}.")
+            if key is str:
+                continue
+            plain = key.rstrip("?")
+            rest.discard(plain)
+            if plain != key and value.get(plain) is None:
+                continue
+            if plain not in value:
+                raise InvalidInput(f"{path}: not a fit of geomxp: {name}{plain} is missing.")
+            _check(value[plain], inner, path, f"{name}{plain}.")
+        for key in sorted(rest) if str in schema else ():
+            _check(value[key], schema[str], path, f"{name}{key:.60}.")
     elif isinstance(schema, list):
         if not isinstance(value, list):
             raise InvalidInput(f"{path}: {where} must be a list.")

@@ -211,6 +211,9 @@ def _at(model, coordinates, inputs, design, unit, coefficients):
         lower = np.linalg.cholesky(_sigma(model, inputs))
     except np.linalg.LinAlgError:
         return None
+    if not np.isfinite(lower).all():
+        # parameters beyond those of any data, as in an edited file
+        return None
     powers = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0)))
     q, r = np.linalg.qr(scipy.linalg.solve_triangular(lower, design / powers, lower=True))
     root = scipy.linalg.solve_triangular(r, np.eye(p)) * (unit / powers)[:, None]

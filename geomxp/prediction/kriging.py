@@ -835,7 +835,8 @@ def for_file(prediction, path, observations, level, of):
     if prediction.locations.shape[1] == 1:
         raise InvalidInput(f"{path}: holds points, and these locations are 1-D: write a .csv.")
     geopandas = spatial.library("geopandas")
-    points = geopandas.points_from_xy(*prediction.locations.T, crs=observations.system)
+    system = None if observations.system is None else spatial.describe(observations.system).name
+    points = geopandas.points_from_xy(*prediction.locations.T, crs=system)
     return geopandas.GeoDataFrame(tables.typed(frame), geometry=points)
 
 

@@ -327,7 +327,8 @@ class Raster:
             frame = self.to_frame(level, of)
             if suffix in tables.VECTORS:
                 geopandas = spatial.library("geopandas")
-                points = geopandas.points_from_xy(*(frame[n] for n in self.names), crs=self.crs)
+                system = None if self.crs is None else spatial.describe(self.crs).name
+                points = geopandas.points_from_xy(*(frame[n] for n in self.names), crs=system)
                 frame = geopandas.GeoDataFrame(frame, geometry=points)
             tables.write_frame(frame, path)
 

@@ -444,7 +444,8 @@ def _check_entry(layout, kind, i, *tile):
         known &= type(k) is int and 0 <= k <= i and type(exponent) is int and len(tile) < 7
         # two planes, if FP32 is split into them
         known = known and tuple(shape[:2]) == layout.shape(i, k) and shape[2:] in ([], [2])
-        known = known and named(form) and np.dtype(dtype).itemsize * len(shape) <= 16
+        dtype = np.dtype(dtype)
+        known = known and named(form) and dtype.kind in "fiu" and dtype.itemsize * len(shape) <= 16
     else:
         known &= kind == "promote" and not tile
     if not known:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -217,7 +218,7 @@ class OutOfCore(Placement):
         """See `Placement.check_room`."""
         if self.memory is None:
             _check(needed, free_memory())
-        elif (directory := Path(self.scratch or gettempdir())).is_dir():
+        elif os.path.isdir(directory := self.scratch or gettempdir()):
             check_disk(needed, disk_usage(directory).free, directory)
 
     def host(self):

@@ -65,7 +65,7 @@ def test_folds_are_fitted_anew_where_asked(run, fitted):
         (["--folds", "1"], "`folds` must be a whole number from 2 to 155. Got 1"),
         (["--blocks", "-3"], "`blocks` must be the side of a square"),
         (["--blocks", "1e6"], "10 folds need at least 10 blocks. Blocks of side 1e+06 give 1"),
-        (["--leave-one-out", "--on", "tcp://host:8786"], "--leave-one-out excludes --on"),
+        (["--leave-one-out", "--on", "moon"], '`on` must be "cpu"'),
         (["--refit", "--on", "gpu"], '`on` must be "cpu" (this process) or a Dask cluster'),
         (["--level", "95"], "`level` must lie between 0 and 1"),
         (["--output", "/nowhere/errors.csv"], "the folder /nowhere does not exist"),

@@ -233,7 +233,7 @@ def test_full_disk_leaves_the_earlier_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(gx.GeomxpError, match=r"cannot be written.*No space left"):
         tables.write_json(path, {"a": 2})
-    assert tables.read_json(path) == {"a": 1}
+    assert tables.read_json(path)["a"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["fit.json"]
 
 

@@ -581,6 +581,7 @@ def test_a_changed_line_of_the_journal_is_not_believed_nor_any_after_it(whole, k
     "entry",
     ["[]", "{}", "[1]", '["tile", 0]', '["promote", "x"]', '["promote", 99]', '["tile", 0, 1]']
     + [f'["tile", 0, 0, {form}, [32, 32]]' for form in ('"fp99", 0, "float64"', '"fp64", 0, "U9"')]
+    + ['["tile", 0, 0, "fp64", 0, "O", [32, 32]]', '["tile", 0, 0, "fp64", 0, "M8", [32, 32]]']
     + ['["tile", 0, 0, "fp64", 1e999, "float64", [32, 32]]', '["tile", 0, 0, "fp64", 0, 3, 4]'],
 )
 def test_lines_that_no_run_writes_raise_no_foreign_error(whole, killed, entry):
