@@ -339,6 +339,7 @@ def read_zipped_shapefile(path):
 
 
 def _read_layer(source, path):
+    # absolute: GDAL takes some relative names, such as GPKG:x, for something else than a path
     pyogrio = library("pyogrio")
     layer = _layer(dict(pyogrio.list_layers(source).tolist()), path)
     with _shapes(), warnings.catch_warnings():
@@ -415,7 +416,7 @@ def read_raster(path):
     driver, options = driver_of(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-        file = rasterio.open(path, driver=driver, **options)
+        file = rasterio.open(path.absolute(), driver=driver, **options)
     with file:
         at = file.transform
         if at.is_identity and file.crs is None:

@@ -131,10 +131,8 @@ def read_data(path, decimal=None):
     kind, libraries, read = reader_of(path)
     for name in libraries:
         library(name)
-    # libraries take some relative names, such as GPKG:x, for something else than a path
-    file = path.absolute()
     try:
-        return _read_delimited(file, decimal) if read is _read_delimited else read(file)
+        return _read_delimited(path, decimal) if read is _read_delimited else read(path)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
     except UNREADABLE as error:
@@ -197,7 +195,9 @@ def _read_grid(path):
     with warnings.catch_warnings():
         # a vector `missing_value` is valid, and all its numbers are missing
         warnings.filterwarnings("ignore", ".* has multiple fill values")
-        return xarray.load_dataset(path, engine="netcdf4", decode_coords="all", decode_times=False)
+        return xarray.load_dataset(
+            path.absolute(), engine="netcdf4", decode_coords="all", decode_times=False
+        )
 
 
 def _read_delimited(path, decimal=None):
