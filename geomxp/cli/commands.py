@@ -505,7 +505,7 @@ def predict(given):
       geomxp predict jura.json jura_validation --output predictions.csv
 
     Draw a map of averages over cells of 100 m (coordinates are in km):
-      geomxp predict jura.json --resolution 0.1 --block cell --output map.tif
+      geomxp predict jura.json --resolution 0.1 --block cell --output map.nc
 
     Give intervals for new observations, each predicted from its 30 nearest:
       geomxp predict jura.json jura_validation --of observation --neighbours 30
