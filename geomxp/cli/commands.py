@@ -452,7 +452,8 @@ def likelihood_ratio(given):
     *("crs", "on", "level", "of", "output"),
     crs={
         "panel": opt.GRID,
-        "about": "Coordinate reference system of the fit's coordinates, if it has none.",
+        "about": "Coordinate reference system of the fit's coordinates, if it has none, and of a "
+        "grid of LOCATIONS whose own cannot be read.",
     },
     time={
         "panel": opt.KRIGING,
@@ -560,6 +561,8 @@ def _predict_at(fitted, given, about):
     output, observations = given.output, fitted.observations
     if given.places is not None:
         data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
+        if given.crs is not None and spatial.is_grid(data):
+            data = spatial.with_mapping(data, given.crs)
         if given.time is not None and not hasattr(data, "columns"):
             about["time"] = opt.number_or_text(given.time)
         elif given.time is not None:
