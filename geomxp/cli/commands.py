@@ -479,7 +479,8 @@ def likelihood_ratio(given):
     *("crs", *opt.WHERE, "level", "of", "output"),
     crs={
         "panel": opt.GRID,
-        "about": "Coordinate reference system of the fit's coordinates, if it has none.",
+        "about": "Coordinate reference system of the fit's coordinates, if it has none, and of a "
+        "grid of LOCATIONS whose own cannot be read.",
     },
     time={
         "panel": opt.KRIGING,
@@ -527,7 +528,7 @@ def predict(given):
       geomxp predict jura.json jura_validation --output predictions.csv
 
     Draw a map of averages over cells of 100 m (coordinates are in km):
-      geomxp predict jura.json --resolution 0.1 --block cell --output map.tif
+      geomxp predict jura.json --resolution 0.1 --block cell --output map.nc
 
     Give intervals for new observations, each predicted from its 30 nearest:
       geomxp predict jura.json jura_validation --of observation --neighbours 30
@@ -599,6 +600,8 @@ def _predict_at(fitted, given, about):
     if given.places is not None:
         data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
         given.time = readers.without_units(given.time, spatial.units_of(data))
+        if given.crs is not None and spatial.is_grid(data):
+            data = spatial.with_mapping(data, given.crs)
         if given.time is not None and not hasattr(data, "columns"):
             about["time"] = opt.number_or_text(given.time)
         elif given.time is not None:

@@ -267,7 +267,11 @@ def system_of(attributes, unit=""):
     system = pyproj.CRS(text) if text else None
     if system is None or (name and KINDS.get(name, PLANE) != kind_of(system)):
         words = {word: value for word, value in given.items() if "crs_wkt" != word != "spatial_ref"}
-        system, text = pyproj.CRS.from_cf(_as_pyproj_reads(words, factor or 1.0)), ""
+        words, text = _as_pyproj_reads(words, factor or 1.0), ""
+        system = pyproj.CRS.from_cf(words)
+        if name not in KINDS and ALIASES[0][0] not in words:
+            # pyproj takes Greenwich
+            raise KeyError(ALIASES[0][0])
     system = pyproj.CRS(system.sub_crs_list[0] if system.is_compound else system)
     if not system.is_projected:
         return system
@@ -302,9 +306,6 @@ def _as_pyproj_reads(given, factor):
     for words in ALIASES:
         known = next((given[word] for word in words if word in given), None)
         given = ({} if known is None else dict.fromkeys(words, known)) | given
-    if kind not in (*KINDS, None) and ALIASES[0][0] not in given:
-        # pyproj takes Greenwich
-        raise KeyError(ALIASES[0][0])
     for word in ("false_easting", "false_northing"):
         given |= {word: given[word] * factor} if word in given else {}
     parallels = np.ravel(given.get("standard_parallel", ())).tolist()

@@ -698,6 +698,17 @@ def _kind(dataset, mapping):
     return cf.kind_of(_horizontal(_described(mapping, attributes).name))
 
 
+def with_mapping(data, crs):
+    """Return a grid with the system `crs` in place of grid mappings that cannot be read."""
+    dataset = _dataset(data)
+    for name in cf.mappings(dataset, cf.mapping_text(dataset)):
+        try:
+            _described(name, dataset[name].attrs)
+        except InvalidInput:
+            dataset = dataset.assign({name: ((), np.int32(0), _horizontal(crs).to_cf())})
+    return dataset
+
+
 def _unrotated(dataset, names, variables):
     """Return the dataset with true longitude and latitude beside those of a rotated pole."""
     import xarray

@@ -239,7 +239,7 @@ def test_a_system_in_words_comes_before_the_parameters(word):
 @pytest.mark.parametrize(
     ("mapping", "reason"),
     [
-        ({"grid_mapping_name": "winkel", LON: 0.0}, "Unsupported grid mapping name"),
+        ({"grid_mapping_name": "winkel"}, "Unsupported grid mapping name"),
         ({"grid_mapping_name": "transverse_mercator", LAT: 0.0}, LON),
         ({"grid_mapping_name": "mercator", "crs_wkt": "PROJCS[oops"}, "Invalid"),
     ],
@@ -256,6 +256,22 @@ def test_a_mapping_that_cannot_be_read_is_refused_until_the_user_names_the_syste
     data = data.drop_vars(["x", "y"]).assign_coords(lon=(("y", "x"), lon), lat=(("y", "x"), lat))
     if "crs_wkt" not in mapping:
         assert read(data).crs == "EPSG:4326"
+
+
+def test_the_command_names_the_system_of_a_grid_whose_mapping_cannot_be_read(tmp_path, capsys):
+    plane_grid({"grid_mapping_name": "winkel"}).to_netcdf(tmp_path / "t.nc")
+    fit, table, result = (str(tmp_path / name) for name in ("fit.json", "t.nc", "map.nc"))
+    held = [f"--fix={name}" for name in ("range=2000", "smoothness=0.5", "nugget=0", "variance=1")]
+    named = ["--crs", "EPSG:3035"]
+    assert main(["fit", table, "--value", "z", *held]) == 2
+    assert "(winkel) cannot be read" in capsys.readouterr().err
+    assert main(["fit", table, "--value", "z", *held, *named, "--output", fit]) == 0
+    assert main(["predict", fit, table, "--output", result]) == 2
+    assert main(["predict", fit, table, "--output", result, *named]) == 0
+    there = gx.read_table(result, values="mean")
+    assert there.crs == "EPSG:3035"
+    known = plane_grid({})["z"].values.ravel()
+    np.testing.assert_allclose(there.values, known, atol=1e-9)
 
 
 @pytest.mark.parametrize(
