@@ -850,10 +850,11 @@ def warn_if_edited(path, document):
 def sha256(path):
     """Return the SHA-256 of a file's bytes (of all its `PARTS`), as hexadecimal text."""
     path = Path(path)
-    digest = hashlib.sha256()
-    for part in (path.suffix, *PARTS.get(path.suffix.lower(), ())):
+    files, digest = [path], hashlib.sha256()
+    for part in PARTS.get(path.suffix.lower(), ()):
         both = path.with_suffix(part), path.with_suffix(part.upper())
-        for found in [one for one in both if one.is_file()][:1]:
-            with open(found, "rb") as file:
-                hashlib.file_digest(file, lambda: digest)
+        files += [one for one in both if one.is_file()][:1]
+    for part in files:
+        with open(part, "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
