@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_points
 from ..data.observations import Observations, checked_inputs
 from ..errors import (
+    GeomxpWarning,
     InvalidInput,
     NotEnoughMemory,
     NotPositiveDefinite,
@@ -128,13 +130,35 @@ def simulate(
             inputs, covariates, _ = targets_of(model, locations, *about)
             _check_room(draws, len(inputs))
             about = inputs, draws, seed, method, covariates, of or "field"
-            drawn, transform = _conditional(model.gaussian, *about), model.model.transform
-            return drawn if transform is None else transform.inverse(drawn)
+            drawn = _conditional(model.gaussian, *about)
+            return _back_transformed(drawn, model.model.transform)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
         _check_room(draws, len(inputs))
         drawn = _unconditional(model, inputs, draws, seed, method, of)
-        return drawn if model.transform is None else model.transform.inverse(drawn)
+        return _back_transformed(drawn, model.transform)
+
+
+def _back_transformed(drawn, transform):
+    """Return draws, (draws, n), on the scale of the values; warn if they have no moments."""
+    if transform is None:
+        return drawn
+    values, order = transform.inverse(drawn), transform.moment_order(drawn.var(axis=0))
+    infinite = int(np.isinf(values).sum())
+    lost = [f"{infinite:,} of {values.size:,} values are infinite"] if infinite else []
+    for k, name in ((1, "mean"), (2, "variance")):
+        count = int((order <= k).sum())
+        if count:
+            lost.append(f"the {name} does not exist at {count:,} of {len(order):,} locations")
+    if lost:
+        rule = transform.moment_rule or "values exceed the largest number of FP64"
+        warnings.warn(
+            f"{', '.join(lost)} ({rule}). Summarize draws by quantiles, not by means.",
+            GeomxpWarning,
+            # of the caller of `simulate`, which has a decorator
+            stacklevel=4,
+        )
+    return values
 
 
 def _check_room(draws, n):
@@ -170,17 +194,22 @@ def _unconditional(model, inputs, draws, seed, method, of):
 
 
 def averages_of_draws(fit, blocks, covariates, draws, seed):
-    """Return averages of back-transformed conditional draws over blocks, (draws, m)."""
+    """Return averages of back-transformed conditional draws over blocks, and their moment order.
+
+    The averages are (draws, m). The order, (m,), is the least one of the points of a block, with
+    the variances of the draws.
+    """
     transform, gaussian = fit.model.transform, fit.gaussian
     rows = None if covariates is None or not fit.trend.needs else of_rows(covariates, len(blocks))
-    result = np.zeros((draws, len(blocks)))
+    result, order = np.zeros((draws, len(blocks))), np.full(len(blocks), np.inf)
     for nodes, weights, owners in blocks.pieces(CHUNK_NODES):
         inputs = Inputs(nodes, fit.observations.metric)
         known = None if rows is None else rows[owners]
         # the draws of blocks in different pieces are independent
         z = _conditional(gaussian, inputs, draws, [seed, int(owners[0])], None, known, "field")
         np.add.at(result.T, owners, weights[:, None] * transform.inverse(z).T)
-    return result
+        np.minimum.at(order, owners, transform.moment_order(z.var(axis=0)))
+    return result, order
 
 
 def _with_replicates(model, inputs, draws, seed, method):

@@ -146,6 +146,65 @@ def test_averages_over_blocks_are_those_of_draws(method):
     assert (raster.interval()[0] < raster.median).all()
 
 
+@pytest.fixture(scope="module")
+def without_moments():
+    """Fits at given parameters whose predictions have no moments, some of them or anywhere."""
+    places = testing.places(40, seed=5)
+    z = gx.simulate(gx.Matern(0.04, 0.3, 0.5, 0.01), places, seed=2)[0]
+    fits = {}
+    for law in (gx.BoxCox(-0.8), gx.BoxCox(-1.4), gx.TukeyGH(0.2, 0.9)):
+        scale = 1.0 if law.name == "boxcox" else 25.0
+        values = law.inverse(np.sqrt(scale) * z)
+        model = gx.Matern(0.04, 0.3, 0.5, 0.01).scaled(scale)
+        start = gx.Matern(model.variance, 0.3, 0.5, model.nugget, transform=law)
+        held = tuple(start.parameters())
+        seen = gx.Observations(places, values)
+        fits[law] = gx.fit(seen, start, fixed=held, progress=False)
+    return fits
+
+
+def test_moments_that_do_not_exist_are_said_once_and_quantiles_are_given(without_moments):
+    new = testing.places(9, seed=8) * 3
+    for law, fit in without_moments.items():
+        with pytest.warns(gx.GeomxpWarning) as caught:
+            found = gx.predict(fit, new)
+        assert len(caught) == 1
+        assert law.moment_rule in str(caught[0].message)
+        plain = gx.predict(fit.gaussian, new)
+        columns = found.to_frame(of="observation")
+        for name, k, noise in (
+            ("mean", 1, 0.0),
+            ("variance", 2, 0.0),
+            ("variance_of_observation", 2, plain.noise),
+        ):
+            expected = law.moment_order(plain.variance + noise) <= k
+            if law.name == "boxcox" and not expected.all():
+                # the mean of a power of -1.4
+                expected = plain.mean + 4.9 * np.sqrt(plain.variance) > -1 / law.boxcox_power
+                assert 0 < expected.sum() < len(new)
+            np.testing.assert_array_equal(np.isinf(columns[name]), expected, err_msg=name)
+            assert f"{name} in {expected.sum()}" in str(caught[0].message)
+        np.testing.assert_array_equal(columns["median"], law.inverse(plain.mean))
+        assert np.isfinite(found.quantile(0.5, of="observation")).all()
+
+
+def test_averages_and_draws_without_moments_are_said(without_moments):
+    new = testing.places(4, seed=8) * 3
+    for law, fit in without_moments.items():
+        with pytest.warns(gx.GeomxpWarning, match="moments that do not exist") as caught:
+            found = gx.predict(fit, new, block=0.1, discretisation=2, draws=50)
+        assert len(caught) == 1
+        assert np.isinf(found.variance).any()
+        assert np.isfinite(found.median).all()
+        if law == gx.BoxCox(-0.8):
+            assert np.isinf([found.mean, found.variance]).all()
+        with pytest.warns(gx.GeomxpWarning, match="the variance does not exist at") as caught:
+            draws = gx.simulate(fit, new, draws=50)
+        assert len(caught) == 1
+        assert "quantiles" in str(caught[0].message)
+        assert draws.shape == (50, 4)
+
+
 def test_the_logarithm_is_box_cox_of_power_0():
     seen = observations("log")
     logs = gx.fit(seen, fixed=HELD, transform="log", progress=False)
