@@ -146,6 +146,54 @@ def test_averages_over_blocks_are_those_of_draws(method):
     assert (raster.interval()[0] < raster.median).all()
 
 
+@pytest.mark.parametrize(
+    ("sign", "bounds", "method"),
+    [
+        (1, None, gx.Exact()),
+        (-1, None, gx.Vecchia(10)),
+        (-1, {"boxcox_power": (0.2, 0.9)}, gx.Exact()),
+    ],
+)
+def test_a_power_on_which_the_likelihood_does_not_depend_is_not_identified(sign, bounds, method):
+    places = testing.places(70, seed=4)
+    # values are skewed to one side, so that the search ends at a bound
+    values = 5.2e3 + 0.02 * sign * np.exp(gx.simulate(FIELD, places, seed=6)[0])
+    fit = gx.fit(
+        gx.Observations(places, values),
+        fixed=HELD,
+        transform="boxcox",
+        bounds=bounds,
+        method=method,
+        progress=False,
+        raise_on_failure=False,
+    )
+    assert fit.outcome.ending is gx.Ending.UNIDENTIFIED
+    assert "The boxcox power is not identifiable" in fit.outcome.message
+    assert "boxcox_power" in fit.outcome.options["fixed"]
+    held = gx.fit(
+        gx.Observations(places, values),
+        **{"transform": "boxcox", "method": method, "progress": False} | fit.outcome.options,
+    )
+    assert held.outcome.good
+    assert held.log_likelihood > fit.log_likelihood - 0.1
+
+
+def test_a_power_at_its_bound_that_the_data_determine_is_on_its_bound():
+    places = testing.places(70, seed=4)
+    values = np.exp(gx.simulate(FIELD, places, seed=6)[0])
+    about = {"fixed": HELD, "transform": "boxcox", "progress": False}
+    fit = gx.fit(gx.Observations(places, values), bounds={"boxcox_power": (0.9, 1.0)}, **about)
+    assert fit.outcome.ending is gx.Ending.ON_BOUND
+    assert "hardly determine" not in fit.outcome.message
+    # all powers are in the interval
+    left = gx.Observations(places, 60 - gx.simulate(FIELD, places, seed=6)[0])
+    slightly = gx.fit(left, **about)
+    assert slightly.outcome.ending is gx.Ending.ON_BOUND
+    assert "The data hardly determine the boxcox power" in slightly.outcome.message
+    ends = slightly.confidence_intervals(method="profile", names=["boxcox_power"])
+    assert ends["boxcox_power"] == (-3.0, 3.0)
+
+
 @pytest.fixture(scope="module")
 def without_moments():
     """Fits at given parameters whose predictions have no moments, some of them or anywhere."""
