@@ -134,6 +134,9 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
     after the distance `renewed`. `slack` is the loss that a step may have: the scatter of the
     function in coarse formats.
     """
+    if not len(point):
+        # all parameters are fixed: derivatives would cost more than the value
+        return Summit(point, function(point), np.zeros(0), np.zeros((0, 0)), 0.0)
     # by formula the score comes with the information, and the value with the score
     curvature = information(point)
     slope, value = score(point), function(point)
