@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from ..data.observations import few, summary, summary_html
 from ..data.times import as_dates
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
+from ..likelihood.cost import check_neighbours
 from ..likelihood.exact import check_memory
 from ..likelihood.replicates import sufficient
 from ..likelihood.rounding import bound, caution_rounding
@@ -34,7 +35,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
 from .simulate import averages_of_draws
-from .supports import Points, blocks_of, check_of, neighbour_count, targets_of
+from .supports import Points, blocks_of, check_of, check_points, neighbour_count, targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Block, Columns, Floats, Frame, Grid, Of
@@ -471,6 +472,7 @@ def predict(
             table = spatial.of_polygons(block)
             covariates = table.columns if covariates is None else covariates
         targets = blocks_of(block, new_locations, discretisation, fit.observations, fit.model)
+        check_points(targets, discretisation)
     elif new_locations is None or discretisation is not None:
         missing = "`new_locations` are missing" if new_locations is None else "`block` is missing"
         raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
@@ -483,7 +485,7 @@ def predict(
                 "`local_trend` out."
             )
         check_whole("draws", draws, 2)
-        check_whole("seed", seed, 0)
+        check_whole("seed", seed, 0, inf)
         with Line("drawing", shown=progress):
             samples, order = averages_of_draws(fit, targets, covariates, int(draws), seed)
         mean = np.where(order > 1, samples.mean(axis=0), np.inf)
@@ -734,6 +736,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     line.expect(len(targets), "locations")
     tasks = Tasks(fit.method.on if is_cluster(fit.method.on) else "cpu")
     step = min(CHUNK, max(LEAST_CHUNK, -(-len(targets) // (4 * tasks.threads))))
+    check_neighbours(len(observations), count, min(step, len(targets)))
     starts = range(0, len(targets), step)
     parts = [slice(first, min(first + step, len(targets))) for first in starts]
     pieces = [(targets.part(part), design[part], part.start) for part in parts]

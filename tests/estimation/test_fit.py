@@ -698,3 +698,14 @@ def test_a_fit_whose_parameters_are_all_fixed_is_an_evaluation(name):
         assert fit.log_likelihood == pytest.approx(exact, abs=0.1), case
         derivatives = HELD_METHODS[name].prepare(seen, np.ones((len(seen), 1)))
         assert derivatives.gradient(model, ()) == {}
+
+
+def test_limits_and_seeds_beyond_a_machine_integer(field):
+    about = {"fixed": {"smoothness": 0.5}, "trend": "zero", "progress": False}
+    usual = gx.fit(field, **about)
+    # above the largest limit of NLopt
+    assert gx.fit(field, evaluations=2**40, seed=10**40, **about).model == usual.model
+    for name in ("evaluations", "starts"):
+        for value in (2**63, 10**5000):
+            with pytest.raises(gx.InvalidInput, match=f"`{name}` must be"):
+                gx.fit(field, **{name: value}, **about)
