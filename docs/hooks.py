@@ -76,14 +76,17 @@ SCALES = {_root_of_2nu: "a·√(2ν)", math.sqrt: "a·√ν", 1.0: "a"}
 def conventions():
     """Return the table of other packages' names and scales of the Matérn family."""
     lines = [
-        "| package | variance | range | smoothness | nugget | its range is | its nugget is |",
-        "|---|---|---|---|---|---|---|",
+        "| package | variance | range | smoothness | nugget | its range is | its nugget is | "
+        "smoothness |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for package, convention in PACKAGES.items():
         names = " | ".join(f"`{name}`" for name in convention.names)
         scale = "1/a" if convention.inverse_range else SCALES[convention.scale]
         nugget = "τ²/σ²" if convention.relative_nugget else "τ²"
-        lines.append(f"| {package} | {names} | {scale} | {nugget} |")
+        limit = convention.limit
+        limited = "" if limit is None else f"{limit.values}; else it {limit.elsewhere}"
+        lines.append(f"| {package} | {names} | {scale} | {nugget} | {limited} |")
     return "\n".join(lines)
 
 

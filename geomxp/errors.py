@@ -133,10 +133,37 @@ def one_line(error: object, most: int = 200) -> str:
     return " ".join(str(error).split())[:most].rstrip(".") or type(error).__name__
 
 
-def check_whole(name: str, value: Any, least: int = 1) -> None:
-    """Raise `InvalidInput` if an argument is not a whole number of at least so much."""
+LARGEST_WHOLE = 2**63 - 1
+"""The largest number of a machine integer."""
+
+
+def check_whole(name: str, value: Any, least: int = 1, most: float = LARGEST_WHOLE) -> None:
+    """Raise `InvalidInput` if an argument is not a whole number of at least so much.
+
+    Seeds have no largest value, most=inf.
+
+    Examples
+    --------
+    >>> from math import inf
+    >>> check_whole("starts", 3), check_whole("seed", 10**30, 0, inf)
+    (None, None)
+    """
     if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= least):
-        raise InvalidInput(f"`{name}` must be a whole number of at least {least}. Got {value!r}.")
+        raise InvalidInput(
+            f"`{name}` must be a whole number of at least {least}. Got {_shown(value)}."
+        )
+    if value > most:
+        raise InvalidInput(
+            f"`{name}` must be a whole number from {least} to {most:,}. Got {_shown(value)}."
+        )
+
+
+def _shown(value):
+    """Return a value for a message; Python does not write integers of more than 4,300 digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"an integer of {value.bit_length():,} bits"
 
 
 def check_flags(**values: Any) -> None:

@@ -16,19 +16,23 @@ from ..covariance.matern import Matern
 from ..covariance.ordering import hilbert
 from ..covariance.table import Table
 from ..data.observations import Observations
+from ..errors import check_whole
 from ..likelihood.exact import Exact, tile_factor
 from ..linalg import blas, nested
 from ..linalg.backend import backend_of
 from ..linalg.formats import BF16, FP16, quantize
 from ..linalg.precision import by_tile_norm
 from ..prediction.simulate import lay_out
-from ..runtime.devices import blas_threads, in_threads, resolve, usable_cores
+from ..runtime.devices import blas_threads, in_threads, require_memory, resolve, usable_cores
 from ..runtime.progress import Line
 from ..tiles import assemble
 from ..tiles.placement import Placement
 
 ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
 
+
+MATRICES = {"ceilings": 5, "matern": 2, "likelihood": 4, "cholesky": 4, "nested": 4}
+"""Matrices in FP64 that a benchmark holds at one time, at most."""
 
 ALL = 10**6
 """Order of matrices for which BLAS uses all usable cores."""
@@ -114,6 +118,17 @@ class BenchmarkDevice:
             import cupy
 
             cupy.cuda.Device(self.device.index).synchronize()
+
+
+def check_size(what, n, on="cpu"):
+    """Raise an error if the matrices of order n of a benchmark do not fit."""
+    check_whole("n", n)
+    device = resolve(on)
+    free, kind = device.free_memory(), "memory" if device.index is None else "device memory"
+    most = int((free / (8 * MATRICES[what])) ** 0.5)
+    needed = 8 * MATRICES[what] * n**2
+    remedy = f"use matrices of order {most:,} or less (--n {most // 2})"
+    require_memory(f"`bench {what}` with n = {n:,} needs", needed, remedy, free, kind)
 
 
 def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):

@@ -28,7 +28,7 @@ from ..plots import divergences
 from ..prediction import kriging
 from ..prediction.raster import check_holds_series, grid_over, in_system, predict_raster
 from ..prediction.screening import below_zero
-from ..prediction.simulate import lay_out
+from ..prediction.simulate import check_size, lay_out
 from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
@@ -809,11 +809,12 @@ def _draws_of_model(given, about):
         )
     time, name = None, "time"
     if given.at is None:
+        each = opt.numbers("--time", given.time) if timed else [0.0]
+        if not each:
+            raise InvalidInput("--time needs numbers: 0,1,2.")
+        check_size(given.count * len(each), given.draws)
         locations = lay_out(given.count, given.layout, about["seed"])
         if timed:
-            each = opt.numbers("--time", given.time)
-            if not each:
-                raise InvalidInput("--time needs numbers: 0,1,2.")
             locations, time = np.tile(locations, (len(each), 1)), np.repeat(each, len(locations))
     else:
         frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
@@ -1063,6 +1064,8 @@ def _times(what, n, smoothness, tune, about):
     from ..benchmarks import batched
     from ..benchmarks import bench as benchmarks
 
+    if n is not None and what in benchmarks.MATRICES:
+        benchmarks.check_size(what, n, about["on"])
     if what == "matern":
         return {
             "rates": benchmarks.matern_rates(n or 2048, smoothness, line=about["line"]),

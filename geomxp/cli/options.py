@@ -656,6 +656,14 @@ def yes_or_no(option, text):
     return tuple(answers[word] for word in words(text))
 
 
+def whole(word, needed):
+    """Return a whole number that a user has typed; raise `InvalidInput` with what is needed."""
+    # of at most 18 digits, which a machine integer holds
+    if not (word.isascii() and word.isdecimal() and len(word.lstrip("0")) < 19):
+        raise InvalidInput(f"{needed}. Got {word!r:.80}.")
+    return int(word)
+
+
 def check_choice(name, word, known, hint=""):
     """Raise `InvalidInput` if a word is not among the known ones, and propose the nearest."""
     if word not in known:
@@ -944,9 +952,7 @@ def exact(
         value, make = rules[named[0]]
         rule = make(value)
     if tile is not None and tile != WHOLE:
-        if not (tile.isascii() and tile.isdecimal()):
-            raise InvalidInput(f"--tile must be a number of rows, or {WHOLE}. Got {tile!r}.")
-        tile = int(tile)
+        tile = whole(tile, f"--tile must be a number of rows, or {WHOLE}")
     refine = None if refine == "none" else refine
     if fallback and refine is None:
         raise InvalidInput("--fallback needs --refine ir, cg or gmres.")
@@ -973,9 +979,8 @@ def approximations(given):
         label = {"accuracy": None, "layers": given.layers}
         result.append((label, exact(layers=given.layers, **about)))
     for word in words(given.neighbours or ""):
-        if not word.isdecimal():
-            raise InvalidInput(f"--neighbours must be whole numbers, 10,30,60. Got {word!r}.")
-        result.append(({"accuracy": None}, Vecchia(int(word), on=given.on)))
+        count = whole(word, "--neighbours must be whole numbers, 10,30,60")
+        result.append(({"accuracy": None}, Vecchia(count, on=given.on)))
     if not result:
         raise InvalidInput(
             "--accuracies, --kls, --layers and --neighbours need a number or a format each."

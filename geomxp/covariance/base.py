@@ -927,6 +927,8 @@ class Isotropic(Covariance):
     def from_convention(cls, package: str, **parameters: float) -> Self:
         """Make the model that another package means by its own parameters.
 
+        A warning says if the package evaluates another function for these, or refuses them.
+
         Parameters
         ----------
         package : str
@@ -940,11 +942,16 @@ class Isotropic(Covariance):
         >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
         1.7320508075688774
         """
-        ours = convention_of(cls.conventions, package).to_ours(package, parameters)
+        convention = convention_of(cls.conventions, package)
+        ours = convention.to_ours(package, parameters)
+        convention.caution(package, parameters)
         return cls(**{p.name: value for p, value in zip(cls.declared, ours, strict=True)})
 
     def to_convention(self, package: str) -> dict[str, float]:
         """Return this model's parameters as another package writes them, as a dict.
+
+        A warning says if the package evaluates another function for these, or refuses them: GSTools
+        above a `nu` of 20, for example.
 
         Examples
         --------
@@ -955,7 +962,9 @@ class Isotropic(Covariance):
         convention = convention_of(self.conventions, package)
         if self.anisotropy is not None:
             raise InvalidInput("`to_convention` translates isotropic models only.")
-        return convention.from_ours([getattr(self, p.name) for p in self.declared])
+        theirs = convention.from_ours([getattr(self, p.name) for p in self.declared])
+        convention.caution(package, theirs)
+        return theirs
 
 
 FAMILIES: dict[str, type[Covariance]] = {}

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidInput
+from ..errors import GeomxpWarning, InvalidInput
 
 if TYPE_CHECKING:
     from .._typing import Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Values of a shape parameter for which a package evaluates the model.
+
+    Parameters
+    ----------
+    name : str
+        As the package calls it.
+    lower, upper : float
+        They lie from `lower` to `upper`.
+    elsewhere : str
+        What the package does with other values.
+    only : tuple of float
+        The only values, if they are few.
+    """
+
+    name: str
+    lower: float = 0.0
+    upper: float = inf
+    elsewhere: str = ""
+    only: tuple[float, ...] = ()
+
+    @property
+    def values(self) -> str:
+        """The values in words."""
+        if self.only:
+            *some, last = (f"{value:g}" for value in self.only)
+            return f"{', '.join(some)} and {last}"
+        if self.lower == 0:
+            return f"up to {self.upper:g}"
+        return f"from {self.lower:g} to {self.upper:g}"
+
+    def holds(self, value: float) -> bool:
+        """Whether the package evaluates the model at a value."""
+        if self.only:
+            return any(abs(value - one) <= 1e-12 * one for one in self.only)
+        return self.lower <= value <= self.upper
 
 
 @dataclass(frozen=True)
@@ -26,12 +67,15 @@ class Convention:
         Whether its nugget is τ²/σ².
     inverse_range : bool
         Whether it gives 1/range.
+    limit : Limit or None
+        Where the package evaluates another function, or refuses.
     """
 
     names: tuple[str, ...]
     scale: float | Callable[..., float] = 1.0
     relative_nugget: bool = False
     inverse_range: bool = False
+    limit: Limit | None = None
 
     def to_ours(self, package: str, parameters: Mapping[str, float]) -> list[float]:
         """Return our variance, range, shape parameters and nugget; a missing nugget is 0."""
@@ -59,6 +103,23 @@ class Convention:
         length = 1 / length if self.inverse_range else length
         tau2 = tau2 / sigma2 if self.relative_nugget else tau2
         return dict(zip(self.names, (sigma2, length, *shapes, tau2), strict=True))
+
+    def beyond(self, package: str, parameters: Mapping[str, float]) -> str | None:
+        """Say that the package does not evaluate the model at its parameters; None if it does."""
+        if self.limit is None or self.limit.holds(parameters[self.limit.name]):
+            return None
+        name, value = self.limit.name, float(parameters[self.limit.name])
+        return (
+            f"{package} evaluates this model for {name} {self.limit.values} only. Got {name} = "
+            f"{value:.6g}: for other values it {self.limit.elsewhere}."
+        )
+
+    def caution(self, package: str, parameters: Mapping[str, float]) -> None:
+        """Warn if the package does not evaluate the model at its parameters."""
+        message = self.beyond(package, parameters)
+        if message:
+            # of the caller of `to_convention` or `from_convention`
+            warnings.warn(message, GeomxpWarning, stacklevel=3)
 
     def _range_over_ours(self, shapes):
         return self.scale(*shapes) if callable(self.scale) else self.scale

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InvalidInput
 from . import bessel
 from .base import Anisotropy, Isotropic, Parameter
-from .conventions import Convention
+from .conventions import Convention, Limit
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
@@ -30,17 +30,38 @@ def _root_of_2nu(nu):
 PACKAGES = {
     "geomxp": Convention(("variance", "range", "smoothness", "nugget")),
     "exageostat": Convention(("sigma_sq", "beta", "nu", "nugget")),
-    "scikit-learn": Convention(("variance", "length_scale", "nu", "noise_level"), _root_of_2nu),
-    "gpytorch": Convention(("outputscale", "lengthscale", "nu", "noise"), _root_of_2nu),
+    "scikit-learn": Convention(
+        ("variance", "length_scale", "nu", "noise_level"),
+        _root_of_2nu,
+        limit=Limit("nu", upper=19.0, elsewhere="gives nan between equal locations in k(X, Y)"),
+    ),
+    "gpytorch": Convention(
+        ("outputscale", "lengthscale", "nu", "noise"),
+        _root_of_2nu,
+        limit=Limit("nu", elsewhere="raises an error", only=(0.5, 1.5, 2.5)),
+    ),
     "gpboost": Convention(("variance", "range", "shape", "error_term"), _root_of_2nu),
     "openturns": Convention(
         ("amplitude_squared", "scale", "nu", "nugget_factor"), _root_of_2nu, relative_nugget=True
     ),
-    "gstools": Convention(("var", "len_scale", "nu", "nugget"), sqrt),
+    "gstools": Convention(
+        ("var", "len_scale", "nu", "nugget"),
+        sqrt,
+        limit=Limit(
+            "nu",
+            0.2,
+            20.0,
+            "evaluates exp(-h²/4), h = distance/len_scale (20 to 30), or raises an error",
+        ),
+    ),
     "geor": Convention(("sigmasq", "phi", "kappa", "tausq")),
     "gstat": Convention(("psill", "range", "kappa", "nugget")),
     "fields": Convention(("sigma2", "aRange", "smoothness", "tau2")),
-    "spmodel": Convention(("de", "range", "extra", "ie"), _root_of_2nu),
+    "spmodel": Convention(
+        ("de", "range", "extra", "ie"),
+        _root_of_2nu,
+        limit=Limit("extra", 0.2, 5.0, "raises an error"),
+    ),
     "spamm": Convention(("lambda", "rho", "nu", "phi"), inverse_range=True),
     "gpgp": Convention(("variance", "range", "smoothness", "nugget"), relative_nugget=True),
 }

@@ -37,7 +37,9 @@ class ObservationModel:
     A subclass is a frozen dataclass with a field for each declared parameter. It defines
     `transform`, which must increase with y, `inverse` and `log_jacobian`, and `check` if some
     numbers cannot be transformed. Derivatives by the parameters are computed by differences unless
-    it defines `slopes`, and moments by quadrature unless it defines `moments`.
+    it defines `slopes`, and moments by quadrature unless it defines `moments`. A quadrature gives a
+    finite number also for an integral that is infinite: define `moment_order` and `moment_rule` if
+    values grow as fast as exp(bz²), or to infinity at a finite z.
 
     Attributes
     ----------
@@ -46,7 +48,10 @@ class ObservationModel:
     support : (float, float)
         The values that can be measured lie between these.
     atom : float
-        The largest z that `inverse` maps to the lower end of the support; -inf if none is.
+        The largest z that `inverse` maps to the lower end of the support; -inf if none is. The
+        probability of z up to there is that of a measured value at this end.
+    moment_rule : str
+        Which moments are infinite, in words for a warning; empty if none is.
     declared : tuple of Parameter
         Its parameters, with values to start from; none by default. Their names must differ from
         those of covariance parameters.
@@ -71,6 +76,7 @@ class ObservationModel:
     name: ClassVar[str] = "identity"
     support: ClassVar[tuple[float, float]] = (-inf, inf)
     atom: ClassVar[float] = -inf
+    moment_rule: ClassVar[str] = ""
     declared: ClassVar[tuple[Parameter, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -159,12 +165,16 @@ class ObservationModel:
         """Return the model with constants, such as a scale, that suit the values."""
         return self
 
+    def moment_order(self, variance: Floats) -> Floats:
+        """Return q such that E|t⁻¹(Z)|^k is finite for k < q only, (n,), for normal Z."""
+        return np.full(np.shape(variance), inf)
+
     def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of t⁻¹(Z) for normal Z. Here by Gauss-Hermite quadrature.
 
-        Where t⁻¹ can be infinite, as with a negative power of Box and Cox, there are no moments.
-        If it is within 8.3 standard deviations, the integral stops at 4.9: a probability of 1e-6
-        is ignored. If it is infinite there too, both moments are infinite.
+        A moment that does not exist, by `moment_order`, is infinite. If t⁻¹ is infinite within 8.3
+        standard deviations, the integral stops at 4.9: a probability of 1e-6 is ignored. If it is
+        infinite there too, both moments are infinite.
         """
         first, second = self._moments(mean, variance, FARTHEST)
         lost = ~(np.isfinite(first) & np.isfinite(second))
@@ -173,8 +183,8 @@ class ObservationModel:
             first, second = (
                 np.where(lost, *both) for both in zip(near, (first, second), strict=True)
             )
-        known = np.isfinite(first) & np.isfinite(second)
-        return np.where(known, first, inf), np.where(known, second, inf)
+        known, order = np.isfinite(first) & np.isfinite(second), self.moment_order(variance)
+        return np.where(known & (order > 1), first, inf), np.where(known & (order > 2), second, inf)
 
     def _moments(self, mean, variance, reach):
         """Return the moments by the nodes within so many standard deviations."""
@@ -350,6 +360,10 @@ class Logit(ObservationModel):
 class BoxCox(ObservationModel):
     """z = ((y/s)^λ - 1)/λ, or log(y/s) for λ = 0, with s > 0 (Box and Cox 1964, JRSS B 26:211).
 
+    y = s(1 + λz)^(1/λ). For λ > 0 all z up to -1/λ are a measured value of 0. For λ < 0 values from
+    z = -1/λ on are infinite, and the k-th moment is infinite for -k ≤ λ < 0 whatever the mean and
+    the variance of z: near -1/λ it is an integral of (1 + λz)^(k/λ). Quantiles exist in any case.
+
     Parameters
     ----------
     boxcox_power : float
@@ -383,6 +397,57 @@ class BoxCox(ObservationModel):
     def atom(self) -> float:
         """The largest z of a value 0: -1/λ for a positive power."""
         return -1.0 / self.boxcox_power if self.boxcox_power > 0 else -inf
+
+    @property
+    def moment_rule(self) -> str:
+        """Which moments a negative power has."""
+        power, limited = self.boxcox_power, "infinite with a probability above 1e-6"
+        if power >= 0:
+            return ""
+        if power >= -1:
+            lost = "all moments are infinite"
+        elif power >= -2:
+            lost = f"the variance is infinite, and the mean where values are {limited}"
+        else:
+            lost = f"moments are infinite where values are {limited}"
+        return f"at a Box-Cox power of {power:.3g} {lost}"
+
+    def moment_order(self, variance: Floats) -> Floats:
+        """Return -λ for a negative power, also for a variance of 0: rounding may make it one."""
+        return np.full(np.shape(variance), -self.boxcox_power if self.boxcox_power < 0 else inf)
+
+    def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance, near -1/λ by the moments of a truncated normal w = 1 + λz.
+
+        With w = tZ, where Z has mean x and variance 1, E y^k = s^k t^(k/λ) E max(Z, 0)^(k/λ). For
+        λ < 0 it is that of finite values, or infinite if x < 4.9.
+        """
+        from scipy.special import ndtr
+
+        first, second = (np.array(x) for x in super().moments(mean, variance))
+        power = self.boxcox_power
+        if not power or abs(power) < LEAST_POWER:
+            return first, second
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.abs(power) * np.sqrt(variance) + np.zeros(first.shape)
+            x = (1 + power * np.asarray(mean)) / t
+        near = (t > 0) & (x < FARTHEST)
+        if power < 0:
+            infinite = (t > 0) & (x <= FAR)
+            first[infinite] = second[infinite] = inf
+            near &= ~infinite
+        t, x = t[near], x[near]
+        order, known = self.moment_order(0.0), ndtr(x) if power < 0 else 1.0
+        raw = {
+            k: self.scale**k * t ** (k / power) * _truncated(k / power, x) / known
+            for k in (1, 2)
+            if k < order
+        }
+        if 1 in raw:
+            first[near] = raw[1]
+        if 2 in raw:
+            second[near] = raw[2] - raw[1] ** 2
+        return first, second
 
     def adapted(self, values: Floats) -> BoxCox:
         """Return the model with the geometric mean of the values as scale."""
@@ -418,6 +483,22 @@ class BoxCox(ObservationModel):
         return bend[None, None], np.zeros_like(bend)[None, None]
 
 
+LEAST_POWER = 0.03
+"""Smallest power of Box and Cox for which the moments of a truncated normal do not overflow."""
+
+
+def _truncated(a, x):
+    """Return E max(Z, 0)^a for Z ~ N(x, 1) and a > -1: Winkelbauer 2014, arXiv:1209.4340."""
+    from scipy.special import gamma, hyp1f1, hyperu
+
+    half = np.minimum(x * x / 2, 700.0)
+    below = gamma(a + 1) / np.sqrt(2 * np.pi) * 2 ** (-(a + 1) / 2) * np.exp(-half)
+    below = below * hyperu((a + 1) / 2, 0.5, half)
+    even = gamma((a + 1) / 2) * hyp1f1(-a / 2, 0.5, -half)
+    odd = gamma(a / 2 + 1) * hyp1f1((1 - a) / 2, 1.5, -half)
+    return np.where(x < 0, below, 2 ** (a / 2 - 1) / np.sqrt(np.pi) * (even + np.sqrt(2) * x * odd))
+
+
 def _expm1_over(u):
     """Return (e^u - 1)/u."""
     safe = np.where(u == 0, 1.0, u)
@@ -428,7 +509,8 @@ def _expm1_over(u):
 class TukeyGH(ObservationModel):
     """y = c + s τ(z) with τ(z) = (e^(gz) - 1)/g e^(hz²/2): skewness g and heavy tails h.
 
-    (Xu and Genton 2017, JASA 112:1236.)
+    (Xu and Genton 2017, JASA 112:1236.) The k-th moment of y is infinite if k h σ² ≥ 1, with σ² the
+    variance of z. Quantiles exist in any case.
 
     Parameters
     ----------
@@ -521,8 +603,22 @@ class TukeyGH(ObservationModel):
         """Return -log(s τ'(z))."""
         return -np.log(self.scale * self._tau(self.transform(values), 1))
 
+    @property
+    def moment_rule(self) -> str:
+        """Which moments exist."""
+        h = self.tukey_h
+        words = (
+            f"at a Tukey h of {h:.3g} the k-th moment is infinite where k·h·var(z) is at least 1"
+        )
+        return words if h else ""
+
+    def moment_order(self, variance: Floats) -> Floats:
+        """Return 1/(hσ²)."""
+        with np.errstate(divide="ignore"):
+            return 1.0 / (self.tukey_h * np.asarray(variance, dtype=np.float64))
+
     def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance, infinite where hσ² ≥ 1, or 2hσ² ≥ 1 for the variance.
+        """Return mean and variance, by closed forms.
 
         E f(Z) exp(bZ²/2) is a multiple of a mean of f under another normal distribution.
         """

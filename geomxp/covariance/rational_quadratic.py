@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .base import Anisotropy, Isotropic, Parameter
-from .conventions import Convention
+from .conventions import Convention, Limit
 
 if TYPE_CHECKING:
     from .._typing import Floats
@@ -44,7 +44,11 @@ class RationalQuadratic(Isotropic):
         "geomxp": Convention(("variance", "range", "shape", "nugget")),
         "scikit-learn": Convention(("variance", "length_scale", "alpha", "noise_level")),
         "gpytorch": Convention(("outputscale", "lengthscale", "alpha", "noise")),
-        "gstools": Convention(("var", "len_scale", "alpha", "nugget"), sqrt(2)),
+        "gstools": Convention(
+            ("var", "len_scale", "alpha", "nugget"),
+            sqrt(2),
+            limit=Limit("alpha", 0.5, 50.0, "raises an error"),
+        ),
     }
 
     variance: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -189,7 +190,7 @@ def bootstrap(
     """
     check_is_fit(fit)
     check_whole("draws", draws, 2)
-    check_whole("seed", seed, 0)
+    check_whole("seed", seed, 0, inf)
     if not (fit.free or fit.boundary):
         raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
     tasks, rows, failures = Tasks(on, fit.method), {}, Counter()

@@ -30,6 +30,10 @@ FLAT = 1e-4
 NO_SLOPE = 1e-5
 """Derivative of ℓ by the logarithm of a parameter below which a search on a flat ℓ cannot go on."""
 
+UNDETERMINED, UNCERTAIN = 0.1, 1.92
+"""Log-likelihood by which a profile over all values of a parameter may fall if the data do not
+determine it, and if all of these values are in a 95 % interval."""
+
 NO_CORRELATION = 0.01
 """Correlation at the shortest distance that no data can distinguish from 0."""
 
@@ -99,6 +103,10 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     ):
         if verdict:
             return verdict
+    falls = _falls(problem, table, model, pinned, value)
+    falls |= _inner_falls(table, coordinates, summit)
+    if falls and min(falls.values()) < UNDETERMINED:
+        return _undetermined(problem, table, model, falls)
     ends = [
         name
         for name, side in pinned.items()
@@ -125,7 +133,9 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         remedy = _fixed(problem, model, names[:1])
         return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True, remedy=remedy)
     if pinned:
-        return Verdict(Outcome(Ending.ON_BOUND, _on_bound(table, model, pinned)))
+        notes = [_on_bound(table, model, pinned)]
+        notes += [_uncertain(table, name, fall) for name, fall in falls.items()]
+        return Verdict(Outcome(Ending.ON_BOUND, " ".join(notes)))
     if not problem.table.free:
         message = "All parameters were given: nothing was estimated."
         return Verdict(Outcome(Ending.COMPUTED, message))
@@ -146,6 +156,83 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     if MICROSCALE in problem.table.free and model.parameters()[MICROSCALE] == 0:
         notes.append("The microscale variance is 0, its lower limit.")
     return Verdict(Outcome(Ending.CONVERGED, " ".join(notes)))
+
+
+def _values_of(table, name):
+    """Return the least and the largest value of a parameter, or the bounds of its search."""
+    low, high = table.limits[name]
+    closed = isfinite(low) and isfinite(high) and table.parameters[name].closed
+    return (low, high) if closed else table.box(name)
+
+
+def _falls(problem, table, model, pinned, value):
+    """Return by how much ℓ falls from a bound over all values of a parameter, if by little."""
+    falls, every = {}, table.coordinates(model)
+    names = [
+        name
+        for name, side in pinned.items()
+        if name in (*table.shapes, *table.of_transform) and not table.coupled(name, side, model)
+    ]
+    score = every.score(every.point(model), problem.evaluator, problem.monitor) if names else ()
+    slopes = dict(zip(every.names, np.abs(score), strict=bool(names)))
+    for name in names:
+        low, high = _values_of(table, name)
+        at = model.parameters()[name]
+        width = max(abs(every.inward(name, end) - every.inward(name, at)) for end in (low, high))
+        # ℓ is concave in most profiles, and its slope at the bound is then the least one
+        if not (width >= 1 and slopes[name] * width < UNCERTAIN):
+            continue
+        fall = 0.0
+        for other in (0.5 * (low + high), low if pinned[name] == "upper" else high):
+            if fall < UNCERTAIN:
+                fall = max(fall, value - _profile_at_shape(problem, table, model, name, other)[0])
+        if fall < UNCERTAIN:
+            falls[name] = fall
+    return falls
+
+
+def _inner_falls(table, coordinates, summit):
+    """Return by how much ℓ falls over all values of a transformation's parameter, if by little.
+
+    From a maximum, by the curvature of the profile.
+    """
+    names = [name for name in coordinates.names if name in table.of_transform]
+    names = [name for name in names if table.parameters[name].transform == "identity"]
+    if not names or _singular(summit):
+        return {}
+    variances = dict(
+        zip(coordinates.names, np.diag(np.linalg.inv(summit.information)), strict=True)
+    )
+    falls = {name: np.ptp(_values_of(table, name)) ** 2 / (2 * variances[name]) for name in names}
+    return {name: fall for name, fall in falls.items() if 0 <= fall < UNDETERMINED}
+
+
+def _undetermined(problem, table, model, falls):
+    """Return the verdict that the data do not determine parameters."""
+    names = [name for name, fall in falls.items() if fall < UNDETERMINED]
+    of_transform = (
+        {} if model.transform is None else {p.name: p.value for p in model.transform.declared}
+    )
+    low, high = _values_of(table, names[0])
+    verb = "is" if len(names) == 1 else "are"
+    other = ", or leave the transformation out" if names[0] in of_transform else ""
+    message = (
+        f"The {words(names)} {verb} not identifiable from these data: the log-likelihood changes "
+        f"by {max(falls[names[0]], 0.0):.2g} for a {words(names[:1])} from {low:g} to {high:g}. "
+        f"Fix the {words(names[:1])}{other}."
+    )
+    remedy = _fixed(problem, model, names)
+    remedy["fixed"] |= {name: of_transform[name] for name in names if name in of_transform}
+    return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True, remedy=remedy)
+
+
+def _uncertain(table, name, fall):
+    """Say that all values of a parameter are in its 95 % interval."""
+    low, high = _values_of(table, name)
+    return (
+        f"The data hardly determine the {words([name])}: the log-likelihood falls by {fall:.2g} "
+        f"only from its best value to any other from {low:g} to {high:g}."
+    )
 
 
 def _fixed(problem, model, names):

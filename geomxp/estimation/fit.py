@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import isfinite
-from numbers import Integral
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -539,8 +538,7 @@ def check_options(search, starts, tolerance, evaluations, seed):
         raise InvalidInput(f"`starts` must be at most {MOST_STARTS}: try starts=12.")
     if not (isinstance(tolerance, (int, float)) and tolerance > 0 and isfinite(tolerance)):
         raise InvalidInput(f"`tolerance` must be greater than 0. Got {tolerance!r}.")
-    if not (isinstance(seed, Integral) and seed >= 0):
-        raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
+    check_whole("seed", seed, 0, inf)
 
 
 def _check_types(observations, model, method, start, bounds):

@@ -145,7 +145,7 @@ def likelihood_ratio_test(
     (0.0, 0, 1.0)
     """
     check_whole("bootstrap", bootstrap, 0)
-    check_whole("seed", seed, 0)
+    check_whole("seed", seed, 0, inf)
     _check_comparable(restricted, full)
     inside = _within(restricted, full)
     extra = _extra_parameters(inside, full)

@@ -78,7 +78,7 @@ def maximize(
     search.set_upper_bounds(upper)
     search.set_ftol_abs(tolerance)
     search.set_xtol_abs(1e-7)
-    search.set_maxeval(int(evaluations))
+    search.set_maxeval(min(int(evaluations), MOST_EVALUATIONS))
     room = np.maximum(upper - lower, 1e-6)
     search.set_initial_step(
         np.minimum(step * (np.ones(d) if scales is None else scales), 0.4 * room)
@@ -134,6 +134,9 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
     after the distance `renewed`. `slack` is the loss that a step may have: the scatter of the
     function in coarse formats.
     """
+    if not len(point):
+        # all parameters are fixed: derivatives would cost more than the value
+        return Summit(point, function(point), np.zeros(0), np.zeros((0, 0)), 0.0)
     # by formula the score comes with the information, and the value with the score
     curvature = information(point)
     slope, value = score(point), function(point)
@@ -203,6 +206,9 @@ def _promised(slope, information):
 # likelihood (Johnson and Thompson 1995), and with the expected information of Vecchia's
 # approximation (Guinness 2021, Stat. Comput. 31:25).
 
+
+MOST_EVALUATIONS = 2**31 - 1
+"""The largest limit that NLopt takes."""
 
 STEPS, HALVINGS = 40, 8
 """Limits on steps, and on the halvings of each."""

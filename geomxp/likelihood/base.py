@@ -261,7 +261,7 @@ class Derivatives:
     def gradient(self, names=None):
         """Return ∂ℓ, a dict of str to float."""
         slopes = dict(zip(self.names, self.score.tolist(), strict=True))
-        return {name: slopes[name] for name in names or self.names}
+        return {name: slopes[name] for name in (self.names if names is None else names)}
 
     def part(self, matrix, names):
         """Return the rows and columns of a matrix that belong to some of the names."""

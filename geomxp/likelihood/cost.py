@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cache
+from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..runtime.devices import (
     free_memory,
     human_bytes,
     is_cluster,
+    require_memory,
     resolve_all,
     usable_cores,
 )
@@ -60,6 +62,9 @@ evaluations and operations for each location."""
 
 OBSERVED = 1
 """Evaluations that the observed information costs, beside one for each parameter."""
+
+LANES = 8
+"""Blocks of Vecchia's approximation that a thread factors at one time."""
 
 GRAPH, SOUGHT = 2e5, 8e3
 """Operations that order a location, and that find one of its neighbours."""
@@ -198,7 +203,36 @@ def _bytes_of_vecchia(n, neighbours, dimensions=2):
     m = min(neighbours, max(n - 1, 0))
     # neighbours and weights, those of draws from a richer approximation, and the columns of draws
     needed = int(n * (12 * (m + max(60, 2 * m)) + 8 * 32 * 4 + 8 * (dimensions + 20)))
-    return min(needed, bytes_for(n, 3)) + 2**24
+    return min(needed, bytes_for(n, 3)) + bytes_of_blocks(m) + 2**24
+
+
+def bytes_of_blocks(m):
+    """Return the bytes of the blocks of m neighbours that all threads factor at one time."""
+    # lower triangles of LANES blocks in each thread
+    return usable_cores() * LANES * 8 * m * (m + 1) // 2
+
+
+def check_neighbours(n: int, neighbours: int, targets: int | None = None) -> None:
+    """Raise `NotEnoughMemory` if neighbours of n locations, or of so many targets, do not fit.
+
+    The least memory of a log-likelihood or a prediction: neighbours with their weights, and the
+    blocks of each thread.
+    """
+    m, rows = min(neighbours, n), n if targets is None else targets
+    free = free_memory()
+    # 12 r m + c m² = free
+    square = bytes_of_blocks(10**6) / 1e12
+    most = int((sqrt(36 * rows**2 + square * free) - 6 * rows) / square)
+    least = min(NEIGHBOURS, max(most, 1))
+    remedy = f"{least} are usual (--neighbours {least}, neighbours={least}), and {most:,} would fit"
+    if targets is None and m >= n - 1 and bytes_for(n, 1) <= free:
+        remedy = "all others are the exact likelihood, which fits (--method exact, gx.Exact())"
+    require_memory(
+        f"a graph of {m:,} neighbours for each of {rows:,} locations needs",
+        12 * rows * m + bytes_of_blocks(m),
+        remedy,
+        free,
+    )
 
 
 def _seconds_of_vecchia(n, neighbours):

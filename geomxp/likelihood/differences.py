@@ -186,7 +186,7 @@ def _directions(information, scale, most):
     """
     size = np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
-    values = np.maximum(values, LEAST * values[-1])
+    values = np.maximum(values, LEAST * values.max(initial=0.0))
     root = (vectors * np.sqrt(values)).T * size
     # root'root = I; an orthonormal basis Q of the whitened space gives V = root⁻¹Q
     k = len(size)
@@ -195,5 +195,5 @@ def _directions(information, scale, most):
         basis = np.linalg.qr(np.column_stack((root @ scale, np.eye(k))))[0]
         basis[:, 0] *= np.sign(basis[:, 0] @ root @ scale)
     found = np.linalg.solve(root, basis)
-    longest = np.max(np.abs(found) / most[:, None], axis=0)
+    longest = np.max(np.abs(found) / most[:, None], axis=0, initial=0.0)
     return found / np.maximum(1.0, STEP * longest)

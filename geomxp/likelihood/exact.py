@@ -24,7 +24,6 @@ from ..errors import (
     Ending,
     GeomxpWarning,
     InvalidInput,
-    NotEnoughMemory,
     NotPositiveDefinite,
     NotRefined,
     Outcome,
@@ -54,8 +53,8 @@ from ..runtime.devices import (
     blas_threads,
     free_memory,
     gpu_memory,
-    human_bytes,
     is_cluster,
+    require_memory,
 )
 from ..runtime.trace import Trace
 from ..tiles import assemble
@@ -440,15 +439,15 @@ def check_memory(n, matrices, device, held=0, remedy=None):
 
     `remedy` says what to use instead; by default another method for a fit.
     """
-    what, free = "memory", free_memory()
-    if device.index is not None:
-        what, free = "device memory", device.free_memory()
+    on_gpu = device.index is not None
+    kind, free = "memory", free_memory()
+    if on_gpu:
+        kind, free = "device memory", device.free_memory()
     needed = bytes_for(n, matrices, device)
     if needed > free + held:
-        raise NotEnoughMemory(
-            f"the exact method for {n:,} locations needs {human_bytes(needed)} of {what}, "
-            f"{human_bytes(free)} free: {remedy or alternatives(n, device.index is not None)}."
-        )
+        # alternatives are timed
+        remedy = remedy or alternatives(n, on_gpu)
+        require_memory(f"the exact method for {n:,} locations needs", needed, remedy, free, kind)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from .base import (
     gaussian_log_likelihood,
     noiseless_twins,
 )
+from .cost import check_neighbours
 from .replicates import evaluator_of
 from .rounding import from_factor, from_noise
 from .trend import GeneralisedLeastSquares, centred
@@ -219,6 +220,7 @@ class VecchiaEvaluator(Evaluator):
             return DaskPasses(*about, address=method.on)
         device = resolve(method.on)
         if device.index is None:
+            check_neighbours(len(self.observations), method.neighbours)
             return LocalPasses(*about)
         return GpuPasses(*about, device=device)
 

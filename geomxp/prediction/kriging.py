@@ -6,8 +6,9 @@ nearest observations of each target with a small factor of its own.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,9 @@ from ..data import rasters, spatial, tables
 from ..data.labels import aligned, labels_of
 from ..data.observations import few, summary, summary_html
 from ..data.times import as_texts
-from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
+from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
+from ..likelihood.cost import check_neighbours
 from ..likelihood.exact import check_memory
 from ..likelihood.replicates import sufficient
 from ..likelihood.rounding import bound, caution_rounding
@@ -35,7 +37,15 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
 from .simulate import averages_of_draws
-from .supports import Points, are_sides, blocks_of, check_of, neighbour_count, targets_of
+from .supports import (
+    Points,
+    are_sides,
+    blocks_of,
+    check_of,
+    check_points,
+    neighbour_count,
+    targets_of,
+)
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Block, Columns, Floats, Frame, Grid, Of
@@ -70,7 +80,8 @@ class Prediction:
         The new locations; for blocks their centres.
     mean : (m,) ndarray
         Predicted field, in the unit of the values: with a transformation the mean of the
-        back-transformed field.
+        back-transformed field. A mean or a variance that does not exist is infinite; `median`,
+        `quantile` and `interval` do not depend on it.
     variance : (m,) ndarray
         Variance of the prediction error of the noiseless field (for blocks: of its average),
         with the uncertainty of the trend's coefficients; in squared units of the values.
@@ -457,7 +468,9 @@ def predict(
         about |= {"discretisation": discretisation}
         about |= {"time": time, "variable": variable, "error_variance": error_variance}
         prediction = predict(fit.gaussian, new_locations, covariates, **about)
-        return Prediction.back_transformed(prediction, transform)
+        prediction = Prediction.back_transformed(prediction, transform)
+        _caution_moments(prediction)
+        return prediction
     table = None
     if block is not None and not are_sides(block):
         labels = labels_of(block)
@@ -485,6 +498,7 @@ def predict(
             table = spatial.of_polygons(block)
             covariates = table.columns if covariates is None else covariates
         targets = blocks_of(block, new_locations, discretisation, fit.observations, fit.model)
+        check_points(targets, discretisation)
     elif new_locations is None or discretisation is not None:
         missing = "`new_locations` are missing" if new_locations is None else "`block` is missing"
         raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
@@ -497,15 +511,18 @@ def predict(
                 "`local_trend` out."
             )
         check_whole("draws", draws, 2)
-        check_whole("seed", seed, 0)
+        check_whole("seed", seed, 0, inf)
         with Line("drawing", shown=progress):
-            samples = averages_of_draws(fit, targets, covariates, int(draws), seed)
-        mean = samples.mean(axis=0)
+            samples, order = averages_of_draws(fit, targets, covariates, int(draws), seed)
+        mean = np.where(order > 1, samples.mean(axis=0), np.inf)
         with np.errstate(invalid="ignore"):
             # values of some transformations are infinite
-            variance = np.where(np.isinf(mean), np.inf, samples.var(axis=0, ddof=1))
+            known = np.isfinite(mean) & (order > 2)
+            variance = np.where(known, samples.var(axis=0, ddof=1), np.inf)
         about = {"table": table, "transform": transform, "samples": samples}
-        return Prediction(targets.locations, mean, variance, None, **about)
+        prediction = Prediction(targets.locations, mean, variance, None, **about)
+        _caution_moments(prediction)
+        return prediction
     check_flags(local_trend=local_trend)
     if local_trend and not (fit.method.approximate or neighbours is not None):
         raise InvalidInput("`local_trend` needs `neighbours`.")
@@ -519,6 +536,25 @@ def predict(
         table,
         variable=None if block is not None else _labels(fit.observations, inputs),
         variable_name=fit.observations.variable_name,
+    )
+
+
+def _caution_moments(prediction):
+    """Warn if means or variances of back-transformed predictions are infinite."""
+    columns = {"mean": prediction.mean, "variance": prediction.variance}
+    if prediction.noise is not None:
+        columns["variance_of_observation"] = prediction.variance_of_observation
+    counts = {name: int(np.isinf(column).sum()) for name, column in columns.items()}
+    lost = [f"{name} in {count:,}" for name, count in counts.items() if count]
+    if not lost:
+        return
+    rule = prediction.transform.moment_rule or "values exceed the largest number of FP64"
+    warnings.warn(
+        f"moments that do not exist are infinite: {', '.join(lost)} of {len(prediction.mean):,} "
+        f"rows ({rule}). Use median, quantiles and intervals, which always exist.",
+        GeomxpWarning,
+        # of the caller of `predict`, which has a decorator
+        stacklevel=4,
     )
 
 
@@ -729,6 +765,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     line.expect(len(targets), "locations")
     tasks = Tasks(fit.method.on if is_cluster(fit.method.on) else "cpu")
     step = min(CHUNK, max(LEAST_CHUNK, -(-len(targets) // (4 * tasks.threads))))
+    check_neighbours(len(observations), count, min(step, len(targets)))
     starts = range(0, len(targets), step)
     parts = [slice(first, min(first + step, len(targets))) for first in starts]
     pieces = [(targets.part(part), design[part], part.start) for part in parts]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +14,8 @@ from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_points
 from ..data.observations import Observations, checked_inputs
 from ..errors import (
+    GeomxpWarning,
     InvalidInput,
-    NotEnoughMemory,
     NotPositiveDefinite,
     check_one_of,
     check_whole,
@@ -23,7 +25,7 @@ from ..likelihood.exact import Exact, check_is_method, check_memory
 from ..likelihood.replicates import Groups, sufficient
 from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive
-from ..runtime.devices import blas_threads, free_memory, gpu_memory, human_bytes
+from ..runtime.devices import blas_threads, free_memory, gpu_memory, require_memory, resolve
 from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks, Neighbours
 from ..vecchia.factor import draw_onwards
@@ -113,7 +115,7 @@ def simulate(
     >>> draws.shape
     (2, 9)
     """
-    check_whole("seed", seed, 0)
+    check_whole("seed", seed, 0, inf)
     if not isinstance(model, (Covariance, Fit)):
         kind = type(model).__name__
         raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
@@ -128,25 +130,67 @@ def simulate(
             inputs, covariates, _ = targets_of(model, locations, *about)
             _check_room(draws, len(inputs))
             about = inputs, draws, seed, method, covariates, of or "field"
-            drawn, transform = _conditional(model.gaussian, *about), model.model.transform
-            return drawn if transform is None else transform.inverse(drawn)
+            drawn = _conditional(model.gaussian, *about)
+            return _back_transformed(drawn, model.model.transform)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
-        _check_room(draws, len(inputs))
+        check_size(len(inputs), draws, method)
         drawn = _unconditional(model, inputs, draws, seed, method, of)
-        return drawn if model.transform is None else model.transform.inverse(drawn)
+        return _back_transformed(drawn, model.transform)
+
+
+def _back_transformed(drawn, transform):
+    """Return draws, (draws, n), on the scale of the values; warn if they have no moments."""
+    if transform is None:
+        return drawn
+    values, order = transform.inverse(drawn), transform.moment_order(drawn.var(axis=0))
+    infinite = int(np.isinf(values).sum())
+    lost = [f"{infinite:,} of {values.size:,} values are infinite"] if infinite else []
+    for k, name in ((1, "mean"), (2, "variance")):
+        count = int((order <= k).sum())
+        if count:
+            lost.append(f"the {name} does not exist at {count:,} of {len(order):,} locations")
+    if lost:
+        rule = transform.moment_rule or "values exceed the largest number of FP64"
+        warnings.warn(
+            f"{', '.join(lost)} ({rule}). Summarize draws by quantiles, not by means.",
+            GeomxpWarning,
+            # of the caller of `simulate`, which has a decorator
+            stacklevel=4,
+        )
+    return values
 
 
 def _check_room(draws, n):
     """Raise `NotEnoughMemory` if draws at n locations do not fit."""
     # random numbers, their products with the factor, and a copy
     needed, free = 3 * 8 * int(draws) * n, free_memory()
-    if needed > free:
-        raise NotEnoughMemory(
-            f"{draws:,} draws at {n:,} locations need {human_bytes(needed)} of memory, "
-            f"{human_bytes(free)} free: draw at most {max(free // (24 * n), 1):,} at a time "
-            "(draws=, --draws), each time with another seed (seed=, --seed)."
-        )
+    most = free // (24 * max(n, 1))
+    remedy = (
+        f"draw at most {most:,} at a time (draws=, --draws), each time with another seed (seed=, "
+        "--seed)"
+        if most
+        else f"draw at fewer locations, at most {free // 24:,}"
+    )
+    require_memory(f"{draws:,} draws at {n:,} locations need", needed, remedy, free)
+
+
+def check_size(n: int, draws: int = 1, method: Likelihood | None = None) -> None:
+    """Raise `NotEnoughMemory` if a field at n locations cannot be drawn here.
+
+    Nothing has been allocated then. By `Exact()` if no method is given.
+    """
+    check_whole("n", n)
+    check_whole("draws", draws)
+    if method is None:
+        free = free_memory()
+        # below bytes_for(n, 1)
+        most = int((free / 8.3) ** 0.5)
+        remedy = f"draw at most {most:,} locations (--n {round(most**0.5 - 0.5) ** 2})"
+        if 500 * n < free:
+            remedy += ", or each given its nearest ones: gx.simulate(…, method=gx.Vecchia(30))"
+        check_memory(n, 1, resolve("cpu"), remedy=remedy)
+    _check_room(draws, n)
 
 
 def _check_any(inputs):
@@ -170,17 +214,22 @@ def _unconditional(model, inputs, draws, seed, method, of):
 
 
 def averages_of_draws(fit, blocks, covariates, draws, seed):
-    """Return averages of back-transformed conditional draws over blocks, (draws, m)."""
+    """Return averages of back-transformed conditional draws over blocks, and their moment order.
+
+    The averages are (draws, m). The order, (m,), is the least one of the points of a block, with
+    the variances of the draws.
+    """
     transform, gaussian = fit.model.transform, fit.gaussian
     rows = None if covariates is None or not fit.trend.needs else of_rows(covariates, len(blocks))
-    result = np.zeros((draws, len(blocks)))
+    result, order = np.zeros((draws, len(blocks))), np.full(len(blocks), np.inf)
     for nodes, weights, owners in blocks.pieces(CHUNK_NODES):
         inputs = Inputs(nodes, fit.observations.metric)
         known = None if rows is None else rows[owners]
         # the draws of blocks in different pieces are independent
         z = _conditional(gaussian, inputs, draws, [seed, int(owners[0])], None, known, "field")
         np.add.at(result.T, owners, weights[:, None] * transform.inverse(z).T)
-    return result
+        np.minimum.at(order, owners, transform.moment_order(z.var(axis=0)))
+    return result, order
 
 
 def _with_replicates(model, inputs, draws, seed, method):
@@ -358,6 +407,9 @@ def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
     """
     check_whole("n", n)
     check_one_of("layout", layout, LAYOUTS)
+    require_memory(
+        f"a layout of {n:,} locations needs", 8 * 2 * 3 * n, "use fewer locations (n=, --n)"
+    )
     # values drawn with the same seed use another stream
     random = np.random.default_rng([seed, 1])
     if layout == "uniform":

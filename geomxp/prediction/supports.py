@@ -28,7 +28,11 @@ from ..data.observations import (
 )
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.base import coincidence, noiseless_twins
+from ..runtime.devices import free_memory, require_memory
 from .averages import Region, gauss, interior_rule, unit_of
+
+FEWER = "use fewer points (--discretisation, discretisation=), or leave their number out"
+"""Remedy where a block has too many points."""
 
 CHUNK_ENTRIES, CHUNK_NODES = 1 << 22, 1 << 18
 """Covariances between nodes and observations held, and nodes at which a trend is evaluated, at one
@@ -561,6 +565,8 @@ def _rectangles(block, locations, count, observations):
     sides = np.broadcast_to(sides, (d,))
     if not (np.isfinite(sides).all() and (sides > 0).all()):
         raise InvalidInput(f"the sides of `block` must be greater than 0. Got {block!r}.")
+    if count is not None:
+        require_memory(f"a grid of {count:,} points along a block needs", 100 * count**d, FEWER)
     if count is None:
         g, w = gauss(GAUSS)
         half = sides / 2
@@ -584,6 +590,23 @@ def _rectangles(block, locations, count, observations):
 
     counts = np.full(len(locations), len(mesh))
     return Blocks(locations, rule, counts, edges, alike=euclidean)
+
+
+def check_points(blocks: Blocks, discretisation: int | None = None) -> None:
+    """Raise `NotEnoughMemory` if the covariances of all points of a block do not fit.
+
+    `discretisation` are the points along its longer side, if the user gives them.
+    """
+    points = 0 if blocks.edges is not None else int(blocks.counts.max(initial=0))
+    free = free_memory()
+    remedy = f"use at most {int((free / 24) ** 0.5):,} points for a block"
+    if discretisation is not None and points:
+        # points grow with the power of the dimensions, and bytes with their square
+        power = 0.5 / blocks.locations.shape[1]
+        fitting = int(discretisation * (free / (24 * points**2)) ** power)
+        remedy = f"use at most {fitting:,} along it (--discretisation {fitting}, discretisation=)"
+    # with distances, and a copy
+    require_memory(f"a block of {points:,} points needs", 24 * points**2, remedy, free)
 
 
 def _check_thick(area, extent, name):
@@ -645,6 +668,8 @@ def _points_inside(polygon, count, spherical, number):
     """Return a regular grid of points within a polygon."""
     low, high = np.reshape(polygon.bounds, (2, 2))
     step = (high - low).max() / count
+    # of which some are inside
+    require_memory(f"a grid of {count:,} points along a block needs", 100 * count**2, FEWER)
     parts = np.maximum(np.round((high - low) / step), 1).astype(int)
     middle, half = (low + high) / 2, (high - low) / 2
     mesh = np.stack(np.meshgrid(*map(_regular, parts), indexing="ij"), axis=-1).reshape(-1, 2)

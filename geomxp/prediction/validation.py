@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ def folds_of(observations, folds, blocks=None, seed=0, in_time=None):
         return labels, f"{len(np.unique(labels))} given folds"
     if not 2 <= folds <= n:
         raise InvalidInput(f"`folds` must be a whole number from 2 to {n}. Got {folds}.")
-    check_whole("seed", seed, 0)
+    check_whole("seed", seed, 0, inf)
     random = np.random.default_rng(seed)
     if blocks is not None:
         cells = block_numbers(observations, blocks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import combinations_with_replacement
+from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -727,7 +728,7 @@ def variogram(
         kind = type(observations).__name__
         raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
     check_whole("sample", sample, 2)
-    check_whole("seed", seed, 0)
+    check_whole("seed", seed, 0, inf)
     if cutoff is not None and not (_real(cutoff) and 0 < cutoff < np.inf):
         raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {cutoff!r:.60}.")
     check_squares(observations.values)

@@ -6,6 +6,7 @@ import shlex
 import warnings
 from dataclasses import dataclass, replace
 from html import escape
+from math import inf
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -355,7 +356,7 @@ def explore(
             "or a table with the rows of one variable."
         )
     check_whole("sample", sample, 3)
-    check_whole("seed", seed, 0)
+    check_whole("seed", seed, 0, inf)
     kind = Trend.of(observations, trend)
     given = observations
     sentinels, kept = _without_sentinels(given, kind)

@@ -472,7 +472,15 @@ def _conventions(model):
     if isinstance(model, Multivariate) or not model.tabulated or model.anisotropy is not None:
         return rows
     for name in filter(model.conventions.get, OTHERS):
-        names, theirs = model.conventions[name].names, model.to_convention(name)
+        convention = model.conventions[name]
+        names, theirs = (
+            convention.names,
+            convention.from_ours([getattr(model, p.name) for p in model.declared]),
+        )
+        beyond = convention.beyond(name, theirs)
+        if beyond:
+            rows.append((name, beyond))
+            continue
         range_, nugget = names[1], names[-1]
         rows.append((name, f"{range_} = {theirs[range_]:.6g}, {nugget} = {theirs[nugget]:.6g}"))
     return rows

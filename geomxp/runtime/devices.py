@@ -214,6 +214,23 @@ def free_memory():
     return free if limit is None else max(0, min(free, limit))
 
 
+def require_memory(what, needed, remedy, free=None, kind="memory"):
+    """Raise `NotEnoughMemory` if a request needs more bytes than are free.
+
+    `what` begins the message, such as "a tile needs", and `remedy` says what to do instead for this
+    request.
+
+    Examples
+    --------
+    >>> require_memory("a matrix of order 1,000 needs", 8_000_000, "use a smaller one")
+    """
+    free = free_memory() if free is None else free
+    if needed > free:
+        raise NotEnoughMemory(
+            f"{what} {human_bytes(needed)} of {kind}, {human_bytes(free)} free: {remedy}."
+        )
+
+
 def memory_limit(root="/sys/fs/cgroup"):
     """Return what is left of the control group's memory, or None without a limit."""
     for limit_file, used_file in (

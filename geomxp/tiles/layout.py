@@ -4,16 +4,21 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from ..errors import InvalidInput
+from ..runtime.devices import require_memory
 
 SIZES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256), (32, 96), (16, 32))
 """(tile, least n): large enough for matrix units, small enough to leave a choice of formats."""
+
+BYTES_OF_TILE = 500
+"""Bytes of a tile beside its numbers: the objects that hold it, and its place in lists."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """Square tiles, of order n; those of the last block row and column may be smaller.
 
-    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n.
+    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n, and
+    `NotEnoughMemory` for so many tiles that the objects that hold them do not fit.
 
     Examples
     --------
@@ -31,6 +36,12 @@ class Layout:
                 "`tile` must be an integer between 1 and the number of locations. "
                 f"Got tile={self.tile!r} for {self.n} locations."
             )
+        count = self.tiles * (self.tiles + 1) // 2
+        require_memory(
+            f"a matrix of order {self.n:,} in {count:,} tiles of {self.tile:,} row(s) needs",
+            BYTES_OF_TILE * count,
+            "use larger tiles (--tile 512, tile=512), or leave their size out",
+        )
 
     @classmethod
     def of(cls, n, tile=None):

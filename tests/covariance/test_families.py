@@ -261,6 +261,7 @@ def test_conventions_reproduce_other_packages(name, package, theirs):
     np.testing.assert_allclose(model.correlation(h), theirs(model.to_convention(package), h))
 
 
+@pytest.mark.filterwarnings("ignore:gpytorch evaluates this model:geomxp.GeomxpWarning")
 @pytest.mark.parametrize("name", ISOTROPIC)
 def test_conventions_go_there_and_back(name):
     model = example(name)

@@ -112,7 +112,7 @@ def test_effective_range_is_where_the_correlation_is_five_percent(smoothness):
 
 @pytest.mark.parametrize("package", matern.PACKAGES)
 def test_conventions_go_there_and_back(package):
-    model = gx.Matern(1.3, 0.7, 1.9, 0.2)
+    model = gx.Matern(1.3, 0.7, 2.5, 0.2)
     back = gx.Matern.from_convention(package, **model.to_convention(package))
     for name, value in model.parameters().items():
         assert getattr(back, name) == pytest.approx(value, rel=1e-15)
@@ -126,6 +126,40 @@ def test_scikit_learns_formulas_are_reproduced(nu):
     theirs = {0.5: 1.0, 1.5: 1 + s, 2.5: 1 + s + s**2 / 3}[nu] * np.exp(-s)
     model = gx.Matern.from_convention("scikit-learn", variance=1.0, length_scale=length, nu=nu)
     np.testing.assert_allclose(model.correlation(d), theirs, rtol=1e-14)
+
+
+LIMITED = {
+    # verified with GSTools 1.7.0, GPyTorch 1.15.2, scikit-learn 1.9.1 and the source of spmodel
+    "gstools": ([0.2, 0.7, 20.0], [0.19, 20.5, 30.0, 31.0]),
+    "gpytorch": ([0.5, 1.5, 2.5], [0.6, 3.5]),
+    "scikit-learn": ([0.1, 19.0], [20.0, 45.0]),
+    "spmodel": ([0.2, 5.0], [0.1, 5.5]),
+    "gpgp": ([0.1, 40.0], []),
+}
+
+
+@pytest.mark.parametrize("package", LIMITED)
+def test_a_warning_says_where_another_package_does_not_evaluate_the_model(package):
+    good, bad = LIMITED[package]
+    for nu in good:
+        gx.Matern(1.3, 0.7, nu).to_convention(package)
+    for nu in bad:
+        with pytest.warns(
+            gx.GeomxpWarning, match=rf"{package}.* only. Got .* = {nu:g}: "
+        ) as caught:
+            theirs = gx.Matern(1.3, 0.7, nu).to_convention(package)
+        assert caught[0].filename == __file__
+        with pytest.warns(gx.GeomxpWarning, match=f"{package} evaluates this model for") as caught:
+            again = gx.Matern.from_convention(package, **theirs)
+        assert caught[0].filename == __file__
+        assert again.smoothness == nu
+
+
+def test_a_rational_quadratic_of_gstools_has_a_limited_shape():
+    model = gx.RationalQuadratic(1.0, 2.0, 50.0)
+    model.to_convention("gstools")
+    with pytest.warns(gx.GeomxpWarning, match="alpha from 0.5 to 50 only. Got alpha = 60"):
+        model.replace(shape=60.0).to_convention("gstools")
 
 
 @pytest.mark.parametrize(("package", "name"), [("GpGp", "nugget"), ("openturns", "nugget_factor")])

@@ -149,10 +149,11 @@ def test_moments_are_those_of_the_back_transformed_distribution(model):
         return integrate.quad(weighted, -8.3, 8.3, limit=500, epsabs=1e-12)[0]
 
     if model.name == "boxcox" and model.boxcox_power < 0:
-        # t⁻¹ is infinite beyond 1.3 standard deviations, so that there is no mean
+        # t⁻¹ is infinite beyond 1.3 standard deviations, and the variance anywhere
         assert np.isinf(found).all()
         near = model.moments(np.array([mean]), np.array([0.01]))
         assert near[0][0] == pytest.approx(model.inverse(np.array([mean]))[0], rel=0.1)
+        assert np.isinf(near[1][0])
         return
     first = moment(lambda y: y)
     assert found[0][0] == pytest.approx(first, rel=1e-6)
@@ -264,6 +265,53 @@ def test_moments_of_heavy_tails_are_integrals(g, h, variance):
     first, second = model.moments(np.array([0.5]), np.array([variance]))
     assert first[0] == pytest.approx(mean_of(1), rel=1e-6)
     assert second[0] == pytest.approx(mean_of(2) - mean_of(1) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("power", [-3.0, -2.2, -2.0, -1.3, -1.0, -0.7, -1e-3])
+def test_moments_of_a_negative_power_exist_by_the_power_alone(power):
+    # far from the singularity, near it, and without variance
+    mean, variance = np.array([0.0, -1.0, 0.1, 0.2]), np.array([1e-8, 1e-3, 1e-3, 0.0])
+    first, second = gx.BoxCox(power, 2.0).moments(mean, variance)
+    assert np.isfinite(first).all() == (power < -1) == (not np.isinf(first).all())
+    assert np.isfinite(second).all() == (power < -2) == (not np.isinf(second).all())
+
+
+@pytest.mark.parametrize(
+    ("power", "mean", "spread"),
+    [(-2.6, 0.1, 0.05), (-2.1, 0.0, 0.09), (3.0, -0.3, 0.4), (3.0, -0.5, 0.1), (0.6, -2.0, 1.5)],
+)
+def test_moments_of_a_power_are_those_of_a_truncated_normal(power, mean, spread):
+    # w = 1 + λz = tZ with E max(Z, 0)^a = Γ(a + 1) e^(-x²/4) D_(-a-1)(-x)/√2π
+    def moment(a):
+        value = mpmath.gamma(a + 1) / mpmath.sqrt(2 * mpmath.pi) * mpmath.exp(-x * x / 4)
+        return t**a * value * mpmath.pcfd(-a - 1, -x)
+
+    with mpmath.workdps(40):
+        t = abs(mpmath.mpf(power)) * spread
+        x = (1 + mpmath.mpf(power) * mean) / t
+        known = mpmath.ncdf(x) if power < 0 else 1
+        one, two = (2**k * moment(k / mpmath.mpf(power)) / known for k in (1, 2))
+        variance = float(two - one**2)
+    first, second = gx.BoxCox(power, 2.0).moments(np.array([mean]), np.array([spread**2]))
+    assert first[0] == pytest.approx(float(one), rel=1e-12)
+    assert second[0] == pytest.approx(variance, rel=1e-9)
+
+
+def test_a_model_of_ones_own_says_which_moments_exist():
+    @dataclass(frozen=True)
+    class Reciprocal(ObservationModel):
+        """y = 1/z: E|y| is infinite."""
+
+        name = "reciprocal"
+        moment_rule = "no moment of 1/z exists"
+
+        def inverse(self, z):
+            return 1 / z
+
+        def moment_order(self, variance):
+            return np.ones(np.shape(variance))
+
+    assert np.isinf(Reciprocal().moments(np.array([9.0]), np.array([0.1]))).all()
 
 
 def test_moments_that_do_not_exist_are_infinite():

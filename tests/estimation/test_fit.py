@@ -657,3 +657,55 @@ def test_noise_of_dense_smooth_data_is_estimated_however_small_it_is():
     fit = gx.fit(seen, fixed={"smoothness": 2.5}, trend="zero")
     assert fit.outcome.ending is Ending.CONVERGED
     assert abs(fit.model.nugget - truth) < 2 * fit.standard_errors["nugget"] < truth
+
+
+HELD_METHODS = {
+    "tiles": gx.Exact(tile=20),
+    "for divergence": gx.Exact(gx.for_divergence(1e-4), tile=20),
+    "low rank": gx.Exact(gx.for_divergence(1e-4, low_rank=True), tile=20),
+    "layers": gx.Exact(gx.layered("fp16", "fp32"), tile=20),
+    "refined": gx.Exact(gx.uniform("fp32"), tile=20, refine="cg"),
+    "out of core": gx.Exact(tile=20, memory="1MB"),
+    "all neighbours": gx.Vecchia(99),
+}
+
+
+def held_cases():
+    """Return observations, models and options whose parameters are all fixed."""
+    random, places = np.random.default_rng(12), testing.places(50, seed=9)
+    z = random.standard_normal(50)
+    model = gx.Matern(0.8, 0.3, 1.5, nugget=0.2)
+    both = {"variable": np.repeat([0, 1], 50)}
+    pair = gx.Observations(np.vstack((places, places)), np.r_[z, z + 1], **both)
+    start = gx.ParsimoniousMatern((0.8, 1.1), 0.3, (0.5, 1.5), 0.4, nugget=(0.2, 0.1))
+    timed = gx.Observations(places, z, time=random.integers(0, 3, 50).astype(float))
+    apart = gx.Separable(0.8, 0.3, 2.0, 0.5, 0.5, 0.2)
+    yield "plain", gx.Observations(places, z), model, {}
+    yield "restricted", gx.Observations(places, z), model, {"reml": True}
+    yield "variables", pair, start, {}
+    yield "times", timed, apart, {"reml": True}
+
+
+@pytest.mark.parametrize("name", HELD_METHODS)
+def test_a_fit_whose_parameters_are_all_fixed_is_an_evaluation(name):
+    for case, seen, model, options in held_cases():
+        about = {"fixed": tuple(model.parameters()), "progress": False} | options
+        fit = gx.fit(seen, model, HELD_METHODS[name], **about)
+        assert fit.outcome.ending is gx.Ending.COMPUTED, case
+        assert fit.model == model, case
+        assert fit.free == (), case
+        exact = gx.log_likelihood(seen, model, trend="constant", **options).log_likelihood
+        assert fit.log_likelihood == pytest.approx(exact, abs=0.1), case
+        derivatives = HELD_METHODS[name].prepare(seen, np.ones((len(seen), 1)))
+        assert derivatives.gradient(model, ()) == {}
+
+
+def test_limits_and_seeds_beyond_a_machine_integer(field):
+    about = {"fixed": {"smoothness": 0.5}, "trend": "zero", "progress": False}
+    usual = gx.fit(field, **about)
+    # above the largest limit of NLopt
+    assert gx.fit(field, evaluations=2**40, seed=10**40, **about).model == usual.model
+    for name in ("evaluations", "starts"):
+        for value in (2**63, 10**5000):
+            with pytest.raises(gx.InvalidInput, match=f"`{name}` must be"):
+                gx.fit(field, **{name: value}, **about)

@@ -146,6 +146,113 @@ def test_averages_over_blocks_are_those_of_draws(method):
     assert (raster.interval()[0] < raster.median).all()
 
 
+@pytest.mark.parametrize(
+    ("sign", "bounds", "method"),
+    [
+        (1, None, gx.Exact()),
+        (-1, None, gx.Vecchia(10)),
+        (-1, {"boxcox_power": (0.2, 0.9)}, gx.Exact()),
+    ],
+)
+def test_a_power_on_which_the_likelihood_does_not_depend_is_not_identified(sign, bounds, method):
+    places = testing.places(70, seed=4)
+    # values are skewed to one side, so that the search ends at a bound
+    values = 5.2e3 + 0.02 * sign * np.exp(gx.simulate(FIELD, places, seed=6)[0])
+    fit = gx.fit(
+        gx.Observations(places, values),
+        fixed=HELD,
+        transform="boxcox",
+        bounds=bounds,
+        method=method,
+        progress=False,
+        raise_on_failure=False,
+    )
+    assert fit.outcome.ending is gx.Ending.UNIDENTIFIED
+    assert "The boxcox power is not identifiable" in fit.outcome.message
+    assert "boxcox_power" in fit.outcome.options["fixed"]
+    held = gx.fit(
+        gx.Observations(places, values),
+        **{"transform": "boxcox", "method": method, "progress": False} | fit.outcome.options,
+    )
+    assert held.outcome.good
+    assert held.log_likelihood > fit.log_likelihood - 0.1
+
+
+def test_a_power_at_its_bound_that_the_data_determine_is_on_its_bound():
+    places = testing.places(70, seed=4)
+    values = np.exp(gx.simulate(FIELD, places, seed=6)[0])
+    about = {"fixed": HELD, "transform": "boxcox", "progress": False}
+    fit = gx.fit(gx.Observations(places, values), bounds={"boxcox_power": (0.9, 1.0)}, **about)
+    assert fit.outcome.ending is gx.Ending.ON_BOUND
+    assert "hardly determine" not in fit.outcome.message
+    # all powers are in the interval
+    left = gx.Observations(places, 60 - gx.simulate(FIELD, places, seed=6)[0])
+    slightly = gx.fit(left, **about)
+    assert slightly.outcome.ending is gx.Ending.ON_BOUND
+    assert "The data hardly determine the boxcox power" in slightly.outcome.message
+    ends = slightly.confidence_intervals(method="profile", names=["boxcox_power"])
+    assert ends["boxcox_power"] == (-3.0, 3.0)
+
+
+@pytest.fixture(scope="module")
+def without_moments():
+    """Fits at given parameters whose predictions have no moments, some of them or anywhere."""
+    places = testing.places(40, seed=5)
+    z = gx.simulate(gx.Matern(0.04, 0.3, 0.5, 0.01), places, seed=2)[0]
+    fits = {}
+    for law in (gx.BoxCox(-0.8), gx.BoxCox(-1.4), gx.TukeyGH(0.2, 0.9)):
+        scale = 1.0 if law.name == "boxcox" else 25.0
+        values = law.inverse(np.sqrt(scale) * z)
+        model = gx.Matern(0.04, 0.3, 0.5, 0.01).scaled(scale)
+        start = gx.Matern(model.variance, 0.3, 0.5, model.nugget, transform=law)
+        held = tuple(start.parameters())
+        seen = gx.Observations(places, values)
+        fits[law] = gx.fit(seen, start, fixed=held, progress=False)
+    return fits
+
+
+def test_moments_that_do_not_exist_are_said_once_and_quantiles_are_given(without_moments):
+    new = testing.places(9, seed=8) * 3
+    for law, fit in without_moments.items():
+        with pytest.warns(gx.GeomxpWarning) as caught:
+            found = gx.predict(fit, new)
+        assert len(caught) == 1
+        assert law.moment_rule in str(caught[0].message)
+        plain = gx.predict(fit.gaussian, new)
+        columns = found.to_frame(of="observation")
+        for name, k, noise in (
+            ("mean", 1, 0.0),
+            ("variance", 2, 0.0),
+            ("variance_of_observation", 2, plain.noise),
+        ):
+            expected = law.moment_order(plain.variance + noise) <= k
+            if law.name == "boxcox" and not expected.all():
+                # the mean of a power of -1.4
+                expected = plain.mean + 4.9 * np.sqrt(plain.variance) > -1 / law.boxcox_power
+                assert 0 < expected.sum() < len(new)
+            np.testing.assert_array_equal(np.isinf(columns[name]), expected, err_msg=name)
+            assert f"{name} in {expected.sum()}" in str(caught[0].message)
+        np.testing.assert_array_equal(columns["median"], law.inverse(plain.mean))
+        assert np.isfinite(found.quantile(0.5, of="observation")).all()
+
+
+def test_averages_and_draws_without_moments_are_said(without_moments):
+    new = testing.places(4, seed=8) * 3
+    for law, fit in without_moments.items():
+        with pytest.warns(gx.GeomxpWarning, match="moments that do not exist") as caught:
+            found = gx.predict(fit, new, block=0.1, discretisation=2, draws=50)
+        assert len(caught) == 1
+        assert np.isinf(found.variance).any()
+        assert np.isfinite(found.median).all()
+        if law == gx.BoxCox(-0.8):
+            assert np.isinf([found.mean, found.variance]).all()
+        with pytest.warns(gx.GeomxpWarning, match="the variance does not exist at") as caught:
+            draws = gx.simulate(fit, new, draws=50)
+        assert len(caught) == 1
+        assert "quantiles" in str(caught[0].message)
+        assert draws.shape == (50, 4)
+
+
 def test_the_logarithm_is_box_cox_of_power_0():
     seen = observations("log")
     logs = gx.fit(seen, fixed=HELD, transform="log", progress=False)

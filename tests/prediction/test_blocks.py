@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -372,3 +373,24 @@ def test_a_thin_polygon_that_no_point_hits_is_named():
     sliver = [[[0, 0], [1, 0.45], [0.9, 0.5]]]
     with pytest.raises(gx.InvalidInput, match="block 1: no point of a grid of 2 lies inside"):
         gx.predict(held(testing.observations()), block=sliver, discretisation=2)
+
+
+def test_blocks_of_more_points_than_memory_holds_are_an_error_first(monkeypatch):
+    fit = held(testing.observations())
+    square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    sets = np.random.default_rng(0).random((1, 1000, 2))
+    for block in (0.1, [square]):
+        with pytest.raises(gx.NotEnoughMemory, match=r"along a block needs .* use fewer points"):
+            gx.predict(fit, [[0.5, 0.5]], block=block, discretisation=10**8)
+    monkeypatch.setattr(supports, "free_memory", lambda: 2 * 10**7)
+    for block in (0.1, [square]):
+        words = r"a block of 1,600 points needs .* use at most (\d+) along it \(--discretisation"
+        with pytest.raises(gx.NotEnoughMemory, match=words) as caught:
+            gx.predict(fit, [[0.5, 0.5]], block=block, discretisation=40)
+        fitting = int(re.search(words, str(caught.value))[1])
+        assert np.isfinite(
+            gx.predict(fit, [[0.5, 0.5]], block=block, discretisation=fitting).mean
+        ).all()
+    with pytest.raises(gx.NotEnoughMemory, match="use at most 912 points for a block"):
+        gx.predict(fit, block=sets)
+    assert np.isfinite(gx.predict(fit, block=sets[:, :912]).mean).all()
