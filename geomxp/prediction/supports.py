@@ -751,7 +751,7 @@ def _across(polygon, name, observations):
     import shapely
 
     metric, corners = metric_of(observations.metric), shapely.get_coordinates(polygon)
-    if not metric.turns or np.ptp(corners[:, 0]) <= 180:
+    if not (metric.turns and 180 < np.ptp(corners[:, 0]) < np.inf):
         return polygon
     middle = metric.branch_of(corners)[1]
     width = 360.0 if middle is None else np.ptp(near_meridian(corners[:, 0], middle))

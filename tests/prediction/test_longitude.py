@@ -285,6 +285,15 @@ def test_polygons_across_the_date_line_are_masks_and_blocks(across, how, start, 
         equal(both(gx.predict(fit, block=[corners])), average)
 
 
+@pytest.mark.parametrize("wrong", [np.inf, np.nan])
+def test_a_polygon_without_a_longitude_is_refused(across, wrong):
+    shapely = pytest.importorskip("shapely")
+    with np.errstate(invalid="ignore"):
+        polygon = shapely.Polygon([(178, 31), (wrong, 31), (-179, 34)])
+        with pytest.raises(gx.InvalidInput, match="the polygon is not valid"):
+            gx.predict(across[0], block=[polygon])
+
+
 def test_polygons_cut_at_the_date_line_are_one(across):
     geopandas, shapely = pytest.importorskip("geopandas"), pytest.importorskip("shapely")
     parts = shapely.box(178, 31, 180, 34), shapely.box(-180, 31, -178.5, 34)
