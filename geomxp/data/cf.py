@@ -11,6 +11,13 @@ import numpy as np
 
 from ..errors import GeomxpWarning, InvalidInput
 
+NEVER_WRITTEN = {
+    **{"i1": -127, "i2": -(2**15) + 1, "i4": -(2**31) + 1, "i8": -(2**63) + 2},
+    **{"u1": 255, "u2": 2**16 - 1, "u4": 2**32 - 1, "u8": 2**64 - 2},
+    **dict.fromkeys(("f4", "f8"), 15 * 2.0**119),
+}
+"""What the netCDF library has in cells that were never written, by type (netcdf.h, NC_FILL_…)."""
+
 LENGTHS = {"metre": 1.0, "kilometre": 1000.0, "foot": 0.3048, "US survey foot": 1200 / 3937}
 """Units of length in metres."""
 
@@ -45,7 +52,7 @@ def without_missing(dataset):
     """
     found = {}
     for name, variable in dataset.variables.items():
-        if "source" in variable.encoding and variable.dims and variable.dtype.kind in "iuf":
+        if "dtype" in variable.encoding and variable.dims and variable.dtype.kind in "iuf":
             missing = _is_missing(name, variable)
             if missing.any():
                 found[name] = variable.copy(data=np.where(missing, np.nan, variable.values))
@@ -54,13 +61,11 @@ def without_missing(dataset):
 
 def _is_missing(name, variable):
     """Return which cells hold the default fill value, or lie outside the valid range."""
-    import netCDF4
-
     known, values = variable.attrs | variable.encoding, variable.values
     packed = np.dtype(known.get("dtype", values.dtype))
     missing = np.zeros(values.shape, dtype=bool)
-    if "_FillValue" not in known and packed.str[1:] in netCDF4.default_fillvals:
-        missing |= values == _unpacked(netCDF4.default_fillvals[packed.str[1:]], variable, packed)
+    if "_FillValue" not in known and packed.str[1:] in NEVER_WRITTEN:
+        missing |= values == _unpacked(NEVER_WRITTEN[packed.str[1:]], variable, packed)
     ends = known.get("valid_min"), known.get("valid_max")
     if np.size(known.get("valid_range")) == 2:
         ends = known["valid_range"]

@@ -9,7 +9,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.cli.main import main
-from geomxp.data import rasters, spatial, tables
+from geomxp.data import cf, rasters, spatial, tables
 
 geopandas = pytest.importorskip("geopandas")
 netcdf = pytest.importorskip("netCDF4")
@@ -703,6 +703,11 @@ def test_cells_are_missing_where_they_are_for_netcdf4(tmp_path, kind):
             data = xarray.load_dataset(path, engine="netcdf4")
         in_memory = spatial.tabulate(data).columns["z"]
         np.testing.assert_array_equal(in_memory, of_file)
+
+
+def test_numbers_of_cells_never_written_are_those_of_the_netcdf_library():
+    known = {kind: netcdf.default_fillvals[kind] for kind in cf.NEVER_WRITTEN}
+    assert known == cf.NEVER_WRITTEN
 
 
 def invalid_file(path, values, **attributes):
