@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InvalidInput, one_line
+from ..errors import GeomxpWarning, InvalidInput, one_line
 from .spatial import check_free, describe, is_grid, library, tabulate, variable_names
 from .tables import GRIDS, check_exists, read_data, replacing
 from .times import SECONDS
@@ -169,9 +169,16 @@ def check_geotiff(path, data):
 def write_dataset(dataset, path, crs=None):
     """Write the variables of a regular grid as the bands of a GeoTIFF, all or nothing.
 
-    `crs` is the coordinate reference system of a grid that has none.
+    `crs` is the coordinate reference system of a grid that has none. Warns if it is None, too.
     """
     (across, down), extent, own = check_geotiff(path, dataset)
+    if own is None and crs is None:
+        warnings.warn(
+            f"{path}: is written without a coordinate reference system, because neither the grid "
+            "nor the observations have one: name theirs, geomxp fit --crs EPSG:CODE.",
+            GeomxpWarning,
+            stacklevel=2,
+        )
     grid = dataset.squeeze().transpose(down, across).sortby([down, across])
     layers = {name: (grid[name].to_numpy(), {}) for name in variable_names(grid)}
     write_geotiff(path, layers, extent, crs=own or crs)
