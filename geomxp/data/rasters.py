@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import GeomxpWarning, InvalidInput, one_line
+from .readers import UNSAID_NODATA
 from .spatial import check_free, describe, is_grid, library, tabulate, variable_names
 from .tables import GRIDS, check_exists, read_data, replacing
 from .times import SECONDS
@@ -229,6 +230,8 @@ def _read(path, with_values=False):
         extent = (min(left, right), max(left, right), min(bottom, top), max(bottom, top))
         if with_values:
             values = file.read(1, masked=True).astype(np.float64).filled(np.nan)
+            if file.driver == "AAIGrid" and file.nodata is None:
+                values[values == UNSAID_NODATA] = np.nan
             values = values[:: -1 if file.transform.e < 0 else 1]
             values = values[:, :: -1 if file.transform.a < 0 else 1]
         return extent, (file.height, file.width), _name(file.crs), values

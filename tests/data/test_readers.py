@@ -643,6 +643,15 @@ def test_a_raster_is_the_grid_of_its_cells(here, name, write):
         assert gx.Fit.load("fit.json").observations.digest() == seen.digest()
 
 
+def test_cells_without_data_are_outside_a_mask(here):
+    esri_centre_without_nodata(here / "mask.asc")
+    places = np.random.default_rng(1).uniform((490, 1110), (610, 1210), (20, 2))
+    fit = gx.fit(gx.Observations(places, places[:, 0] % 7), fixed=HELD, raise_on_failure=False)
+    raster = gx.predict_raster(fit, like="mask.asc", mask="mask.asc")
+    # the first row of a raster is the southernmost one
+    np.testing.assert_array_equal(np.isnan(raster.mean), np.isnan(surface())[::-1])
+
+
 def test_binary_grids_of_surfer_6_have_single_precision(here):
     cells = np.where(np.isnan(surface()), 1.70141e38, surface())[::-1].astype("<f4").tobytes()
     head = b"DSBB" + struct.pack("<hh6d", 6, 5, 500, 600, 1120, 1200, 0, 2e6)
