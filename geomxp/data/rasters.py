@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..covariance.distance import METRICS
-from ..errors import InvalidInput, one_line
+from ..errors import GeomxpWarning, InvalidInput, one_line
 from . import readers
+from .readers import UNSAID_NODATA
 from .spatial import check_free, describe, is_grid, library, tabulate, variable_names
 from .tables import check_exists, read_data, reader_of, write_bytes
 
@@ -175,9 +176,16 @@ def check_geotiff(path, data):
 def write_dataset(dataset, path, crs=None):
     """Write the variables of a regular grid as the bands of a GeoTIFF, all or nothing.
 
-    `crs` is the coordinate reference system of a grid that has none.
+    `crs` is the coordinate reference system of a grid that has none. Warns if it is None, too.
     """
     (across, down), extent, own = check_geotiff(path, dataset)
+    if own is None and crs is None:
+        warnings.warn(
+            f"{path}: is written without a coordinate reference system, because neither the grid "
+            "nor the observations have one: name theirs, geomxp fit --crs EPSG:CODE.",
+            GeomxpWarning,
+            stacklevel=2,
+        )
     grid = dataset.squeeze().transpose(down, across).sortby([down, across])
     layers = {name: (grid[name].to_numpy(), {}) for name in variable_names(grid)}
     write_geotiff(path, layers, extent, crs=own or crs)
@@ -236,6 +244,8 @@ def _read(path, with_values=False):
         extent = (min(left, right), max(left, right), min(bottom, top), max(bottom, top))
         if with_values:
             values = file.read(1, masked=True).astype(np.float64).filled(np.nan)
+            if file.driver == "AAIGrid" and file.nodata is None:
+                values[values == UNSAID_NODATA] = np.nan
             values = values[:: -1 if file.transform.e < 0 else 1]
             values = values[:, :: -1 if file.transform.a < 0 else 1]
         return extent, (file.height, file.width), _name(file.crs), values

@@ -643,6 +643,15 @@ def test_a_raster_is_the_grid_of_its_cells(here, name, write):
         assert gx.Fit.load("fit.json").observations.digest() == seen.digest()
 
 
+def test_cells_without_data_are_outside_a_mask(here):
+    esri_centre_without_nodata(here / "mask.asc")
+    places = np.random.default_rng(1).uniform((490, 1110), (610, 1210), (20, 2))
+    fit = gx.fit(gx.Observations(places, places[:, 0] % 7), fixed=HELD, raise_on_failure=False)
+    raster = gx.predict_raster(fit, like="mask.asc", mask="mask.asc")
+    # the first row of a raster is the southernmost one
+    np.testing.assert_array_equal(np.isnan(raster.mean), np.isnan(surface())[::-1])
+
+
 def test_binary_grids_of_surfer_6_have_single_precision(here):
     cells = np.where(np.isnan(surface()), 1.70141e38, surface())[::-1].astype("<f4").tobytes()
     head = b"DSBB" + struct.pack("<hh6d", 6, 5, 500, 600, 1120, 1200, 0, 2e6)
@@ -694,7 +703,7 @@ def test_rasters_that_are_no_grids_are_named(here, about, message):
         gx.read_table("t.tif")
 
 
-def covered(folder):
+def covered(folder, crs=UTM):
     """Write a table with the covariate `elevation`, and a raster of it."""
     random = np.random.default_rng(4)
     places = random.uniform((490, 1110), (610, 1210), (40, 2))
@@ -705,8 +714,9 @@ def covered(folder):
     data.to_csv(folder / "wells.csv", index=False)
     cells = np.broadcast_to(np.sin(X / 30), (5, 6)).copy()
     cells[2, 3] = np.nan
-    geotiff(folder / "elevation.tif", [cells], crs=UTM)
-    command = ["fit", "wells.csv", "--value", "ph", "--covariates", "elevation", "--crs", UTM]
+    geotiff(folder / "elevation.tif", [cells], crs=crs)
+    command = ["fit", "wells.csv", "--value", "ph", "--covariates", "elevation"]
+    command += [] if crs is None else ["--crs", crs]
     assert (
         main([*command, "--fix", "range=50", "--fix", "smoothness=0.5", "--output", "fit.json"])
         == 0
@@ -737,6 +747,21 @@ def test_a_raster_of_a_covariate_is_a_map_of_predictions(here, capsys):
     grid = xarray.load_dataset("map.nc")
     np.testing.assert_array_equal(grid["mean"].transpose("y", "x").to_numpy().ravel(), band)
     assert len(tables.read_frame("map.csv")) == len(tables.read_frame("map.gpkg")) == 29
+
+
+def test_a_geotiff_without_a_reference_system_is_written_with_a_word(here, capsys):
+    covered(here, crs=None)
+    assert main(["predict", "fit.json", "elevation.tif", "--output", "map.tif"]) == 0
+    assert "map.tif: is written without a coordinate reference system" in capsys.readouterr().err
+    with rasterio.open("map.tif") as written:
+        assert written.crs is None
+    # a grid without one is in the system of the observations
+    covered(here)
+    geotiff(here / "elevation.tif", [np.zeros((5, 6))])
+    assert main(["predict", "fit.json", "elevation.tif", "--output", "map.tif"]) == 0
+    assert "without a coordinate" not in capsys.readouterr().err
+    with rasterio.open("map.tif") as written:
+        assert written.crs == UTM
 
 
 def test_a_geotiff_of_scattered_locations_is_refused_before_the_work(here, capsys):
