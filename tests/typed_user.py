@@ -83,6 +83,8 @@ def judge(fit: gx.Fit, seen: gx.Observations) -> tuple[float, gx.Validation]:
     apart: float = gx.kl_between(fit.model, gx.Matern(1.0, 200.0, 0.5, 0.1), seen.locations)
     validation = gx.cross_validate(fit, folds=5)
     scores: dict[str, float] = gx.leave_one_out(fit).scores()
+    held_out: gx.Validation = gx.validate(fit, gx.Observations(seen.locations, seen.values + 1.0))
+    assert held_out != validation
     crps = gx.scores.crps_gaussian(0.0, 1.0, [0.5])
     return kl.kl + apart + scores["crps"] + float(crps[0]), validation
 

@@ -6,7 +6,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import exp, inf, isfinite, nan
 from typing import TYPE_CHECKING
@@ -119,7 +119,7 @@ class Candidate:
     choice: Choice
     fit: Fit | None
     outcome: str
-    seconds: float
+    seconds: float = field(compare=False)
 
     @property
     def ranked(self):

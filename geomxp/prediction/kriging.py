@@ -438,10 +438,16 @@ def predict(
     Raises
     ------
     InvalidInput
-        For locations, covariates or blocks that do not suit the fit.
+        For locations, covariates or blocks that do not suit the fit, and columns whose row labels
+        are not those of the new locations.
     NotPositiveDefinite
         If a covariance matrix has no Cholesky factor in FP64.
     NotEnoughMemory
+
+    Notes
+    -----
+    Frames, Series and xarray objects among the arguments are matched to the rows of a frame or the
+    cells of a grid by their labels, in any order; arrays and lists by position.
 
     Examples
     --------

@@ -599,7 +599,8 @@ def cross_validate(
     ----------
     fit : Fit
     folds : int or (n,) array_like
-        Number of random folds of (nearly) equal size, or a label for each observation.
+        Number of random folds of (nearly) equal size, or a label for each observation: a Series is
+        matched by the row labels of the frame that the observations came from.
     blocks : float, optional
         Spatial folds: all locations within a square (a cube, an interval) of this side belong to
         one fold, and squares are assigned to folds at random. In the unit of the range: that of the

@@ -142,7 +142,10 @@ def test_vecchias_fits_compare_too(seen):
 def test_each_is_told_as_it_comes(seen):
     told = []
     found = gx.compare_models(seen, smoothness=(0.5, 1.5), each=told.append)
-    assert set(told) == set(found.candidates)
+    assert {id(one) for one in told} == {id(one) for one in found.candidates}
+    # the same call gives an equal comparison
+    assert found == gx.compare_models(seen, smoothness=(0.5, 1.5))
+    assert found != gx.compare_models(seen, smoothness=(0.5, 1.5), criterion="bic")
     assert [c.choice.smoothness for c in told] == [0.5, 1.5]
 
 
