@@ -174,7 +174,7 @@ SIGNATURES = {
 
 
 def _check_signature(path):
-    """Raise `InvalidInput` if the content of a vector file is not what its ending says.
+    """Raise `ValueError` if the content of a vector file is not what its ending says.
 
     It may be a description that names other files or addresses, which GDAL would open. So is the
     reference system of a GeoJSON file that is a link.
@@ -182,7 +182,7 @@ def _check_signature(path):
     with open(path, "rb") as file:
         content = file.read(100)
         if not re.match(SIGNATURES[path.suffix.lower()], content):
-            raise InvalidInput("the content is of another kind of file than the name says.")
+            raise ValueError("the content is that of another kind of file")
         if path.suffix.lower() != ".geojson":
             return
         content += file.read()
@@ -723,6 +723,9 @@ def _give_name(descriptor, path):
                 if attempt == 99:
                     raise
                 fresh.unlink(missing_ok=True)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
             else:
                 return
     finally:
