@@ -386,7 +386,7 @@ def test_a_description_of_data_elsewhere_is_no_vector_file(tmp_path, address, en
     url, connections = address
     path = tmp_path / f"points{ending}"
     path.write_text(VECTOR.format(url))
-    with pytest.raises(gx.InvalidInput, match="another kind of file than the name says"):
+    with pytest.raises(gx.InvalidInput, match=r"not a .*another kind of file"):
         gx.read_table(path, values="z")
     assert connections == []
 

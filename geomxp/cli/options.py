@@ -405,8 +405,8 @@ OPTIONS = {
     "scratch": Option(
         MACHINE,
         "FOLDER",
-        "Folder for the tiles of --memory; an interrupted run resumes from it, but not with "
-        "--low-rank.",
+        "Folder for the tiles of --memory; an interrupted run resumes from it, unless the tiles "
+        "are of low rank.",
     ),
     "grid": Option(GRID, "N", "Number of cells along the longer side.", least=2),
     "resolution": Option(GRID, "NUMBER", "Side of a cell."),

@@ -735,6 +735,9 @@ def _give_name(descriptor, path):
                 if attempt == 99:
                     raise
                 fresh.unlink(missing_ok=True)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
             else:
                 return
     finally:

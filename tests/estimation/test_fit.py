@@ -411,7 +411,7 @@ def test_fit_saves_and_loads(tmp_path, plain):
         (lambda d: d["trend"].update(kind="exec"), "trend.kind must be one of"),
         (lambda d: d["trend"].update(covariance=[[1.0]]), "must hold 0 coefficients"),
         (lambda d: d["model"].update(range=-1.0), "`range` must be greater than 0"),
-        (lambda d: d["observations"].update(values="x"), "observations.values has the wrong type"),
+        (lambda d: d["observations"].update(values="x"), "values must be a list of numbers"),
         (lambda d: d["observations"].update(values=[1.0]), "`values` must hold one number"),
     ],
 )

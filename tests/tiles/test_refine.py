@@ -655,7 +655,7 @@ def test_refined_fits_are_saved_and_loaded(method, tmp_path):
     seen, how = field(100), gx.Exact(gx.by_tile_norm(1e-5), 32, refine=method, memory="1MB")
     fit = gx.fit(seen, MODEL, how, fixed=("variance", "range", "smoothness", "nugget"))
     fit.save(tmp_path / "fit.json")
-    again = gx.Fit.load(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json", memory="1MB")
     assert again.method == how
     there = np.random.default_rng(2).random((5, 2))
     np.testing.assert_array_equal(
