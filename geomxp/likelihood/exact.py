@@ -58,6 +58,7 @@ from ..runtime.devices import (
     is_cluster,
 )
 from ..runtime.trace import Trace
+from ..runtime.turns import given_up
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor, TreeFactor
@@ -109,8 +110,13 @@ def _one_at_a_time(method):
 
     @wraps(method)
     def waiting(self, *arguments, **options):
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            with given_up():
+                self._lock.acquire()
+        try:
             return method(self, *arguments, **options)
+        finally:
+            self._lock.release()
 
     return waiting
 
