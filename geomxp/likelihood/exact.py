@@ -188,7 +188,8 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         n = len(self.observations)
         try:
-            with blas_threads(n):
+            # tiles are shared by threads of geomxp
+            with blas_threads(0 if self.method.tiled else n):
                 factor = self.factorize(model, self._space())
                 least_squares = self._least_squares(factor, model)
                 return self._evaluation(factor, model, least_squares, start, careful)

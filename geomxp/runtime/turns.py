@@ -84,11 +84,14 @@ class _Gate:
     def _set(self, threads):
         self._threads = threads
         for library in _libraries():
+            _forget_controlling_thread(library)
             library.set_num_threads(threads)
 
     def _restore(self):
         for library, threads in zip(_libraries(), self._before, strict=True):
+            _forget_controlling_thread(library)
             library.set_num_threads(threads)
+            _forget_controlling_thread(library)
 
     def begin_anew(self):
         """Keep the calling thread only, in a child process, which has no other thread."""
@@ -122,6 +125,16 @@ def _pools():
 def _libraries():
     """Return the controllers of the BLAS libraries."""
     return tuple(_pools().select(user_api="blas").lib_controllers)
+
+
+def _forget_controlling_thread(library):
+    """Let the calling thread set the number of threads of a library.
+
+    threadpoolctl 3.7 lets one thread control OpenBLAS, the first that sets the number, as long as
+    it lives; calls from other threads have no effect (findings/threadpoolctl-controlling-thread.sh).
+    """
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread(force=True)
 
 
 @cache

@@ -463,7 +463,7 @@ class Regenerated:
 
     @_kept
     def norm(self) -> float:
-        """‖A‖∞."""
+        """Return ‖A‖∞."""
 
         def add(part, i, k, tile):
             tile = abs(tile)
@@ -971,6 +971,7 @@ class RefinedFactor(Factor):
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
 
+    @blas_threads(0)
     def solve(self, b: Floats) -> Floats:
         """Return Σ⁻¹b for (n,) or (n, m); raises `NotRefined` if no factor meets the tolerance."""
         while True:
@@ -993,6 +994,7 @@ class RefinedFactor(Factor):
         self.last = _described(solution, progress, self.method, self.store)
         return solution
 
+    @blas_threads(0)
     def times(self, x: Floats) -> Floats:
         """Return Σx for (n, m), with Σ generated in FP64."""
         product = np.empty_like(x)

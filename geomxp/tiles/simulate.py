@@ -18,8 +18,8 @@ from ..linalg import blas, mixed
 from ..linalg.formats import FORMATS, FP64, Tile, quantize
 from ..linalg.mixed import arithmetic
 from ..runtime.devices import blas_threads, usable_cores
-from ..runtime.turns import working_for
 from ..runtime.trace import Event, Meter, Traffic, from_zero
+from ..runtime.turns import working_for
 from .assemble import Originals
 from .cholesky import deal, left_looking
 from .layout import Layout
