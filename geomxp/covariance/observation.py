@@ -15,6 +15,7 @@ import numpy as np
 from numpy.polynomial import Polynomial
 
 from ..errors import InvalidInput, did_you_mean
+from ..runtime.devices import blas_threads
 from .parameter import Parameter, central_derivative, finite
 
 if TYPE_CHECKING:
@@ -730,6 +731,7 @@ def _open_box(parameter):
     return low + 1e-9 * (high - low), high
 
 
+@blas_threads(0)
 def started(model: ObservationModel, values: Floats, design: Floats) -> ObservationModel:
     """Return a model with the most likely parameters for independent values about a trend.
 

@@ -235,8 +235,9 @@ def refit(fit, observations, method, **options):
 def simulated(fit, draws, seed):
     """Return draws of the values; the factor is released before the fits."""
     observations, design = fit.observations, design_of(fit)
-    mean, values = design @ fit.coefficients, []
+    values = []
     with blas_threads(len(observations)):
+        mean = design @ fit.coefficients
         factor = fit.method.prepare(observations, design, fit.reml).factorize(fit.model)
         for k in range(draws):
             # one by one: products of several columns may round differently

@@ -11,6 +11,8 @@ import numpy as np
 from ..covariance.base import Covariance, Isotropic
 from ..covariance.multivariate import Multivariate
 from ..errors import Ending, InvalidInput, Outcome
+from ..likelihood.trend import ordinary_residuals
+from ..runtime.devices import blas_threads
 from .parameters import (
     ANISOTROPY,
     LENGTH,
@@ -262,6 +264,7 @@ def _nugget_vanishes(problem, table, pinned):
     )
 
 
+@blas_threads(0)
 def _collinear(problem, model):
     """Say whether ℓ is unbounded because two variables are collinear and may have no noise."""
     observations, free = problem.observations, set(problem.table.free) - set(problem.table.bounds)
@@ -269,8 +272,7 @@ def _collinear(problem, model):
         model.correlations - np.eye(model.variables)
     ):
         return None
-    z = observations.values
-    z = z - problem.design @ np.linalg.lstsq(problem.design, z, rcond=None)[0]
+    z = ordinary_residuals(observations.values, problem.design)
     place = replace(observations.inputs, variable=None, error_variance=None).first_rows()
     rows = [np.flatnonzero(observations.variable == k) for k in range(model.variables)]
     for i, j in combinations(range(model.variables), 2):

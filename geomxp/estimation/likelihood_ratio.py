@@ -23,6 +23,7 @@ from ..errors import (
     NotPositiveDefinite,
     check_whole,
 )
+from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
@@ -450,6 +451,7 @@ def _is_at_limit(restricted, name):
     return parameter.value in limits_of(restricted, parameter)
 
 
+@blas_threads(0)
 def _extra_contrasts(restricted, full):
     """Return contrasts C, (q, p), with Cβ = 0 where the full trend is one of the restricted fit."""
     small, large = design_of(restricted), design_of(full)

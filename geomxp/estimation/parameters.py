@@ -25,6 +25,7 @@ from ..covariance.base import Isotropic
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..covariance.multivariate import MOST, NUGGET_COVARIANCE, Multivariate, indices, name_of
 from ..errors import InvalidInput, NotPositiveDefinite
+from ..likelihood.trend import ordinary_residuals
 
 SCALE, NUGGET, LENGTH, MICROSCALE = "variance", "nugget", "range", "microscale"
 """Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
@@ -175,7 +176,7 @@ class Units:
         residual = z / unit
         if design.shape[1]:
             scaled = design / np.abs(design).max(axis=0)
-            residual = residual - scaled @ np.linalg.lstsq(scaled, residual, rcond=None)[0]
+            residual = ordinary_residuals(residual, scaled)
         of_variables = []
         if isinstance(model, Multivariate):
             of_variables = _units_of_variables(observations, design, residual)

@@ -28,6 +28,7 @@ import scipy
 
 from ..errors import GeomxpWarning, NotPositiveDefinite
 from ..likelihood.replicates import dense_covariance
+from ..runtime.devices import blas_threads
 from .parameters import MICROSCALE, Coordinates, Units
 
 LARGEST = 1500
@@ -175,6 +176,12 @@ def trend_inference(fit, restricted=True):
     n, p = design.shape
     if not p or n > LARGEST:
         return None
+    with blas_threads(n):
+        return _inference(fit, restricted, design)
+
+
+def _inference(fit, restricted, design):
+    n, p = design.shape
     units = Units.of(fit.observations, design, fit.model)
     inputs = units.scaled(fit.observations).inputs
     model = fit.model.replace(**units.inward(fit.model, fit.model.parameters()))

@@ -21,6 +21,7 @@ from ..covariance.ordering import order_points
 from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
+from ..likelihood.trend import ordinary_residuals
 from ..likelihood.vecchia import Vecchia
 from .parameters import LENGTH, NUGGET, SCALE, ParameterTable, is_compact
 from .problem import FEW, NEAR, Monitor, Problem, fingerprint, of_unit_variance
@@ -203,8 +204,7 @@ def _of_variables(problem, start, least, seed):
         one = _alone_variable(problem, rows, given, i)
         usual.append(_alone_variable(problem, rows, {"smoothness": USUAL} | given, i))
         design = problem.design[rows]
-        fitted = np.linalg.lstsq(design, observations.values[rows], rcond=None)[0]
-        residuals[rows] = observations.values[rows] - design @ fitted
+        residuals[rows] = ordinary_residuals(observations.values[rows], design)
         marginals.append(one)
     dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
     starts, random, noisy = [], np.random.default_rng(seed), bool(table.covariances)
@@ -247,9 +247,7 @@ def _alone_variable(problem, rows, given, i):
     known = _alone_known.get(mark)
     if known is not None:
         return known
-    values = observations.values
-    if design.shape[1]:
-        values = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    values = ordinary_residuals(observations.values, design)
     table = ParameterTable(
         Matern(1.0, 1.0, 0.5, 0.0), held, {}, observations, float(np.mean(values**2))
     )

@@ -57,6 +57,7 @@ from ..runtime.devices import (
     require_memory,
 )
 from ..runtime.trace import Trace
+from ..runtime.turns import given_up
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor, TreeFactor
@@ -108,8 +109,13 @@ def _one_at_a_time(method):
 
     @wraps(method)
     def waiting(self, *arguments, **options):
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            with given_up():
+                self._lock.acquire()
+        try:
             return method(self, *arguments, **options)
+        finally:
+            self._lock.release()
 
     return waiting
 
@@ -181,7 +187,8 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         n = len(self.observations)
         try:
-            with blas_threads(n):
+            # tiles are shared by threads of geomxp
+            with blas_threads(0 if self.method.tiled else n):
                 factor = self.factorize(model, self._space())
                 least_squares = self._least_squares(factor, model)
                 return self._evaluation(factor, model, least_squares, start, careful)

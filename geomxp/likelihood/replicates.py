@@ -19,6 +19,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import Ending, NotPositiveDefinite, Outcome
+from ..runtime.devices import blas_threads
 from ..tiles.factor import Factor, on_host
 from .base import (
     OVERFLOW,
@@ -324,6 +325,7 @@ class ReplicatesEvaluator(Evaluator):
             observed=None if found.observed is None else found.observed + more.observed,
         )
 
+    @blas_threads(0)
     def _of_deviations(self, model, names, curvature):
         """Return the `Derivatives` of the log-density of the deviations, and of the Jacobian."""
         several = self.groups.counts > 1

@@ -15,6 +15,7 @@ from ..data.formula import Formula
 from ..data.observations import Observations, check_finite, counted
 from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput, NotPositiveDefinite, did_you_mean
+from ..runtime.devices import blas_threads
 
 TRENDS = ("zero", "constant", "linear", "covariates")
 
@@ -441,6 +442,15 @@ LARGE = 128.0
 most 7 of FP64's 53 bits are lost."""
 
 
+@blas_threads(0)
+def ordinary_residuals(values, design):
+    """Return values minus their trend by ordinary least squares."""
+    if not design.shape[1]:
+        return values
+    return values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+
+
+@blas_threads(0)
 def centred(values, design):
     """Return values minus Xβ₀, and β₀, (p,): 0 unless Xβ₀ is much larger than the rest.
 
@@ -456,7 +466,7 @@ def centred(values, design):
     p = design.shape[1]
     if not p:
         return values, np.zeros(0)
-    rest = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    rest = ordinary_residuals(values, design)
     if not np.abs(values).max() > LARGE * np.abs(rest).max():
         return values, np.zeros(p)
     # powers of two are exact, and keep all within FP64's range

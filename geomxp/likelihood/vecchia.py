@@ -19,7 +19,7 @@ import scipy
 from ..covariance.ordering import order_points
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.dask import address_of
-from ..runtime.devices import is_cluster, resolve
+from ..runtime.devices import blas_threads, is_cluster, resolve
 from ..tiles.assemble import covariance_matrix
 from ..vecchia.blocks import LocalPasses, Neighbours, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
@@ -184,6 +184,7 @@ class VecchiaEvaluator(Evaluator):
 
     scoring = True
 
+    @blas_threads(0)
     def __init__(self, observations, design, reml, method, values=None):
         n = len(observations)
         self.observations, self.reml, self.method = observations, reml, method
@@ -226,10 +227,12 @@ class VecchiaEvaluator(Evaluator):
 
     # neighbours of models in time or of several variables: near each other in correlation
 
+    @blas_threads(0)
     def freeze(self, model):
         """Keep the neighbours of a model in time, or of several variables, for all models."""
         self._held = self._key_of(model) if self.moves else None
 
+    @blas_threads(0)
     def would_move(self, model, exactly=False):
         """Whether other neighbours than those that are kept suit a model better."""
         if self._held is None or self._key_of(model) == self._held:
@@ -297,6 +300,7 @@ class VecchiaEvaluator(Evaluator):
         self._meet(model)
         return self._passes.graph
 
+    @blas_threads(0)
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome if a block has no Cholesky factor."""
         start, n = time.perf_counter(), len(self.observations)
@@ -329,6 +333,7 @@ class VecchiaEvaluator(Evaluator):
             log_jacobian=log_jacobian,
         )
 
+    @blas_threads(0)
     def carefully(self, model):
         """See `Evaluator.carefully`; on a cluster only what the nugget bounds."""
         evaluation = self(model)
@@ -405,6 +410,7 @@ class VecchiaEvaluator(Evaluator):
             root,
         )
 
+    @blas_threads(0)
     def derivatives(self, model, names, *, curvature=False):
         """Return score and expected information (of ML), from one pass over the data.
 
@@ -440,6 +446,7 @@ class VecchiaEvaluator(Evaluator):
         order = [(*ours, *(known[row] for row in rows)).index(name) for name in names]
         return found.joined(names, order, slopes, cross, sides @ gram @ sides.T)
 
+    @blas_threads(0)
     def expected_information(self, model, names=None):
         """Return Fisher's expected information, (k, k): the sum of each conditional density's."""
         names = tuple(model.parameters() if names is None else names)
@@ -448,6 +455,7 @@ class VecchiaEvaluator(Evaluator):
             information[np.ix_(rows, rows)] -= self._trend_share(model, ours)
         return information
 
+    @blas_threads(0)
     def score_variance(self, model, names, seed=0):
         """Return K, the covariance of the score under the model itself, (k, k); see `Evaluator`.
 
@@ -559,6 +567,7 @@ class VecchiaEvaluator(Evaluator):
             change += weight / (12 * step) * self._factor_of(moved).solve(q)
         return change
 
+    @blas_threads(0)
     def factorize(self, model):
         """Return the sparse factor of the precision matrix, a `VecchiaFactor`."""
         model.check_inputs(self.observations.inputs)

@@ -22,7 +22,6 @@ import numpy as np
 from ..errors import InvalidInput, MissingPackage
 from ..runtime.devices import (
     LIMITS_BY_THREAD,
-    Shared,
     at_most,
     blas_threads,
     share,
@@ -155,8 +154,6 @@ WORTH, LEAST = 2**24, 64
 """Multiplications for which another thread is worth starting, and the fewest rows or columns that
 it gets."""
 
-_one_thread = Shared(lambda: blas_threads(0))
-
 
 @contextmanager
 def own_threads():
@@ -168,7 +165,7 @@ def own_threads():
     """
     before = _parts.set(usable_cores())
     try:
-        with _one_thread, _cores_of_mkl(1):
+        with blas_threads(0), _cores_of_mkl(1):
             yield
     finally:
         _parts.reset(before)

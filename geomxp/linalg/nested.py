@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
-from ..runtime.devices import gpu_memory
+from ..runtime.devices import blas_threads, gpu_memory
 from .backend import backend_of, device_of
 from .blas import LETTERS
 from .formats import FP32, FP64, Format, named
@@ -42,6 +42,11 @@ from .views import contiguous, order_of
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, Callable, Sequence
+
+
+def _threads_for(a):
+    """Limit BLAS's threads for a matrix, unless it is on a GPU."""
+    return nullcontext() if backend_of(a).on_gpu else blas_threads(len(a))
 
 
 @gpu_memory()
@@ -85,7 +90,7 @@ def potrf(
     check_matrix("a", a, square=True, written=True)
     forms, tuned = check_layers(layers, a.dtype), leaf is None
     leaf, forms = _leaf_and_layers(leaf, "potrf", a, forms)
-    with one_matrix(a, forms) as (work, bound):
+    with _threads_for(a), one_matrix(a, forms) as (work, bound):
         whole = at_once(work, forms) if tuned else 0
         factor_by_halves(Triangle(work, forms, leaf, bound=bound, whole=whole), forms)
     return a
@@ -165,7 +170,8 @@ def _act(name, a, b, letters, alpha, layers, leaf):
     """Execute a triangular operation, by one call of the library where it `_is_plain`."""
     usual = leaf is None and alpha == 1.0 and type(layers) is tuple
     if usual and _is_plain(name, a, b, letters, layers):
-        backend_of(b).triangular(name, *letters, a, b)
+        with _threads_for(a):
+            backend_of(b).triangular(name, *letters, a, b)
         return b
     return _by_halves(name, a, b, letters, alpha, layers, leaf)
 
@@ -198,7 +204,8 @@ def _by_halves(name, a, b, letters, alpha, layers, leaf):
     in_order = a.flags.f_contiguous and b.flags.f_contiguous
     if len(a) <= leaf and in_order and a.dtype == form.dtype and b.size:
         # one leaf: the routine of the library, which takes these letters
-        backend_of(b).triangular(name, *letters, a, b)
+        with _threads_for(a):
+            backend_of(b).triangular(name, *letters, a, b)
         return b
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
@@ -209,7 +216,7 @@ def _by_halves(name, a, b, letters, alpha, layers, leaf):
         if name == "trmm":
             rows.finish_all(triangle.leaf)
         work = solve if name == "trsm" else multiply
-        with rows.backend.threads(forms):
+        with _threads_for(a), rows.backend.threads(forms):
             work(triangle, rows, slice(0, len(a)), transposed)
     return b
 
@@ -313,7 +320,7 @@ def syrk(
             triangle = Triangle(target, forms, leaf)
             rows = Rows(source, forms)
             rows.finish_all(max(leaf, 1024))
-            with rows.backend.threads(forms):
+            with _threads_for(c), rows.backend.threads(forms):
                 rank_k(triangle, slice(0, len(c)), rows, forms, alpha)
     return c
 

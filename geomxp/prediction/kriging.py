@@ -753,10 +753,11 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     inputs = observations.inputs
     key = Neighbours(inputs, count).key_of(model)
     tree = tree_of(model.neighbour_points(inputs, key))
-    residuals = observations.values - own_design @ fit.coefficients
-    trend = design @ fit.coefficients
-    if local_trend and own_design.shape[1]:
-        own_design, design = _orthogonal(own_design, design)
+    with blas_threads(0):
+        residuals = observations.values - own_design @ fit.coefficients
+        trend = design @ fit.coefficients
+        if local_trend and own_design.shape[1]:
+            own_design, design = _orthogonal(own_design, design)
     known = Neighbourhoods(
         model,
         tree,
@@ -781,6 +782,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     return mean + trend, variance
 
 
+@blas_threads(0)
 def krige_part(known, piece):
     """Return the means about the trend at β̂ and the variances of some targets, (k,).
 

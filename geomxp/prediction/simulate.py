@@ -244,6 +244,7 @@ def _with_replicates(model, inputs, draws, seed, method):
     return field + np.sqrt(noise) * white
 
 
+@blas_threads(0)
 def _conditional(fit, inputs, draws, seed, method, covariates, of):
     """Return draws of the field and its trend given the observations of a fit, (draws, m)."""
     _check_any(inputs)

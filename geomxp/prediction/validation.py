@@ -804,6 +804,7 @@ def _held_out(fit, design):
     return HeldOut(factor, fit.observations.values, design, evaluator.device)
 
 
+@blas_threads(0)
 def _check_leverages(design):
     """Raise `InvalidInput` if X without one of its rows has dependent columns."""
     n, p = design.shape

@@ -854,6 +854,7 @@ def _angles(observations, directions, tolerance):
     return angles, float(tolerance)
 
 
+@blas_threads(0)
 def least_squares(observations, trend):
     """Return the function that takes values (n,) to their residuals from a trend, (n,).
 
@@ -868,6 +869,7 @@ def least_squares(observations, trend):
         design = design[:, 1:] - design[:, 1:].mean(axis=0)
     q, _ = np.linalg.qr(design / np.abs(design).max(axis=0))
 
+    @blas_threads(0)
     def residuals(values):
         r = values - values.mean() if constant else values
         # the second time removes what rounding left (Parlett 1998, section 6.9)
@@ -878,6 +880,7 @@ def least_squares(observations, trend):
     return residuals
 
 
+@blas_threads(0)
 def trend_residuals(fit):
     """Return the residuals z - Xβ̂ of a fit's trend, (n,)."""
     return fit.gaussian.observations.values - design_of(fit) @ fit.coefficients

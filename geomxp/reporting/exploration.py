@@ -793,7 +793,7 @@ def _of_trend(found, shape):
     if shape != "linear" or found.trend != "constant" or not total > 0:
         return None
     r = least_squares(found.observations, "linear")(values)
-    share = 1.0 - float(r @ r) / total
+    share = 1.0 - float(np.square(r).sum()) / total
     if share < EXPLAINED:
         return None
     return Finding(

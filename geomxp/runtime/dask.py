@@ -10,6 +10,7 @@ from threading import Lock, Thread
 from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory, one_line
 from .devices import human_bytes, is_client, pinned
 from .progress import notice, tell
+from .turns import given_up
 
 PROBES = {}
 """What all workers must have in common: name -> (module of geomxp, function, message).
@@ -239,7 +240,8 @@ class DaskBackend:
         who = f'the Dask cluster at "{self.address}"'
         while True:
             try:
-                value, error = answers.get(timeout=GLANCE)
+                with given_up():
+                    value, error = answers.get(timeout=GLANCE)
                 break
             except Empty:
                 self.check_running()
@@ -385,7 +387,7 @@ class DaskBackend:
             watch(len(futures) - len(pending))
             self._check_futures(pending)
             try:
-                with self.client.as_current():
+                with self.client.as_current(), given_up():
                     wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
             except TimeoutError as error:
                 _detach(error)
@@ -465,7 +467,8 @@ class DaskBackend:
         try:
             while True:
                 try:
-                    return coming.result(GLANCE)
+                    with given_up():
+                        return coming.result(GLANCE)
                 except TimeoutError:
                     # Dask itself would wait forever for a lost result
                     self.check_workers()

@@ -19,12 +19,13 @@ from importlib import import_module
 from math import ceil
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event, Lock, Thread, Timer
+from threading import Event, Thread, Timer
 from time import perf_counter
 from types import ModuleType
 
 from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory, one_line
 from .progress import notice
+from .turns import turn, working_for
 
 COMPILER = {
     "njit": "numba",
@@ -265,6 +266,7 @@ def in_threads(work, items, entries):
     results, remaining = [None] * len(items), iter(range(len(items)))
     failures = []
 
+    @working_for
     def serve(_):
         for k in remaining:
             try:
@@ -364,6 +366,7 @@ def share(work, items, threads):
     items, failures = list(items), []
     remaining = iter(items)
 
+    @working_for
     def serve():
         try:
             for item in remaining:
@@ -394,20 +397,15 @@ SMALL = 600
 """Below this order of a matrix one BLAS thread is fastest."""
 
 
-@contextmanager
 def blas_threads(order):
     """Let BLAS use all usable cores inside the block, or one thread for matrices of small order.
 
-    OPENBLAS_NUM_THREADS, if it is set, limits them.
+    OPENBLAS_NUM_THREADS, if it is set, limits them. The number holds for all Python threads: those
+    that need another one take turns (`turns`).
     """
-    pools = _threadpools()
-    if pools is None:
-        yield
-        return
     cores = usable_cores()
     most = min(cores, _requested("OPENBLAS_NUM_THREADS") or cores)
-    with pools.limit(limits=1 if order < SMALL else most):
-        yield
+    return turn(1 if order < SMALL else most)
 
 
 class _FloatingPoint(ctypes.Structure):
@@ -460,59 +458,15 @@ Each takes a number of cores. A module that loads such a library adds its own (M
 """
 
 
-class Shared:
-    """A context manager for a setting of the process: the first thread enters, the last one leaves.
-
-    make() returns the context manager of the setting.
-    """
-
-    def __init__(self, make):
-        self._make, self._lock, self._count, self._context = make, Lock(), 0, None
-
-    def __enter__(self):
-        with self._lock:
-            if not self._count:
-                self._context = self._make()
-                self._context.__enter__()
-            self._count += 1
-
-    def __exit__(self, *error):
-        with self._lock:
-            self._count -= 1
-            if not self._count:
-                self._context.__exit__(None, None, None)
-
-
-class _Pinned:
-    """Limit the cores that a task uses."""
-
-    def __init__(self):
-        self._blas = Shared(lambda: blas_threads(SMALL))
-
-    @contextmanager
-    def __call__(self, cores=1):
-        with ExitStack() as limits:
-            limits.enter_context(at_most(cores))
-            limits.enter_context(self._blas)
-            for limit in LIMITS_BY_THREAD:
-                limits.enter_context(limit(cores))
-            yield
-
-
-pinned = _Pinned()
-"""Encloses a task of a Dask worker, which has one thread for each core that it may use."""
-
-
-@cache
-def _threadpools():
-    """Return the controller of the BLAS libraries, or None where threadpoolctl is missing."""
-    import scipy.linalg  # noqa: F401  (loads its BLAS)
-
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:
-        return None
-    return ThreadpoolController()
+@contextmanager
+def pinned(cores=1):
+    """Enclose a task of a Dask worker, which has one thread for each core that it may use."""
+    with ExitStack() as limits:
+        limits.enter_context(at_most(cores))
+        limits.enter_context(blas_threads(SMALL))
+        for limit in LIMITS_BY_THREAD:
+            limits.enter_context(limit(cores))
+        yield
 
 
 @dataclass(frozen=True)

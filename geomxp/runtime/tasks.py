@@ -16,6 +16,7 @@ from functools import cache
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, LostCluster
 from .dask import GLANCE, GRACE, LOSSES, DaskBackend, address_of, itself, other_version
 from .devices import is_cluster, pinned, usable_cores
+from .turns import given_up
 
 AHEAD = 100
 """Unfinished tasks that the scheduler holds at most, or two per thread of the cluster if more."""
@@ -139,7 +140,8 @@ class _Run:
         from concurrent import futures
 
         numbers = {coming: k for k, (_, coming) in self._tasks.items()}
-        done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
+        with given_up():
+            done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
         if not done:
             self._check_workers()
             return

@@ -15,6 +15,7 @@ from ..linalg import blas
 from ..linalg.formats import FP32, FP64, in_planes
 from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, release, trsm
 from ..runtime.devices import blas_threads, in_kept_thread, usable_cores
+from ..runtime.turns import working_for
 
 # Order of the tiles.
 
@@ -160,6 +161,7 @@ def run(store, tiles, threads=None):
             return
         failures = []
 
+        @working_for
         def work(worker, mine):
             try:
                 _finish_all(worker, mine)

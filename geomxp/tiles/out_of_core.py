@@ -14,6 +14,7 @@ import numpy as np
 from ..linalg.formats import FP32, FP64, Tile, named
 from ..linalg.gpu import Exponents
 from ..runtime.trace import Meter
+from ..runtime.turns import working_for
 from . import on_gpu
 from .cholesky import Stopped, deal, left_looking, working_format
 from .memories import aligned
@@ -354,7 +355,7 @@ class OutOfCoreDevice:
         self.done, self.ready, self.out = {}, {}, deque()
         workers = [StreamWorker(self, stream) for stream in range(self.streams)]
         threads = [
-            Thread(target=self._guarded, args=work, name=f"{name}-{number}")
+            Thread(target=working_for(self._guarded), args=work, name=f"{name}-{number}")
             for name, work in (("loader", (self._load, plan, workers)), ("writer", (self._write,)))
         ]
         for thread in threads:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import product
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
@@ -241,6 +241,26 @@ def _largest(b):
     return np.where(largest > 0, largest, 1.0)
 
 
+class _kept:  # noqa: N801 (used as a function)
+    """A property that is computed once.
+
+    `functools.cached_property` of Python 3.11 computes those of all instances under one lock, and a
+    thread that waits for it would hold the turn at BLAS that the thread with the lock may need.
+    """
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        value = instance.__dict__[self.name] = self.compute(instance)
+        return value
+
+
 class Dense:
     """H = D⁻¹AD⁻¹ of a dense matrix A; generates the tiles of μ(H + shift·I).
 
@@ -301,7 +321,7 @@ class Dense:
 
         return in_threads(square, pairs, len(self.a) ** 2)
 
-    @cached_property
+    @_kept
     def _infinity_norms(self):
         """‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
         from ..linalg import loops
@@ -405,7 +425,7 @@ class DenseOnGpu(Dense):
                 totals[number] = (entries * entries).sum()
         return on_host(totals).tolist()
 
-    @cached_property
+    @_kept
     def _infinity_norms(self):
         unscaled = Regenerated(_Unscaled(self)).norm
         return Regenerated(self._not_shifted()).norm, unscaled / self._middle**2 / self._two_norm
@@ -442,9 +462,9 @@ class Regenerated:
     def __init__(self, originals: Any) -> None:
         self.originals, self.layout = originals, originals.layout
 
-    @cached_property
+    @_kept
     def norm(self) -> float:
-        """‖A‖∞."""
+        """Return ‖A‖∞."""
 
         def add(part, i, k, tile):
             tile = abs(tile)
@@ -798,9 +818,10 @@ def solve(
     about = {"method": method, "tolerance": tolerance, "limit": iterations}
     best = error = None
     for attempt, (scaled, c) in attempts:
-        source = sources(scaled)
         try:
-            found = _solved(placement, source, attempt, c, range_scaling, b, about)
+            with blas_threads(0):
+                source = sources(scaled)
+                found = _solved(placement, source, attempt, c, range_scaling, b, about)
         except NotPositiveDefinite as failure:
             # the traceback would keep the memory of the failed factorization alive
             error = failure.with_traceback(None)
@@ -952,6 +973,7 @@ class RefinedFactor(Factor):
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
 
+    @blas_threads(0)
     def solve(self, b: Floats) -> Floats:
         """Return Σ⁻¹b for (n,) or (n, m); raises `NotRefined` if no factor meets the tolerance."""
         while True:
@@ -974,6 +996,7 @@ class RefinedFactor(Factor):
         self.last = _described(solution, progress, self.method, self.store)
         return solution
 
+    @blas_threads(0)
     def times(self, x: Floats) -> Floats:
         """Return Σx for (n, m), with Σ generated in FP64."""
         product = np.empty_like(x)

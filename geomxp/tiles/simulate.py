@@ -19,6 +19,7 @@ from ..linalg.formats import FORMATS, FP64, Tile, quantize
 from ..linalg.mixed import arithmetic
 from ..runtime.devices import blas_threads, usable_cores
 from ..runtime.trace import Event, Meter, Traffic, from_zero
+from ..runtime.turns import working_for
 from .assemble import Originals
 from .cholesky import deal, left_looking
 from .layout import Layout
@@ -406,6 +407,7 @@ def _seconds(work, array, cores, rounds=15):
 def _median_seconds(work, array, cores, rounds):
     copies = [[array.copy(order="F") for _ in range(rounds)] for _ in range(cores)]
 
+    @working_for
     def one(mine):
         seconds = []
         with blas.one_core():
@@ -426,6 +428,7 @@ def _computing(work, tile, cores):
     """Keep all cores at products, as they are while tiles move."""
     go_on = [True]
 
+    @working_for
     def busy():
         c = np.zeros((tile, tile), order="F")
         with blas.one_core():
