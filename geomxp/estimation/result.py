@@ -1240,15 +1240,15 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
 
 
 def _file_of(table, path):
-    """Return the path of a fit's table, or of a file of this name beside the fit if it is gone."""
+    """Return the path of a fit's table, or of a file of this name beside the fit if it is gone.
+
+    Of a path that is not absolute, only the file beside the fit is meant. An address stays one.
+    """
+    if tables.ADDRESS.match(table["path"]):
+        return table["path"]
     file = Path(table["path"])
-    if not file.is_absolute():
-        raise InvalidInput(
-            f"{path}: table.path must be the absolute path of a file on this machine. Got "
-            f"{table['path']!r:.60}."
-        )
     beside = Path(path).resolve().parent / file.name
-    there = tables.kind_of(file) or tables.kind_of(beside) is None
+    there = file.is_absolute() and (tables.kind_of(file) or tables.kind_of(beside) is None)
     return str(file if there else beside)
 
 

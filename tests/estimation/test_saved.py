@@ -232,8 +232,8 @@ def test_what_a_file_may_hold_is_checked_by_name(documents, tmp_path):
         (
             "rocks of a table",
             ("table", "path"),
-            "table.csv",
-            "table.path must be the absolute path",
+            "./other.csv",
+            "other.csv: no such file",
         ),
         ("rocks of a table", ("table", "path"), "/dev/zero", "/dev/zero: is not a regular file"),
         ("rocks of a table", ("table", "path"), "/" + "a" * 5000, "not the path of a file"),
