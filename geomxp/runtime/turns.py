@@ -130,8 +130,8 @@ def _libraries():
 def _forget_controlling_thread(library):
     """Let the calling thread set the number of threads of a library.
 
-    threadpoolctl 3.7 lets one thread control OpenBLAS, the first that sets the number, as long as
-    it lives; calls from other threads have no effect (findings/threadpoolctl-controlling-thread.sh).
+    threadpoolctl 3.8 lets one thread control OpenBLAS, the first that sets the number, as long as
+    it lives; other threads set it without effect (findings/threadpoolctl-controlling-thread.sh).
     """
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)

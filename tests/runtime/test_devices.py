@@ -345,28 +345,6 @@ def test_a_thread_that_cannot_start_leaves_nobody_at_work(monkeypatch):
     assert len(ended) == count <= 2
 
 
-def test_a_shared_context_is_left_by_the_last_thread():
-    entered, left = [], []
-
-    class Limit:
-        def __enter__(self):
-            entered.append(1)
-
-        def __exit__(self, *error):
-            left.append(1)
-
-    limit = devices.Shared(Limit)
-    limit.__enter__()
-    limit.__enter__()
-    limit.__exit__()
-    assert (entered, left) == ([1], [])
-    limit.__exit__()
-    assert (entered, left) == ([1], [1])
-    with limit:
-        assert len(entered) == 2
-    assert len(left) == 2
-
-
 def test_loops_are_compiled_where_none_can_be_kept(monkeypatch):
     caching = pytest.importorskip("numba.core.caching")
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
