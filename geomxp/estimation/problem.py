@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 import scipy
 
-from ..covariance.base import Covariance
+from ..covariance.base import Covariance, Isotropic
 from ..data import tables
 from ..errors import (
     Ending,
@@ -805,12 +805,21 @@ class Problem:
         """
         last = self.monitor.count + evaluations
         best, converged = self._ascend(table, table.coordinates(start), start, evaluations)
+        along = False
         for _ in range(ALONG):
             following = self._followed(table, best)
             left = last - self.monitor.count
-            if not following or left < 2:
+            if left < 2:
                 break
-            held = dict(following)
+            if not following:
+                if not (along and self._meets(table, best)):
+                    break
+                # at the maximum along the bound ℓ rises away from it
+                about = table.coordinates(best.model), best.model, left
+                end, converged = self._ascend(table, *about)
+                best, along = max(best, end, key=lambda point: point.value), False
+                continue
+            held, along = dict(following), True
             moving = [name for name in table.free if name not in held]
             coordinates = table.coordinates(best.model, moving, following)
             end, converged = self._ascend(table, coordinates, best.model, left)
@@ -821,6 +830,14 @@ class Problem:
             if not risen:
                 break
         return best, converged
+
+    def _meets(self, table, point):
+        """Whether a shape is on a bound that another shape moves: steps zigzag along it."""
+        bounds = table.on_bounds(point.model) if table.shapes else {}
+        return isinstance(point.model, Isotropic) and any(
+            name in table.shapes and table.coupled(name, side, point.model)
+            for name, side in bounds.items()
+        )
 
     def _followed(self, table, point):
         """Return the bounds across which ℓ rises: (name, side) of those that depend on others."""
@@ -845,7 +862,12 @@ class Problem:
             enough=COARSE if self.noisy else 0.0,
             vanishing=self.vanishing if self.may_vanish(table) else None,
             curved=self.ends and self._curved(coordinates),
+            stops=None if coordinates.following else partial(self._blocked, table),
         )
+
+    def _blocked(self, table, point):
+        """Whether ℓ rises across a bound that another shape moves: scoring goes on along it."""
+        return self._meets(table, point) and bool(self._followed(table, point))
 
     def _point(self, table, coordinates, model, close):
         """Return the `Point` of a model at the best variance.

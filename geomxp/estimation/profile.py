@@ -493,18 +493,21 @@ def end_by_search(path, j, sign, drop):
     """As `end_of`, by bracketing and Brent's method on searches for the profile."""
     start, top = path.start.point[j], path.start.value
     edge, origin = _edge(path, j, sign), path.model(path.start.point)
-    last = [origin]
+    models = {0.0: origin}
 
     # the result of a search depends on its start: keep the first one at each distance
     known = {0.0: -drop}
 
     def excess(away):
         if away not in known:
-            # from the last end and from the estimate: ω may have two maxima
-            ends = [path.search(j, start + sign * away, model) for model in (last[0], origin)]
+            # from the ends on either side, or the estimate: ω may have two maxima
+            below = max((x for x in models if x < away), default=0.0)
+            above = min((x for x in models if x > away), default=0.0)
+            starts = dict.fromkeys((below, above))
+            ends = [path.search(j, start + sign * away, models[x]) for x in starts]
             value, model = max(ends, key=lambda end: end[0])
             if model is not None:
-                last[0] = model
+                models[away] = model
             elif not path.problem.monitor.left:
                 raise _Spent
             # a profile of -inf counts as fallen

@@ -227,6 +227,9 @@ LONGEST, OF_NUGGET = 1.0, 3.0
 SMALL = 0.02
 """Value below which a parameter without a logarithm may step to its limit; see `_least`."""
 
+SLOW = 1e-3
+"""Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
+
 NUDGE = 1e-6
 """Step that tells whether a coordinate is on a bound."""
 
@@ -252,6 +255,7 @@ def ascend(
     enough=0.0,
     vanishing=None,
     curved=False,
+    stops=None,
 ):
     """Ascend by Fisher scoring; return the best `Point` and whether it converged.
 
@@ -261,11 +265,14 @@ def ascend(
 
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
     increases ℓ; or if the nugget is below the share `vanishing` of the variance and still falls,
-    because the caller compares with a nugget of 0.
+    because the caller compares with a nugget of 0. Where ℓ hardly rises and stops(point) is true
+    it ends, not converged.
     """
-    best, secants = evaluate(model, False), []
+    best, secants, risen = evaluate(model, False), [], np.inf
     for _ in range(STEPS):
         if not np.isfinite(best.value):
+            return best, False
+        if stops is not None and risen < SLOW and stops(best):
             return best, False
         free = ~_held(within, coordinates, best)
         step = np.zeros(len(free))
@@ -297,6 +304,7 @@ def ascend(
                 return best, True
         else:
             return best, promised < enough
+        risen = reached.value - best.value
         moved = coordinates.point(reached.model) - coordinates.point(best.model)
         # far from the maximum the parabola of a secant misleads
         near = promised < NEAR_ENOUGH

@@ -144,7 +144,7 @@ class ExactEvaluator(Evaluator):
         elif method.tiled:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
-            Layout.of(n, method.tile_for(n))
+            Layout.of(n, method.tile_for(n)).check_room()
             if not (_is_blind(method.precision) or method.low_rank):
                 least = min(form.bytes for form in candidates())
                 self.placement.check_room(least * n * (n + 1) // 2)

@@ -17,8 +17,7 @@ BYTES_OF_TILE = 500
 class Layout:
     """Square tiles, of order n; those of the last block row and column may be smaller.
 
-    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n, and
-    `NotEnoughMemory` for so many tiles that the objects that hold them do not fit.
+    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n.
 
     Examples
     --------
@@ -36,12 +35,6 @@ class Layout:
                 "`tile` must be an integer between 1 and the number of locations. "
                 f"Got tile={self.tile!r} for {self.n} locations."
             )
-        count = self.tiles * (self.tiles + 1) // 2
-        require_memory(
-            f"a matrix of order {self.n:,} in {count:,} tiles of {self.tile:,} row(s) needs",
-            BYTES_OF_TILE * count,
-            "use larger tiles (--tile 512, tile=512), or leave their size out",
-        )
 
     @classmethod
     def of(cls, n, tile=None):
@@ -49,6 +42,15 @@ class Layout:
         if tile is None:
             tile = next((size for size, least in SIZES if n >= least), n)
         return cls(n, int(tile) if _is_integer(tile) else tile)
+
+    def check_room(self):
+        """Raise `NotEnoughMemory` for so many tiles that the objects that hold them do not fit."""
+        count = self.tiles * (self.tiles + 1) // 2
+        require_memory(
+            f"a matrix of order {self.n:,} in {count:,} tiles of {self.tile:,} row(s) needs",
+            BYTES_OF_TILE * count,
+            "use larger tiles (--tile 512, tile=512), or leave their size out",
+        )
 
     @property
     def tiles(self):

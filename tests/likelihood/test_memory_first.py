@@ -107,8 +107,10 @@ def test_predictions_from_neighbours_that_do_not_fit_are_an_error_first(monkeypa
 
 def test_more_tiles_than_memory_holds_are_an_error_with_larger_tiles_as_remedy():
     with pytest.raises(gx.NotEnoughMemory, match=r"tiles of 1 row\(s\) needs .*--tile 512"):
-        Layout.of(2 * 10**6, 1)
-    assert Layout.of(2 * 10**6, 4096).tiles == 489
+        Layout.of(2 * 10**6, 1).check_room()
+    Layout.of(2 * 10**6, 4096).check_room()
+    with pytest.raises(gx.NotEnoughMemory, match="larger tiles"):
+        gx.log_likelihood(observations(60_000), MODEL, gx.Exact(tile=1, memory="1GB"))
 
 
 @pytest.mark.parametrize(
