@@ -125,8 +125,7 @@ KNOWN = {
     ("data.tables", "pandas.read_csv"): PATH,
     ("data.tables", "pandas.read_parquet"): PATH,
     ("data.readers", "pandas.read_csv"): PATH,
-    ("data.readers", "pyogrio.list_layers"): PATH
-    + "; the content is of the ending, or "
+    ("data.readers", "pyogrio.list_layers"): PATH + "; the content is of the ending, or "
     "the driver is named: CONTENTS, WHOLE, BY_LINES",
     ("data.readers", "pyogrio.read_dataframe"): "as list_layers",
     ("data.readers", "geopandas.read_parquet"): PATH,
