@@ -131,7 +131,7 @@ def _forget_controlling_thread(library):
     """Let the calling thread set the number of threads of a library.
 
     threadpoolctl 3.8 lets one thread control OpenBLAS, the first that sets the number, as long as
-    it lives; other threads set it without effect (findings/threadpoolctl-controlling-thread.sh).
+    it lives; other threads set it without effect (findings/threadpoolctl_controlling_thread.sh).
     """
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
