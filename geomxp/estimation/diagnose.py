@@ -386,9 +386,11 @@ def _profile_at_range(problem, table, model, length):
 def _profile_at_shape(problem, table, model, name, value):
     """Return the profile log-likelihood at a shape, and its model.
 
-    It starts at the same practical range.
+    An isotropic model starts at the same practical range.
     """
-    start = at_practical_range(model.replace(**{name: value}), model.practical_range())
+    start = model.replace(**{name: value})
+    if isinstance(model, Isotropic):
+        start = at_practical_range(start, model.practical_range())
     return _profile(problem, table.holding(**{name: value}), start)
 
 
