@@ -110,7 +110,7 @@ class Convention:
             return None
         name, value = self.limit.name, float(parameters[self.limit.name])
         return (
-            f"{package} evaluates this model only for {name} {self.limit.values}. Got {name} = "
+            f"{package} evaluates this model for {name} {self.limit.values} only. Got {name} = "
             f"{value:.6g}: for other values it {self.limit.elsewhere}."
         )
 

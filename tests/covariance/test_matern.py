@@ -149,7 +149,7 @@ def test_a_warning_says_where_another_package_does_not_evaluate_the_model(packag
         ) as caught:
             theirs = gx.Matern(1.3, 0.7, nu).to_convention(package)
         assert caught[0].filename == __file__
-        with pytest.warns(gx.GeomxpWarning, match=f"{package} evaluates this model only") as caught:
+        with pytest.warns(gx.GeomxpWarning, match=f"{package} evaluates this model for") as caught:
             again = gx.Matern.from_convention(package, **theirs)
         assert caught[0].filename == __file__
         assert again.smoothness == nu
