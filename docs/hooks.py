@@ -77,7 +77,7 @@ def conventions():
     """Return the table of other packages' names and scales of the Matérn family."""
     lines = [
         "| package | variance | range | smoothness | nugget | its range is | its nugget is | "
-        "smoothness |",
+        "limits of the smoothness |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for package, convention in PACKAGES.items():

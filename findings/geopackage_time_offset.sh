@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # geopandas 1.2.0, pyogrio 0.13.0: dates with an offset from UTC in a GeoPackage
 #
-# Expected: a GeoPackage that geopandas writes from dates in a time zone is read back in silence. The
+# Expected: a GeoPackage that geopandas writes from dates in a time zone is read without a warning. The
 #   format stores dates in UTC, so either the dates are converted, or the writer warns.
 # Seen: the offset is written as it is, without a warning, and reading the same file warns of
-#   "Non-conformant content". The dates are right; the zone is a fixed offset and no longer a name.
+#   "Non-conformant content". The dates are right; the zone is a fixed offset, not a name.
 #   Dates in UTC and dates without a zone come back without a warning.
 set -euo pipefail
 place=$(mktemp -d)

@@ -4,7 +4,7 @@
 #   the whole process; so it was up to threadpoolctl 3.6.0.
 # Happens: while one thread is inside `threadpool_limits`, those of all other threads return without
 #   an error or a warning and change nothing: the block of `threadpool_limits(1)` computes with the
-#   number of threads of somebody else. A thread that calls `threadpool_limits(n)` without `with`, or
+#   number that another thread set. A thread that calls `threadpool_limits(n)` without `with`, or
 #   a controller's `set_num_threads`, keeps the others out as long as it lives, unless
 #   `OpenBLASController.clear_controlling_thread(force=True)` is called.
 set -euo pipefail

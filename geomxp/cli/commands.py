@@ -281,12 +281,12 @@ def log_likelihood(given):
     seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
     on={
         "about": "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786. "
-        "With --refit or folds of Vecchia's approximation cpu or a cluster, whose workers compute "
-        "folds.",
+        "For --refit and for folds of Vecchia's approximation: cpu, or a cluster whose workers "
+        "compute folds.",
     },
 )
 def validate(given):
-    """Predict each observation from others, or those of a held-out table, and score this.
+    """Predict observations from each other, or a held-out table from the fit, and score it.
 
     Fit, then predict each observation from all others:
       geomxp fit meuse --fix smoothness=0.5 --output meuse.json
@@ -312,7 +312,7 @@ def validate(given):
         if named:
             raise InvalidInput(
                 f"{' and '.join(named)} and a TABLE exclude each other: the fit's observations are "
-                "predicted from each other, those of a TABLE from the fit's. Leave one out."
+                "predicted from each other, those of a TABLE from the fit's. Give only one."
             )
     else:
         for name in ("decimal", "drop_missing"):
@@ -507,8 +507,8 @@ def likelihood_ratio(given):
     bounds={
         "panel": opt.GRID,
         "value": "L,B,R,T",
-        "about": "left,bottom,right,top, with left above right across the date line; those of the "
-        "observations if not given.",
+        "about": "left,bottom,right,top; a left greater than the right crosses the date line. "
+        "Those of the observations if not given.",
         "known": None,
     },
     neighbours={

@@ -210,8 +210,8 @@ OPTIONS = {
     "covariates": Option(
         DATA,
         "A,B",
-        "Columns of covariates; the trend is then 'covariates'. In lists a name with a "
-        "comma is in quotation marks: 'pH w,\"Cd, mg\"'.",
+        "Columns of covariates; the trend is then 'covariates'. Put a name that contains "
+        "a comma in quotation marks: 'pH w,\"Cd, mg\"'.",
         None,
         columns,
     ),
@@ -310,7 +310,7 @@ OPTIONS = {
         OUTPUT,
         "NAME",
         "field: intervals of the noise-free field, with those of a new observation in columns of "
-        "their own. observation: only the latter.",
+        "their own. observation: only those of a new observation.",
         "field",
         FIELD_OR_OBSERVATION,
     ),

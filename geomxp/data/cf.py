@@ -75,7 +75,7 @@ def _is_missing(name, variable):
         if not _is_of_type(end, packed):
             warnings.warn(
                 f"the valid range of {name!r} ends at {end!s:.40}, which is not a value of its "
-                f"type {packed}, and is not used.",
+                f"type {packed}: this end is ignored.",
                 GeomxpWarning,
                 stacklevel=2,
             )
@@ -160,8 +160,8 @@ def with_a_row_for_each_value(dataset, names):
     for path in paths:
         if not set(path) <= set(longest):
             raise InvalidInput(
-                f"the ragged arrays of {longest[0]!r} and of {path[0]!r} cannot stand in one "
-                f"table: take one of them out, data.drop_dims({path[0]!r})."
+                f"the ragged arrays of {longest[0]!r} and of {path[0]!r} cannot be rows of "
+                f"one table: drop one of them, data.drop_dims({path[0]!r})."
             )
     for samples in reversed(longest[:-1]):
         instances, name = links[samples]

@@ -89,9 +89,9 @@ def aligned(labels, owner="the locations", **columns):
         rows = _positions(own, labels, name, owner)
         if not known:
             raise InvalidInput(
-                f"`{name}` has the row labels of {owner} in another order, and {rows_of} without "
-                f"labels cannot say which is right: put both into one order, or give "
-                f"{_plain(name)}."
+                f"`{name}` has the row labels of {owner} in another order, and which order is that "
+                f"of {rows_of} is not known, because they have no labels: put both into one order, "
+                f"or give {_plain(name)} to match by position."
             )
         return column.iloc[rows]
 
@@ -117,9 +117,9 @@ def _positions(own, labels, name, owner):
     if repeated is not None:
         label = repeated[repeated.duplicated()].tolist()[0]
         raise InvalidInput(
-            f"`{name}` has row labels that differ from those of {owner}, or their order, and "
-            f"{label!r} repeats, so that they cannot be matched. To match by position give "
-            f"{_plain(name)}."
+            f"`{name}` and {owner} have different row labels, or the same in another order, and "
+            f"rows cannot be matched, because the label {label!r} repeats. To match by position, "
+            f"give {_plain(name)}."
         )
     rows = own.get_indexer(labels) if len(own) == len(labels) else np.full(1, -1)
     if (rows < 0).any():

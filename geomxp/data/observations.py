@@ -130,11 +130,11 @@ class Observations:
         Date and hour from which dates are counted, in UTC if they have a time zone; the first day
         if not given.
     time_calendar : str, optional
-        Calendar of CF of the dates: "noleap", "all_leap", "360_day" or "julian"; "" for the
-        Gregorian one. Dates of cftime say it themselves.
+        CF calendar of the dates: "noleap", "all_leap", "360_day" or "julian"; "" for the Gregorian
+        one. Dates of cftime have their own.
     time_zone : str, optional
-        Time zone of the dates, such as "Europe/Paris"; that which they have themselves, if not
-        given, and "" if they have none.
+        Time zone of the dates, such as "Europe/Paris". If not given, the zone of the dates
+        themselves, "" if they have none.
     central_meridian : float, optional
         Longitude in degrees in the middle of the branch: `locations` holds longitudes within 180
         degrees of it. If not given, the branch is the shortest one that holds all locations, so

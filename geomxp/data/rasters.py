@@ -159,7 +159,8 @@ def check_geotiff(path, data):
     """
     if not is_grid(data):
         raise InvalidInput(
-            f"{path}: can hold only a map: give --grid, --resolution or --like, or a grid."
+            f"{path}: can hold only a map: give --grid, --resolution or --like, or LOCATIONS on a "
+            "grid."
         )
     table = tabulate(data)
     data, (across, down) = table.source, table.locations[:2]
@@ -182,7 +183,7 @@ def write_dataset(dataset, path, crs=None):
     if own is None and crs is None:
         warnings.warn(
             f"{path}: is written without a coordinate reference system, because neither the grid "
-            "nor the observations have one: name theirs, geomxp fit --crs EPSG:CODE.",
+            "nor the observations have one. Name it with geomxp predict --crs EPSG:CODE.",
             GeomxpWarning,
             stacklevel=2,
         )
@@ -274,7 +275,7 @@ def _opened(path):
         raise InvalidInput(f"{path}: not a raster file that GDAL can read.") from None
     if file.transform.b or file.transform.d:
         file.close()
-        raise InvalidInput(f"{path}: the raster is rotated: warp it to rows from west to east.")
+        raise InvalidInput(f"{path}: the raster is rotated: resample it, gdalwarp OLD.tif NEW.tif.")
     return file
 
 

@@ -160,7 +160,7 @@ def true_ending(path, known):
         found, own = None, ".sqlite"
     if found in (".gpkg", ".fgb", ".shp") and own != found:
         # drivers of GDAL look at endings, too
-        raise InvalidInput(f"is {known[found][0]}: call it {path.stem}{found}.")
+        raise InvalidInput(f"is {known[found][0]}: rename it to {path.stem}{found}.")
     if found == ".parquet":
         return ".geoparquet" if _has_geometry(path) else found
     if found:
@@ -170,7 +170,7 @@ def true_ending(path, known):
     if re.match(rb'\x1e|\s*(?:\{\s*["}]|\[\s*[\[{])', head):
         return _kind_of_json(path, head)
     if b"\0" in head and own not in known and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidInput("is neither text nor of another kind that can be read: write it as CSV.")
+        raise InvalidInput("is neither text nor another kind that can be read: convert it to CSV.")
     return own
 
 
@@ -198,7 +198,7 @@ def _is_compressed(path, head):
         if not head.startswith(start):
             continue
         if path.suffix.lower() != ending:
-            raise InvalidInput(f"is compressed: call it {path.name}{ending}.")
+            raise InvalidInput(f"is compressed: rename it to {path.name}{ending}.")
         if Path(path.stem).suffix.lower() not in ("", ".tar", *TEXT):
             raise InvalidInput(
                 "only tables of text can be read while they are compressed: "
@@ -369,7 +369,7 @@ def _layer(layers, path):
             others = ", ".join(name for name in shapes if name != chosen[0])
             if others:
                 warnings.warn(
-                    f"{path}: layer {chosen[0]!r} is read, the only one of points. Others: "
+                    f"{path}: layer {chosen[0]!r} is read, the only layer of points. Other layers: "
                     f"{others}.",
                     GeomxpWarning,
                     stacklevel=5,
@@ -421,11 +421,11 @@ def read_raster(path):
         at = file.transform
         if at.is_identity and file.crs is None:
             raise InvalidInput(
-                "the raster has no position: gdal_translate -a_srs EPSG:CODE -a_ullr LEFT TOP "
-                "RIGHT BOTTOM OLD.tif NEW.tif."
+                "the raster is not georeferenced: gdal_translate -a_srs EPSG:CODE -a_ullr LEFT "
+                "TOP RIGHT BOTTOM OLD.tif NEW.tif."
             )
         if at.b or at.d:
-            raise InvalidInput("the raster is rotated: warp it to rows from west to east.")
+            raise InvalidInput("the raster is rotated: resample it, gdalwarp OLD.tif NEW.tif.")
         if any("complex" in kind for kind in file.dtypes):
             raise InvalidInput("the raster holds complex numbers: write their real parts.")
         bands = file.read(masked=True).astype(np.float64).filled(np.nan)
@@ -578,7 +578,7 @@ def _geoeas(lines):
     if any(separator in "".join(names) for separator in SEPARATORS):
         return None
     raise InvalidInput(
-        f"as a table of GeoEAS it has {count} columns (line 2), and the first row has "
+        f"line 2 of the GeoEAS table says {count} columns, and the first row has "
         f"{len(rows[0].split())} cells: correct the number and the names."
     )
 
@@ -636,7 +636,7 @@ def _are_units(frame, first):
     if len({*numbers} & {*words}) < 2:
         return False
     warnings.warn(
-        f"the first row below the names, {', '.join(first[:6])}, is taken for units of the "
+        f"the first row below the names, {', '.join(first[:6])}, is read as the units of the "
         "columns.",
         GeomxpWarning,
         stacklevel=6,

@@ -1,8 +1,8 @@
 """Tables in files: reading, writing, and their columns as arrays.
 
 Files are written to a temporary name and renamed, so that a full disk or a killed process leaves
-earlier results intact. The content of a file is never executed, and names no other file: what is
-read is one regular file of this machine, and by the library for its ending only.
+earlier results intact. One regular file of this machine is read, by the library for the kind that
+its content shows. The content is never executed, and references to other files are not followed.
 """
 
 import fcntl

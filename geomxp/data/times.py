@@ -291,18 +291,19 @@ class TimeAxis:
             given = np.ravel(np.asarray(times, dtype=object))[:1].tolist()
             raise InvalidInput(
                 f"`time` must be a date: the times of the observations are {self}. Got "
-                f"{repr(*given):.40}: give a date such as {str(self.labels([1.0])[0])[:10]}; in "
-                "Python also those of observations.dates, or durations since the origin, "
+                f"{repr(*given):.40}: give a date such as {str(self.labels([1.0])[0])[:10]}, or in "
+                "Python one of observations.dates or a duration since the origin, "
                 "numpy.timedelta64(1, 'D')."
             )
         if not self.origin:
             raise InvalidInput(
-                "`time` must be a number, as the times of the observations are. Got a date."
+                "`time` must be a number, because the times of the observations are numbers, not "
+                "dates. Got a date: give a number on the same scale."
             )
         if dates.calendar != self.calendar:
             ours, theirs = (name or "Gregorian" for name in (self.calendar, dates.calendar))
             raise InvalidInput(
-                f"`time` must have dates of the {ours} calendar, as the observations have. Got "
+                f"`time` must have dates of the {ours} calendar, as the observations do. Got "
                 f"dates of the {theirs} calendar: convert them, or write them as text, 2026-03-01."
             )
         _check_no_missing(dates)
@@ -508,7 +509,7 @@ def _of_cftime(values):
     if len(names) != 1 or None in names:
         listed_names = ", ".join(sorted(repr(name) for name in calendars))
         raise InvalidInput(
-            f"`time` must have dates of one calendar that is known: {', '.join(GREGORIAN)}, "
+            f"`time` must have dates of one calendar, which must be one of {', '.join(GREGORIAN)}, "
             f"{', '.join(CALENDARS)}. Got the calendars {listed_names}."
         )
     (name,) = names
@@ -573,8 +574,8 @@ def _as_text(values):
         return None
     if count not in CERTAIN:
         warnings.warn(
-            f"times such as {words[0]} are read as dates, {dates[0].isoformat()}: write them so. "
-            f"If they are numbers, subtract a constant from all.",
+            f"times such as {words[0]} are read as dates, {dates[0].isoformat()}. Write dates in "
+            "this form to avoid the warning. If they are numbers, subtract a constant from all.",
             GeomxpWarning,
             stacklevel=5,
         )
@@ -618,7 +619,7 @@ def as_numbers(values, axis=None, missing=False):
     if axis.unit:
         check_one_of("time_unit", axis.unit, tuple(SECONDS))
     if dates.missing.all():
-        raise InvalidInput("`time` holds no date.")
+        raise InvalidInput("`time` must have dates. Got missing dates only.")
     if not missing:
         _check_no_missing(dates)
     if axis.zone and not dates.zone:
@@ -673,7 +674,7 @@ def from_durations(values, unit):
         return values
     if unit not in SECONDS:
         raise InvalidInput(
-            f"durations need times with a unit ({', '.join(SECONDS)}): give numbers."
+            f"durations need times with a unit ({', '.join(SECONDS)}): give numbers instead."
         )
     return durations / np.timedelta64(1, "s") / SECONDS[unit]
 

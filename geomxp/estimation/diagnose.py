@@ -232,8 +232,8 @@ def _uncertain(table, name, fall):
     """Say that all values of a parameter are in its 95 % interval."""
     low, high = _values_of(table, name)
     return (
-        f"The data hardly determine the {words([name])}: the log-likelihood falls by {fall:.2g} "
-        f"only from its best value to any other from {low:g} to {high:g}."
+        f"The {words([name])} is poorly determined: the log-likelihood falls by at most {fall:.2g} "
+        f"from its maximum over all values from {low:g} to {high:g}."
     )
 
 

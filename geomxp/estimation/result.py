@@ -668,10 +668,10 @@ class Fit(Generic[Model]):
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again if the file has no observations.
 
-        What is computed from the fit runs where the caller says, by default on this machine's CPU.
-        The file says where the fit was made, which is not followed: a file from elsewhere cannot
-        open a connection, name a device or choose where tiles are written. A warning says if the
-        file was edited after it was written, or has observations and their table has changed since.
+        The fit computes where the caller says, by default on this machine's CPU. The place where it
+        was made, which is in the file, is ignored: a file from elsewhere cannot open a connection,
+        name a device or choose where tiles are written. A warning says if the file was edited after
+        it was written, or if it has observations and their table has changed since.
 
         Parameters
         ----------
@@ -1162,7 +1162,7 @@ def _method(document, path, where):
         if not hasattr(method, name):
             raise InvalidInput(
                 f"{path}: the fit was made with Vecchia's approximation, which has no `{name}`: "
-                f"leave it (--{name.replace('_', '-')}) out."
+                f"leave out `{name}` (--{name.replace('_', '-')})."
             )
     return replace(method, **where)
 

@@ -224,9 +224,9 @@ def check_neighbours(n: int, neighbours: int, targets: int | None = None) -> Non
     square = bytes_of_blocks(10**6) / 1e12
     most = int((sqrt(36 * rows**2 + square * free) - 6 * rows) / square)
     least = min(NEIGHBOURS, max(most, 1))
-    remedy = f"{least} are usual (--neighbours {least}, neighbours={least}), and {most:,} would fit"
+    remedy = f"use at most {most:,}, such as {least} (--neighbours {least}, neighbours={least})"
     if targets is None and m >= n - 1 and bytes_for(n, 1) <= free:
-        remedy = "all others are the exact likelihood, which fits (--method exact, gx.Exact())"
+        remedy = "use the exact likelihood, which fits (--method exact, gx.Exact())"
     require_memory(
         f"a graph of {m:,} neighbours for each of {rows:,} locations needs",
         12 * rows * m + bytes_of_blocks(m),

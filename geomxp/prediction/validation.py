@@ -484,7 +484,7 @@ class Validation:
         if not all(isfinite(x) for each in values.values() for x in each):
             lines += [
                 "",
-                "  inf, nan: the back-transformed mean or a bound is infinite in some row",
+                "  inf, nan: the back-transformed mean or a bound is infinite in some rows",
             ]
         if self.repeated:
             lines += ["", f"  {_of_the_fit(self.repeated, len(self))}"]
@@ -516,7 +516,7 @@ def _known(found):
 
 def _of_the_fit(repeated, n):
     """Return a sentence that counts the observations of a held-out table that a fit has too."""
-    return f"{repeated:,} of the {n:,} observations are also in the fit: their scores are too good"
+    return f"{repeated:,} of the {n:,} observations are also in the fit: scores are too optimistic"
 
 
 def _width(name):
@@ -715,8 +715,8 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
     Raises
     ------
     InvalidInput
-        For observations that do not suit the fit, or that it predicts without an error, because
-        neither it nor they have noise and they are at its locations.
+        For observations that do not suit the fit, or that it predicts exactly, because they are at
+        its locations and neither it nor they have noise.
     NotPositiveDefinite
         If Σ has no Cholesky factor.
 
@@ -761,7 +761,7 @@ UNNAMED = "value"
 def _check_same_quantity(seen, others):
     """Raise `InvalidInput` for other units or variables; warn about another name."""
     if (seen.variable is None) != (others.variable is None):
-        which = ("one variable", "several")[seen.variable is not None]
+        which = ("one variable", "several variables")[seen.variable is not None]
         raise InvalidInput(
             f"the fit is of {which} ({', '.join(seen.variable_labels) or seen.value_name}), and "
             "the observations are not: read them with the same `values` or `variable`."
@@ -792,8 +792,8 @@ def _repeated(fit, inputs, values):
     if exact.any():
         raise InvalidInput(
             f"row {int(np.argmax(exact)) + 1} is at a location of the fit's observations "
-            f"({int(exact.sum())} such rows), where predictions without a nugget and error "
-            "variances have no error to score: leave these rows out."
+            f"({int(exact.sum())} such rows). Without a nugget and error variances the prediction "
+            "there is exact, and cannot be scored: leave these rows out."
         )
     return sum(pair in known for pair in zip(groups[n:].tolist(), values.tolist(), strict=True))
 

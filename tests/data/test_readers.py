@@ -178,7 +178,7 @@ def test_the_only_layer_of_points_is_read_with_a_word_about_the_others(here):
     points(UTM).to_file("t.gpkg", layer="wells")
     fields = points(UTM).set_geometry(points(UTM).buffer(10))
     fields.to_file("t.gpkg", layer="fields")
-    with pytest.warns(gx.GeomxpWarning, match="layer 'wells' is read, the only one of points"):
+    with pytest.warns(gx.GeomxpWarning, match="layer 'wells' is read, the only layer of points"):
         seen = gx.read_table("t.gpkg", values="ph")
     same(seen, gx.Observations.from_frame(points(UTM), values="ph"))
     fields.to_file("fields.gpkg", layer="fields")
@@ -282,18 +282,18 @@ def content(text):
         ("t.jsonl", content(b'{"x": 1}\n{"x": 2}'), r"read_json\('t.jsonl', lines=True\)"),
         ("t.feather", feather, r"read_feather\('t.feather'\).to_parquet\('t.parquet'\)"),
         ("t.zip", archive, "a ZIP archive of a.geojson, b.geojson: unzip t.zip"),
-        ("t.csv", compressed, "is compressed: call it t.csv.gz"),
+        ("t.csv", compressed, "is compressed: rename it to t.csv.gz"),
         ("t.gpkg.gz", compressed, "gunzip -k t.gpkg.gz"),
         ("t.shp", shape_alone, "a shapefile needs t.shx and t.dbf beside it"),
-        ("t.bin", flat_geobuf, "is a FlatGeobuf file: call it t.fgb"),
-        ("t.db", flat_geobuf, "is a FlatGeobuf file: call it t.fgb"),
+        ("t.bin", flat_geobuf, "is a FlatGeobuf file: rename it to t.fgb"),
+        ("t.db", flat_geobuf, "is a FlatGeobuf file: rename it to t.fgb"),
         ("t.grib", content(b"GRIB\0\0"), "cdo -f nc copy t.grib t.nc"),
         ("t.img", content(b"EHFA_HEADER_TAG\0"), "gdal_translate t.img t.tif"),
         ("t.asc", content(b"north: 2\nsouth: 0\n* 1\n"), "r.out.gdal input=NAME output=t.tif"),
         ("t.rds", content(b"\0\1"), "write.csv"),
         ("t.csv", content(b"<!DOCTYPE html>\n<html>"), "save the table itself as CSV"),
         ("t.csv", content(b"*GLOBAL*,Conventions,COARDS\n"), "from ERDDAP as .csvp or .nc"),
-        ("t.las", content(b"LASF\0\0"), "neither text nor of another kind"),
+        ("t.las", content(b"LASF\0\0"), "neither text nor another kind"),
     ],
 )
 def test_valid_files_of_other_kinds_are_refused_with_what_to_do(here, name, write, message):
@@ -445,7 +445,7 @@ def test_missing_numbers_of_geoeas_are_named_and_left_out(here):
 
 def test_a_wrong_number_of_columns_in_geoeas_is_named(here):
     Path("t.dat").write_text("\n".join([*GEOEAS, *(f"{row} 5" for row in cells(" "))]))
-    with pytest.raises(gx.InvalidInput, match=r"GeoEAS it has 3 columns .* first row has 4 cells"):
+    with pytest.raises(gx.InvalidInput, match=r"table says 3 columns.* first row has 4 cells"):
         gx.read_table("t.dat", values="ph")
 
 
@@ -496,7 +496,7 @@ def test_new_locations_in_degrees_by_their_units_are_brought_to_the_plane(here):
 
 def test_other_rows_of_units_are_taken_with_a_word(here):
     Path("t.csv").write_text("\n".join(["x,y,ph", "m,m,mol/m³", *cells(",", 1000 * table())]))
-    with pytest.warns(gx.GeomxpWarning, match="m, m, mol/m³, is taken for units"):
+    with pytest.warns(gx.GeomxpWarning, match="m, m, mol/m³, is read as the units"):
         seen = gx.read_table("t.csv", values="ph")
     assert (len(seen), seen.value_unit) == (12, "mol/m³")
 
@@ -693,7 +693,7 @@ def test_bands_have_the_names_units_and_scales_of_the_file(here):
     [
         ({"transform": rasterio.Affine(20, 5, 490, 5, -20, 1210)}, "the raster is rotated"),
         ({"dtype": "complex64", "nodata": None}, "complex numbers"),
-        ({"transform": rasterio.Affine.identity()}, "has no position: gdal_translate"),
+        ({"transform": rasterio.Affine.identity()}, "is not georeferenced: gdal_translate"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*geotransform", "ignore:.*complex")

@@ -230,7 +230,7 @@ def test_scores_of_variables_are_those_of_each():
     assert document["variables"]["b"] == found.of_variable("b").scores(0.8)
     want = gx.validate(fit, seen.subset(range(40, 60)))
     np.testing.assert_allclose(found.mean, want.mean[::-1], rtol=1e-12)
-    with pytest.raises(gx.InvalidInput, match=r"the fit is of several \(a, b\)"):
+    with pytest.raises(gx.InvalidInput, match=r"the fit is of several variables \(a, b\)"):
         gx.validate(fit, gx.Observations(back[["x", "y"]], back.z))
 
 
