@@ -438,9 +438,9 @@ units of the locations>
         --------
         >>> seen = Observations([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], time=["2026-03-01"] * 3)
         >>> seen.time.tolist(), str(seen.dates[0])
-        ([0.0, 0.0, 0.0], '2026-03-01T00:00:00.000000')
+        ([0.0, 0.0, 0.0], '2026-03-01T00:00:00')
         """
-        return None if self.time is None else self.time_axis.dates(self.time, "us")
+        return None if self.time is None else self.time_axis.dates(self.time)
 
     @property
     def _branch_in_words(self):
@@ -662,7 +662,7 @@ sqrt_dist>
         read = swapped or table.locations
         if system is not None and system.geographic:
             table = _in_degrees(table)
-        axis = times.TimeAxis(table.time_unit)
+        axis = times.TimeAxis(table.time_unit) if table.time_unit else times.NUMBERS
         if time is not None and time in table.columns:
             column, axis = times.as_numbers(table.columns[time], axis, missing=drop_missing)
             table = replace(table, columns=table.columns.assign(**{time: column}))

@@ -21,6 +21,8 @@ GEOTIFF = (".tif", ".tiff")
 UNITS = {"metre": "m", "kilometre": "km", "US survey foot": "US_survey_foot"}
 """Units of length in the spelling of UDUNITS and the CF conventions."""
 
+GREGORIAN_REFORM = np.datetime64("1582-10-15")
+
 REGULAR = 1e-4
 """Relative tolerance for the steps of a regular axis: files may store coordinates in FP32."""
 
@@ -88,9 +90,11 @@ def _time_axis(name, numbers, axis):
         return xarray.Variable(dims, numbers, about | ({"units": axis.unit} if axis.unit else {}))
     # the years of UDUNITS are not those of a calendar
     units = f"{'day' if axis.unit == 'year' else axis.unit}s since {axis.origin}"
-    calendar = axis.calendar or "standard"
+    dates = axis.dates(numbers)
+    # the standard calendar of CF is the Julian one before this day
+    early = not axis.calendar and min(np.min(dates), np.datetime64(axis.origin)) < GREGORIAN_REFORM
+    calendar = axis.calendar or ("proleptic_gregorian" if early else "standard")
     encoding = {"units": units, "calendar": calendar, "dtype": "float64"}
-    dates = axis.dates(numbers, "us")
     return xarray.Variable(dims, dates, about | {"standard_name": "time"}, encoding)
 
 
@@ -223,7 +227,13 @@ def _read(path, with_values=False):
     values = None
     if "netCDF4" in reader_of(path)[1]:
         data = read_data(path)
-        names = variable_names(data)[:1]
+        names = variable_names(data)[:1] if with_values else []
+        further = [dim for name in names for dim in _further_dims(data, name)]
+        if further:
+            raise InvalidInput(
+                f"{path}: a mask must be one map. Got {names[0]!r} with the dimension "
+                f"{further[0]!r} of {data.sizes[further[0]]}: save one of its maps in a file."
+            )
         table = tabulate(data, names)
         data = table.source
         x, y = (data[name] for name in table.locations)
@@ -250,6 +260,12 @@ def _read(path, with_values=False):
             values = values[:: -1 if file.transform.e < 0 else 1]
             values = values[:, :: -1 if file.transform.a < 0 else 1]
         return extent, (file.height, file.width), _name(file.crs), values
+
+
+def _further_dims(data, name):
+    """Return the dimensions of a variable, longer than 1, besides the two of its cells."""
+    cells = {dim for one in tabulate(data).locations for dim in data[one].dims}
+    return [dim for dim in data[name].dims if dim not in cells and data.sizes[dim] > 1]
 
 
 def _ends(centres, path):

@@ -646,8 +646,14 @@ def _with_system_of(dataset, table, names, crs):
     if system is None:
         _warn_of_lost_mapping(dataset, names if crs is None else ())
         return replace(table, unit=unit)
-    if not system.geographic and unit not in ("", system.unit.lower()):
-        # coordinates in another unit than their system's cannot be reprojected
+    if not system.geographic and unit.lower() not in ("", system.unit.lower()):
+        warnings.warn(
+            f"the coordinates are in {unit!r:.40} and their coordinate reference system in "
+            f"{system.unit}, so that it is not used: give the coordinates in {system.unit}, or "
+            "attributes `units` such as m, km or US_survey_foot.",
+            GeomxpWarning,
+            stacklevel=2,
+        )
         return replace(table, unit=unit, metric="euclidean")
     return table.with_system(system)
 

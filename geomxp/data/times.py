@@ -193,25 +193,31 @@ class TimeAxis:
         since = f" since {self.origin}{zone}" if self.origin else ""
         return f"{self.unit}s{since}{f' ({self.calendar} calendar)' if self.calendar else ''}"
 
-    def dates(self, numbers, resolution="s"):
-        """Return numbers as dates, rounded to "s" or "us"; unchanged if there is no origin.
+    def dates(self, numbers):
+        """Return numbers as dates, rounded to µs; unchanged if there is no origin.
 
-        Dates are datetime64 in UTC, or objects of cftime in another calendar.
+        Dates are datetime64 in UTC, in seconds unless they have parts of a second; or objects of
+        cftime in another calendar.
         """
-        return self._dates(numbers, resolution).values if self.origin else numbers
+        if not self.origin:
+            return numbers
+        dates = self._dates(numbers).values
+        return dates if self.calendar else _in_seconds(dates)
 
-    def _dates(self, numbers, resolution):
-        """Return numbers as `Dates` with a resolution of "s" or "us"."""
-        numbers = np.asarray(numbers, dtype=np.float64)
-        steps = np.round(numbers * (SECONDS[self.unit] * {"s": 1, "us": 10**6}[resolution]))
+    def _dates(self, numbers):
+        """Return numbers as `Dates`, to the µs; to the second within rounding errors."""
+        seconds = np.asarray(numbers, dtype=np.float64) * SECONDS[self.unit]
+        whole = np.rint(seconds)
+        near = np.abs(seconds - whole) <= 4 * np.spacing(np.abs(seconds))
+        parts = np.where(near, 0.0, np.rint((seconds - whole) * 1e6))
+        steps = whole.astype(np.int64) * 10**6 + parts.astype(np.int64)
         if not self.calendar:
-            start = np.datetime64(self.origin, resolution)
-            return Dates(start + steps.astype(f"timedelta64[{resolution}]"), zone=self.zone)
+            start = np.datetime64(self.origin, "us")
+            return Dates(start + steps.astype("timedelta64[us]"), zone=self.zone)
         import cftime
 
-        unit = {"s": "seconds", "us": "microseconds"}[resolution]
-        about = f"{unit} since {self.origin}", self.calendar
-        return Dates(np.asarray(cftime.num2date(steps.astype(np.int64), *about)), self.calendar)
+        about = f"microseconds since {self.origin}", self.calendar
+        return Dates(np.asarray(cftime.num2date(steps, *about)), self.calendar)
 
     def labels(self, numbers):
         """Return `dates` for tables: with their time zone, or as text of another calendar."""
@@ -273,7 +279,7 @@ class TimeAxis:
         if isinstance(times, Times):
             if times.axis == self or not (times.axis.origin or self.origin):
                 return in_unit(times.numbers, times.axis.unit, self.unit)
-            dates = times.axis._dates(times.numbers, "us") if times.axis.origin else None
+            dates = times.axis._dates(times.numbers) if times.axis.origin else None
             return self._of_dates(dates, times.numbers)
         durations = _durations(times)
         if durations is not None:
@@ -341,19 +347,29 @@ class Times:
 # Dates of any kind
 
 
+def _in_seconds(dates):
+    """Return datetime64 in seconds, or in µs if they have parts of a second."""
+    seconds = dates.astype("datetime64[s]")
+    whole = np.isnat(dates) | (seconds == dates)
+    return seconds if np.all(whole) else dates
+
+
 def is_date(text):
     """Whether text is a date of some calendar."""
     return ISO.fullmatch(text) is not None or read_dates(text) is not None
 
 
 def as_texts(values):
-    """Return dates as text, 2026-03-01T05:00:00, and anything else as an array."""
+    """Return dates as text, 2026-03-01T05:00:00, and anything else as an array.
+
+    Parts of a second are given if there are any.
+    """
     dates = read_dates(values)
     if dates is None:
         return np.asarray(values)
     if not dates.calendar:
         zone = {"timezone": "UTC"} if dates.zone else {}
-        return np.datetime_as_string(dates.values, "s", **zone)
+        return np.datetime_as_string(_in_seconds(dates.values), **zone)
     texts = ["" if one is None else one.isoformat() for one in np.ravel(dates.values)]
     return np.array(texts).reshape(np.shape(dates.values))
 
@@ -516,10 +532,26 @@ def _of_cftime(values):
     if name:
         return Dates(np.where(known, listed, None), name)
     result = np.full(listed.shape, np.datetime64("NaT"), dtype="datetime64[us]")
+    early = [one for one in listed[known].ravel() if _is_julian(one)]
+    if early:
+        date = early[0].change_calendar(GREGORIAN[2], has_year_zero=True).strftime("%Y-%m-%d")
+        warnings.warn(
+            f"dates of the {early[0].calendar} calendar before 1582-10-15 are those of the Julian "
+            f"calendar, and become those of the Gregorian one: {early[0].strftime('%Y-%m-%d')} is "
+            f"{date}. Ask for such dates.",
+            GeomxpWarning,
+            stacklevel=5,
+        )
     # before 1582-10-15 the same moment has another date in the standard calendar
     same = [one.change_calendar(GREGORIAN[2], has_year_zero=True) for one in listed[known].ravel()]
     result[known] = [np.datetime64(one.isoformat(), "us") for one in same]
     return Dates(result[()])
+
+
+def _is_julian(date):
+    """Whether a date of cftime is one of the Julian calendar, as early ones of "standard" are."""
+    early = (date.year, date.month, date.day) < (1582, 10, 15)
+    return early and date.calendar != GREGORIAN[2]
 
 
 def _text_of_calendar(values, calendar):

@@ -1303,6 +1303,10 @@ class Array:
 
 
 NUMBER, NONE, TEXTS = (int, float), type(None), (str, list)
+KINDS = {int: "a number", float: "a number", str: "text", bool: "true or false"}
+KINDS |= {list: "a list", dict: "an object", NONE: "null"}
+"""Kinds of values of JSON in words."""
+
 SCHEMA = {
     "n": int,
     "method": {"name": str, "formats?": {str: int}, "promotions?": int},
@@ -1435,6 +1439,10 @@ def _check(value, schema, path, name):
         if value not in schema:
             raise InvalidInput(f"{path}: {where} must be one of: {', '.join(schema)}.")
     elif not isinstance(value, schema) or (isinstance(value, bool) and schema is not bool):
-        raise InvalidInput(f"{path}: {where} has the wrong type, {type(value).__name__}.")
+        kinds = dict.fromkeys(KINDS[kind] for kind in np.ravel(np.array(schema, dtype=object)))
+        raise InvalidInput(
+            f"{path}: {where} must be {' or '.join(kinds)}. Got {KINDS[type(value)]}: repeat the "
+            "command that wrote the file."
+        )
     elif isinstance(value, float) and not isfinite(value):
         raise InvalidInput(f"{path}: {where} must be a finite number.")

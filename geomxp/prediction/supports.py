@@ -122,7 +122,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     axis = observations.time_axis
     time = axis.numbers(time, *about_time)
     if asked and table is not None and table.dims is not None and observations.time is not None:
-        table = table.at_time(observations.time_name, axis.dates(time, "us"))
+        table = table.at_time(observations.time_name, axis.dates(time))
     inputs = checked_inputs(new_locations, observations.metric, time, None, error_variance)
     if of_table and table is not None and inputs.time is not None:
         # the trend may be one of the time

@@ -260,7 +260,8 @@ def test_the_grid_mapping_is_the_coordinate_reference_system():
     assert (seen.crs, seen.unit) == (RD, "m")
     # coordinates in an unknown unit are no coordinates of the system
     array["x"].attrs["units"] = "rods"
-    seen = gx.Observations.from_xarray(array)
+    with pytest.warns(gx.GeomxpWarning, match="the coordinates are in 'rods'"):
+        seen = gx.Observations.from_xarray(array)
     assert (seen.crs, seen.unit) == (None, "rods")
 
 

@@ -199,7 +199,7 @@ def test_dates_of_new_locations_are_those_of_the_observations(tmp_path):
     np.testing.assert_array_equal(found, by_date.mean)
     numbers = gx.Observations(frame[["x", "y"]], frame.z, time=np.tile(np.arange(6.0), 4))
     plain = gx.fit(numbers, model, fixed=tuple(model.parameters()))
-    with pytest.raises(gx.InvalidInput, match=r"as the times of the observations are\. Got a date"):
+    with pytest.raises(gx.InvalidInput, match=r"`time` must be a number.*Got a date"):
         gx.predict(plain, [[0.2, 0.3]], time="2026-03-02")
 
 

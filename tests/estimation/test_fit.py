@@ -405,8 +405,8 @@ def test_fit_saves_and_loads(tmp_path, plain):
     ("change", "message"),
     [
         (lambda d: d.pop("model"), "model is missing"),
-        (lambda d: d["model"].update(range="long"), "model.range has the wrong type, str"),
-        (lambda d: d.update(n=True), "n has the wrong type, bool"),
+        (lambda d: d["model"].update(range="long"), "model.range must be a number. Got text"),
+        (lambda d: d.update(n=True), "n must be a number. Got true or false"),
         (lambda d: d.update(outcome="GREAT"), "outcome must be one of"),
         (lambda d: d["trend"].update(kind="exec"), "trend.kind must be one of"),
         (lambda d: d["trend"].update(covariance=[[1.0]]), "must hold 0 coefficients"),

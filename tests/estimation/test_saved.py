@@ -226,7 +226,12 @@ def test_what_a_file_may_hold_is_checked_by_name(documents, tmp_path):
         ),
         ("rocks", ("trend", "covariance"), [["a"]], "trend.covariance must be a list of lists"),
         ("rocks", ("observations", "values"), [True, False], "observations.values must be a list"),
-        ("rocks", ("observations", "levels"), {"rock": [1]}, "levels.rock has the wrong type, int"),
+        (
+            "rocks",
+            ("observations", "levels"),
+            {"rock": [1]},
+            "levels.rock must be text. Got a number",
+        ),
         ("rocks", ("observations", "clock"), 1, "observations.clock is not known to geomxp"),
         ("rocks", ("free",), ["temperature"], "free must name parameters of the model: variance"),
         (
@@ -237,8 +242,13 @@ def test_what_a_file_may_hold_is_checked_by_name(documents, tmp_path):
         ),
         ("rocks of a table", ("table", "path"), "/dev/zero", "/dev/zero: is not a regular file"),
         ("rocks of a table", ("table", "path"), "/" + "a" * 5000, "not the path of a file"),
-        ("dated", ("method", "permutation"), ["a"], "method.permutation has the wrong type, str"),
-        ("power", ("transform", "boxcox_power"), "a", "transform.boxcox_power has the wrong type"),
+        (
+            "dated",
+            ("method", "permutation"),
+            ["a"],
+            "method.permutation must be a number. Got text",
+        ),
+        ("power", ("transform", "boxcox_power"), "a", "transform.boxcox_power must be a number"),
     ):
         path.write_text(json.dumps(replaced(documents[name], at, value)))
         with pytest.raises(gx.InvalidInput, match=message):

@@ -218,7 +218,7 @@ def test_a_fit_whose_formula_is_not_harmless_is_refused(fitted, tmp_path):
     for text, words in (
         ("I(__import__('os').getcwd())", "no function"),
         ("log(dist)", "gives the columns"),
-        (7, "wrong type"),
+        (7, "must be text"),
     ):
         document["trend"]["formula"] = text
         (tmp_path / "fit.json").write_text(json.dumps(document))

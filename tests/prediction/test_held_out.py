@@ -143,7 +143,9 @@ def test_the_crps_of_quantiles_holds_far_out():
 def test_scores_that_do_not_exist_are_null_and_said():
     places = np.random.default_rng(0).uniform(0, 5, (40, 2))
     model = gx.Matern(0.4, 1.5, 0.5, 0.1, transform=gx.BoxCox(boxcox_power=-0.8))
-    seen = gx.Observations(places, gx.simulate(model, places, seed=1, progress=False)[0])
+    with pytest.warns(gx.GeomxpWarning, match="moments"):
+        drawn = gx.simulate(model, places, seed=1, progress=False)[0]
+    seen = gx.Observations(places, drawn)
     fit = gx.fit(seen.subset(range(25)), model, fixed=tuple(model.parameters()), progress=False)
     found = gx.validate(fit, seen.subset(range(25, 40)))
     scores = found.to_dict()["scores"]
@@ -191,7 +193,7 @@ def test_times_are_counted_from_the_origin_of_the_fit():
     assert other.time_origin != fit.observations.time_origin
     np.testing.assert_allclose(gx.validate(fit, other).mean, want.mean, rtol=1e-12)
     np.testing.assert_allclose(gx.predict(fit, other).mean, want.mean, rtol=1e-9)
-    with pytest.raises(gx.InvalidInput, match="times of the fit are dates"):
+    with pytest.raises(gx.InvalidInput, match="`time` must be a date"):
         gx.validate(fit, made(later, table.day.to_numpy()))
 
 
