@@ -161,7 +161,8 @@ def check_whole(name: str, value: Any, least: int = 1, most: float = LARGEST_WHO
 def _shown(value):
     """Return a value for a message; Python does not write integers of more than 4,300 digits."""
     try:
-        return repr(value)
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:40]}…"
     except ValueError:
         return f"an integer of {value.bit_length():,} bits"
 

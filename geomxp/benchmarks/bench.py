@@ -127,7 +127,7 @@ def check_size(what, n, on="cpu"):
     free, kind = device.free_memory(), "memory" if device.index is None else "device memory"
     most = int((free / (8 * MATRICES[what])) ** 0.5)
     needed = 8 * MATRICES[what] * n**2
-    remedy = f"use matrices of order {most:,} or less (--n {most // 2})"
+    remedy = f"use matrices of order {most:,} or less (--n {most})"
     require_memory(f"`bench {what}` with n = {n:,} needs", needed, remedy, free, kind)
 
 

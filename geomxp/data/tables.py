@@ -827,10 +827,23 @@ CHECKSUM = "checksum"
 
 
 def checksum(document):
-    """Return the SHA-256 of a JSON object without its checksum, whatever its layout and order."""
+    """Return the SHA-256 of a JSON object without its checksum.
+
+    The layout, the order, and whether a number is written as 1 or 1.0 do not count.
+    """
     rest = {name: value for name, value in document.items() if name != CHECKSUM}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_with_floats(rest), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _with_floats(value):
+    """Return a value of JSON with floats in place of whole numbers that they can represent."""
+    if isinstance(value, dict):
+        return {name: _with_floats(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(one) for one in value]
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and abs(value) < 2**53 else value
 
 
 def warn_if_edited(path, document):

@@ -532,7 +532,7 @@ def _tasks(starts_on, method):
 def check_options(search, starts, tolerance, evaluations, seed):
     """Validate the options of the search."""
     check_one_of("search", search, SEARCHES)
-    check_whole("starts", starts)
+    check_whole("starts", starts, most=inf)
     check_whole("evaluations", evaluations)
     if starts > MOST_STARTS:
         raise InvalidInput(f"`starts` must be at most {MOST_STARTS}: try starts=12.")

@@ -418,3 +418,16 @@ def test_wrong_commands_are_one_line_and_status_2(run, saved, arguments, message
     status, out, err = run("predict", saved, *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+def test_a_file_of_several_maps_gives_cells_and_is_no_mask(tmp_path):
+    places = np.random.default_rng(3).random((12, 2))
+    seen = gx.Observations(places, places[:, 0], time=np.arange(12) % 3)
+    model = gx.Separable(1.0, 0.5, 2.0, 0.5, 0.5, 0.1)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), progress=False)
+    several = gx.predict_raster(fit, cells=4, time=[0.0, 1.0], progress=False)
+    several.save(tmp_path / "maps.nc")
+    like = gx.predict_raster(fit, like=tmp_path / "maps.nc", time=1.0, progress=False)
+    np.testing.assert_allclose(like.mean, several[1].mean, rtol=1e-12)
+    with pytest.raises(gx.InvalidInput, match=r"a mask must be one map\. Got 'mean' with the dim"):
+        gx.predict_raster(fit, cells=4, mask=tmp_path / "maps.nc", time=1.0, progress=False)

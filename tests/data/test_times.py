@@ -409,3 +409,26 @@ def test_times_are_taken_as_numbers_on_their_axis():
     axis = TimeAxis("hour", "2023-03-01")
     assert TimeAxis("day", "2023-02-26").numbers(Times(np.array([36.0]), axis)) == 4.5
     assert TimeAxis("day").numbers(Times(np.array([36.0]), TimeAxis("hour"))) == 1.5
+
+
+def test_maps_of_early_dates_are_written_in_the_calendar_of_their_dates(tmp_path):
+    fit = fit_at(np.array(["1500-03-11", "1500-03-12", "1500-03-13", "1500-03-16"], "M8[D]"))
+    time = ["1500-03-11", "1500-03-13"]
+    gx.predict_raster(fit, cells=3, time=time, progress=False).save(tmp_path / "maps.nc")
+    with xarray.open_dataset(tmp_path / "maps.nc", decode_times=False) as raw:
+        assert raw["time"].attrs["calendar"] == "proleptic_gregorian"
+    again = gx.predict(fit, gx.data.tables.read_data(tmp_path / "maps.nc")[["time", "y", "x"]])
+    cells = np.unique(again.locations, axis=0)
+    wanted = [gx.predict(fit, cells, time=day).mean for day in time]
+    np.testing.assert_allclose(np.sort(again.mean), np.sort(np.ravel(wanted)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("year", ["0850", "1700", "2026"])
+def test_dates_are_exact_to_the_second_far_from_the_origin_and_keep_parts_of_seconds(year):
+    axis = TimeAxis("day", f"{year}-01-01")
+    seconds = np.array([0, 1, 86_399, 31_556_952 * 900 + 7], dtype=np.int64)
+    dates = axis.dates(seconds / 86_400)
+    np.testing.assert_array_equal(dates, np.datetime64(f"{year}-01-01", "s") + seconds)
+    tenths = np.array([0.1, 0.7, 2.5])
+    expected = np.datetime64(f"{year}-01-01", "ms") + np.array([100, 700, 2500])
+    np.testing.assert_array_equal(TimeAxis("second", f"{year}-01-01").dates(tenths), expected)
