@@ -7,6 +7,7 @@ import geomxp
 
 NOUNS = {
     "Observations": (),
+    "TimeAxis": (),
     "Matern": ("Anisotropy",),
     "Gaussian": (),
     "PoweredExponential": (),

@@ -25,6 +25,7 @@ from .covariance.distance import Metric
 from .covariance.observation import BoxCox, Log, Logit, ObservationModel, Sqrt, TukeyGH
 from .data import datasets
 from .data.observations import Observations, read_table
+from .data.times import TimeAxis
 from .errors import (
     Ending,
     FitFailed,
@@ -121,6 +122,7 @@ __all__ = [
     "Separable",
     "Spherical",
     "Sqrt",
+    "TimeAxis",
     "TrendTest",
     "TukeyGH",
     "Validation",

@@ -92,6 +92,7 @@ SHOWN = {
     "Prediction": lambda n: gx.Prediction(np.ones((n, 2)), np.ones(n), np.ones(n), 0.1),
     "Raster": raster,
     "RasterSeries": lambda n: gx.RasterSeries((raster(n),) * 3, np.arange(3.0)),
+    "TimeAxis": lambda n: gx.TimeAxis("day", "2026-03-01"),
     "TrendTest": lambda n: gx.TrendTest(4.2, (1.0, 17.5), 0.055),
     "Validation": lambda n: gx.Validation(
         observations(n), np.ones(n), np.ones(n), np.arange(n), "leave-one-out"

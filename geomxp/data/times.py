@@ -4,15 +4,21 @@ A `TimeAxis` is the reference of such numbers. Dates are those of the Gregorian 
 without a time zone, or cftime dates of another calendar, in which lengths of time are then counted.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, one_line
+
+if TYPE_CHECKING:
+    from .._typing import Any, ArrayLike
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "year": 31_557_600}
 """Units of time in seconds; a year has 365.25 days."""
@@ -193,7 +199,7 @@ class TimeAxis:
         since = f" since {self.origin}{zone}" if self.origin else ""
         return f"{self.unit}s{since}{f' ({self.calendar} calendar)' if self.calendar else ''}"
 
-    def dates(self, numbers):
+    def dates(self, numbers: ArrayLike) -> Any:
         """Return numbers as dates, rounded to µs; unchanged if there is no origin.
 
         Dates are datetime64 in UTC, in seconds unless they have parts of a second; or objects of
@@ -219,7 +225,7 @@ class TimeAxis:
         about = f"microseconds since {self.origin}", self.calendar
         return Dates(np.asarray(cftime.num2date(steps, *about)), self.calendar)
 
-    def labels(self, numbers):
+    def labels(self, numbers: ArrayLike) -> Any:
         """Return `dates` for tables: with their time zone, or as text of another calendar."""
         import pandas as pd
 
@@ -228,7 +234,7 @@ class TimeAxis:
             return pd.DatetimeIndex(dates, tz="UTC").tz_convert(self.zone)
         return as_texts(dates) if self.calendar else dates
 
-    def in_words(self, numbers):
+    def in_words(self, numbers: ArrayLike) -> list[str]:
         """Return times as text: dates from the origin on, or numbers.
 
         Examples
@@ -255,7 +261,7 @@ class TimeAxis:
                 break
         return texts
 
-    def numbers(self, times, unit="", utc=False):
+    def numbers(self, times: Any, unit: str = "", utc: bool = False) -> Any:
         """Return times that a user gives as numbers on this axis; None for None.
 
         Parameters
@@ -325,7 +331,8 @@ class TimeAxis:
         elif dates.zone and not self.zone:
             warnings.warn(
                 f"`time` has dates in the time zone {dates.zone}, and the dates of the "
-                "observations have none: those of `time` are converted to UTC.",
+                "observations have none. They are converted to UTC: to avoid this, give all dates "
+                "a time zone, or none.",
                 GeomxpWarning,
                 stacklevel=4,
             )
