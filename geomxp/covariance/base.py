@@ -956,8 +956,8 @@ class Isotropic(Covariance):
         Examples
         --------
         >>> from geomxp import Matern
-        >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
-        4.0
+        >>> Matern(1.0, 2.0, 0.5).to_convention("gpytorch")["lengthscale"]
+        2.0
         """
         convention = convention_of(self.conventions, package)
         if self.anisotropy is not None:
