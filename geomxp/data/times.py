@@ -300,10 +300,10 @@ class TimeAxis:
     def _of_dates(self, dates, times):
         """Return `Dates`, or None for times that are not dates, as numbers since the origin."""
         if dates is None:
-            given = np.ravel(np.asarray(times, dtype=object))[:1].tolist()
+            given = next(iter(np.ravel(np.asarray(times, dtype=object)).tolist()), [])
             raise InvalidInput(
                 f"`time` must be a date: the times of the observations are {self}. Got "
-                f"{repr(*given):.40}: give a date such as {str(self.labels([1.0])[0])[:10]}, or in "
+                f"{given!r:.40}: give a date such as {str(self.labels([1.0])[0])[:10]}, or in "
                 "Python one of observations.dates or a duration since the origin, "
                 "numpy.timedelta64(1, 'D')."
             )

@@ -116,8 +116,6 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
             if new_locations.variable_names and variable is None:
                 # other observations may number the variables otherwise
                 variable = np.array(new_locations.variable_names)[new_locations.variable]
-            if new_locations.time is not None and time is None:
-                time = times.Times(new_locations.time, new_locations.time_axis)
             new_locations = new_locations.inputs
     axis = observations.time_axis
     time = axis.numbers(time, *about_time)

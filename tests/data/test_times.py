@@ -145,6 +145,13 @@ def test_a_date_asked_of_numbers_is_refused(date):
     assert mean_at(NUMBERS, 20230301) != mean_at(NUMBERS, 2.0)
 
 
+@pytest.mark.parametrize("nothing", [[], np.array([]), ()])
+def test_no_time_at_all_is_refused(nothing):
+    fit = fit_at(["2023-02-26", "2023-02-27", "2023-02-28", "2023-03-03"])
+    with pytest.raises(gx.InvalidInput, match=r"`time` must be a date.*Got \[\]"):
+        mean_at(fit, nothing)
+
+
 def test_durations_count_from_the_origin():
     fit = fit_at(["2023-02-26", "2023-02-27", "2023-02-28", "2023-03-03"])
     assert mean_at(fit, np.timedelta64(60, "h")) == mean_at(fit, "2023-02-28T12:00")
