@@ -17,8 +17,11 @@ settings.register_profile(
 settings.load_profile("patient")
 
 WHERE, REASON = pytest.StashKey[str](), pytest.StashKey[str]()
-EMULATION = pytest.StashKey[object]()
+EMULATION, STATE = pytest.StashKey[object](), pytest.StashKey[dict]()
 
+
+# scripts: their import would compute and change this process
+collect_ignore_glob = ["golden/record.py", "references/make_*.py", "likelihood/concurrent_calls.py"]
 
 LONG = (
     "test_notebooks.py",
@@ -66,6 +69,30 @@ def pytest_configure(config):
     if where == "emulated" and not session.compiler():
         reason = "the CUDA emulator needs g++, which was not found"
         config.stash[WHERE], config.stash[REASON] = "none", reason
+
+
+def pytest_sessionstart(session):
+    session.config.stash[STATE] = _state()
+
+
+def pytest_collection_finish(session):
+    before = session.config.stash[STATE]
+    changed = {name: x for name, x in _state().items() if before.get(name) != x}
+    session.config.stash[STATE] = changed
+
+
+@pytest.fixture(scope="session")
+def changed_by_collection(pytestconfig):
+    """The settings of this process that the import of all tests has changed."""
+    return pytestconfig.stash[STATE]
+
+
+def _state():
+    """Return settings that hold for all tests, so that no module may change them when imported."""
+    from geomxp.runtime import devices
+
+    numbers = {name: x for name, x in vars(devices).items() if isinstance(x, int | float)}
+    return numbers | {name: x for name, x in os.environ.items() if name.endswith("_THREADS")}
 
 
 @pytest.hookimpl(tryfirst=True)

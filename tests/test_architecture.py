@@ -162,3 +162,8 @@ def test_only_the_backend_asks_what_kind_of_array_it_has():
     # blocks of predictions are what users write: arrays, lists or geometries; == compares anything
     allowed = {"linalg.backend", "prediction.supports", "runtime.equality"}
     assert {m for m in MODULES if "ndarray" in set(classes_asked_for(m))} == allowed
+
+
+def test_tests_that_are_imported_change_no_setting_of_the_others(changed_by_collection):
+    """Each worker of pytest imports all of them, and scripts beside them for their examples."""
+    assert not changed_by_collection
