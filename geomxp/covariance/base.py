@@ -39,6 +39,9 @@ ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", sea
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
 
 
+ROUNDING = 1e-12
+"""Share of a limit by which a parameter may miss it: the exponential of a logarithm is rounded."""
+
 USING = {
     "time": " (--family matern-space-time, separable or gneiting)",
     "variable": ", such as parsimonious-matern (--family parsimonious-matern)",
@@ -556,7 +559,7 @@ class Covariance:
         limits = self.limits(metric, dimensions)
         for name, value in self.parameters().items():
             lower, upper = limits[name]
-            if lower <= value <= upper:
+            if lower - ROUNDING * abs(lower) <= value <= upper + ROUNDING * abs(upper):
                 continue
             where, remedy = f"in {metric.dimensions(dimensions)} dimensions", "."
             if metric.arc:

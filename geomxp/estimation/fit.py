@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..covariance.base import FAMILIES, Covariance, family_of
+from ..covariance.base import FAMILIES, Covariance, Isotropic, family_of
 from ..covariance.observation import ObservationModel, observation_model, started
 from ..data import tables
 from ..data.observations import Observations
@@ -427,6 +427,8 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
             fixed = base.vanishing(name) | fixed
         _check_common(observations, base, fixed)
     bounds = check_bounds(bounds, start, fixed, base)
+    if model is None:
+        base = _with_valid_shapes(observations, base, fixed | start, bounds)
     _check_validity(observations, base, fixed | start, bounds)
     noise = {name: 1.0 for name in base.parameters() if name in base.noise_names}
     twins = noiseless_twins(base.replace(**(noise | fixed)), observations)
@@ -597,6 +599,32 @@ def _sequence(fixed):
     if isinstance(fixed, str) or not isinstance(fixed, Iterable):
         raise InvalidInput(f"`fixed` must be a sequence of names or a dict. Got {fixed!r}.")
     return fixed
+
+
+def _with_valid_shapes(observations, base, values, bounds):
+    """Return the template with free shapes that are valid beside the given values, if any are.
+
+    The bounds of one shape may depend on another one (Wendland). The template's own are tried
+    first, and then smaller ones.
+    """
+    if not isinstance(base, Isotropic):
+        return base
+    model = base.replace(**values)
+    free = [p for p in base.shapes if p.name not in values]
+    for share in (1.0, 0.5, 0.1, 0.0):
+        for p in free:
+            value = getattr(base, p.name)
+            lower, upper = bounds.get(p.name, p.search or (value, value))
+            value = min(max(value, lower), upper)
+            model = model.replace(**{p.name: lower + share * (value - lower)})
+        limits = model.limits(observations.metric, observations.dimensions)
+        for p in free:
+            least, most = limits[p.name][0], bounds.get(p.name, limits[p.name])[1]
+            if getattr(model, p.name) < least:
+                model = model.replace(**{p.name: min(least, most)})
+        if model.valid_on(observations.metric, observations.dimensions):
+            break
+    return base.replace(**{p.name: getattr(model, p.name) for p in free})
 
 
 def _check_validity(observations, base, values, bounds):

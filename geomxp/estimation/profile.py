@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import MICROSCALE as OF_MICROSCALE
-from ..covariance.multivariate import NUGGET_COVARIANCE
+from ..covariance.multivariate import NUGGET_COVARIANCE, Multivariate
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .parameters import (
     ANISOTROPY,
@@ -40,6 +40,9 @@ SETTLED, COARSE = 1e-5, 1e-3
 STEPS, HALVINGS, LONGEST_STEP = 40, 8, 2.0
 """Limits on Newton steps, on the halvings of each, and on its length in logarithms."""
 
+STEP = 1e-6
+"""Step of the derivatives of a shape's bounds, in the other shape's coordinate."""
+
 EVALUATIONS, SEARCH_TOLERANCE = 10_000, 1e-7
 """Limit and tolerance of a search for one point of a profile, where Newton's method fails."""
 
@@ -64,10 +67,13 @@ def parameter_of(fit, name):
     return known.get(name, replace(zero, name=name))
 
 
-def limits_of(fit, parameter):
-    """Return the smallest and the largest value of a parameter for which the family is valid."""
-    observations = fit.observations
-    limits = fit.model.limits(observations.metric, observations.dimensions)
+def limits_of(fit, parameter, **others):
+    """Return the smallest and the largest value of a parameter for which the family is valid.
+
+    `others` are values of other parameters in place of their estimates.
+    """
+    observations, model = fit.observations, fit.model.replace(**others)
+    limits = model.limits(observations.metric, observations.dimensions)
     return limits.get(parameter.name, (parameter.lower, parameter.upper))
 
 
@@ -123,10 +129,12 @@ class Path(Coordinates):
     """ℓ and its score in the coordinates of profiles, around a fit's estimate.
 
     Logarithms; log(τ² + c) of the nugget with c near its standard error, so that 0 is an ordinary
-    point; radians of an angle. The box of the coordinates is that of the fit.
+    point; radians of an angle. The box of the coordinates is that of the fit. `held` names the
+    parameters of the profile: a shape whose bounds depend on another one moves in proportion to
+    their distance (`_Share`), unless both are held.
     """
 
-    def __init__(self, fit):
+    def __init__(self, fit, held=()):
         self.problem, model, self.units = problem_of(fit)
         estimated = fit.free + fit.boundary
         names = [name for name in model.parameters() if name in estimated]
@@ -136,7 +144,9 @@ class Path(Coordinates):
             self.problem.freeze(model)
         self.scoring = self.problem.evaluator.scoring
         offset = self._offset(model, fit) if set(NOISE) & set(names) else 0.0
+        self.share = None
         super().__init__(names, model, wrap=False, offset=offset)
+        self.share = self._share(model, held)
         self.lower, self.upper = np.array([self._box(name, model) for name in names]).T
         self.best = None
         self.start = self.at(self.point(model))
@@ -161,7 +171,8 @@ class Path(Coordinates):
             # from logarithms to these coordinates, for the noise
             values = model.parameters()
             change = [1 + self.offset / values[n] if n in NOISE else 1.0 for n in self.names]
-            return fit.information[np.ix_(order, order)] * np.outer(change, change)
+            turn = np.array(change)[:, None] * self._turn(model)
+            return turn.T @ fit.information[np.ix_(order, order)] @ turn
         if self.start.information is not None:
             return self.start.information
         return information_at(lambda x: self.at(x).score, self.start.point, 1e-3)
@@ -169,6 +180,8 @@ class Path(Coordinates):
     def _box(self, name, model):
         """Return the smallest and the largest coordinate of a parameter."""
         table, value = self.problem.table, model.parameters()[name]
+        if self.share is not None and name == self.share.name:
+            return 0.0, self.share.width
         if self.table[name].unit == "degrees" and name not in table.bounds:
             return -inf, inf
         lower, upper = self.limits(name)
@@ -183,6 +196,40 @@ class Path(Coordinates):
             factor = practical_factor(self.origin)
             return tuple(end / factor for end in table.practical_bounds())
         return table.box(name)
+
+    def _share(self, model, held):
+        """Return the shape that moves in proportion to the distance of its bounds, or None."""
+        table = self.problem.table
+        shapes = [name for name in table.shapes if name in self.names]
+        if isinstance(model, Multivariate) or len(shapes) != 2 or set(shapes) <= set(held):
+            return None
+        for name, other in (shapes, shapes[::-1]):
+            limits = [
+                table.limits_at(model.replace(**{other: end}))[name] for end in table.box(other)
+            ]
+            if limits[0] != limits[1]:
+                return _Share(self, model, name, other, name in held)
+        return None
+
+    def point(self, model):
+        """Return the point of a model, (k,)."""
+        x = super().point(model)
+        return x if self.share is None else self.share.inward(model, x)
+
+    def model(self, x):
+        """Return the model at a point."""
+        model = super().model(x)
+        return model if self.share is None else self.share.outward(model, x)
+
+    def _turn(self, model):
+        """Return the derivatives of the coordinates without `share` by those with it, (k, k)."""
+        return np.eye(len(self.names)) if self.share is None else self.share.turn(model)
+
+    def in_coordinates(self, model, gradient, information=None):
+        """Return the score ∂ℓ/∂x, and the information, from those in the parameters."""
+        score, information = super().in_coordinates(model, gradient, information)
+        turn = self._turn(model)
+        return turn.T @ score, None if information is None else turn.T @ information @ turn
 
     def at(self, x):
         """Return the spot at a point; of value -inf where Σ has no Cholesky factor."""
@@ -290,6 +337,66 @@ class Path(Coordinates):
         return max(ends, key=lambda end: end[0])
 
 
+class _Share:
+    """A shape's coordinate in proportion to the distance of its bounds, which another one moves.
+
+    Of a shape θ with a lower limit that depends on the shape φ, such as μ ≥ (d+1)/2 + κ of
+    Wendland's family, the coordinate is x = w (f(θ) - f(least)) / (f(most) - f(least)), where f is
+    the usual coordinate and w the distance of the bounds at the estimate: the box of x does not
+    depend on φ. With `reverse` θ is held, and φ moves between its least value and the one for which
+    θ is at its limit.
+    """
+
+    def __init__(self, path, model, bounded, other, reverse):
+        self.path, self.bounded, self.other = path, bounded, other
+        self.name, self.by = (other, bounded) if reverse else (bounded, other)
+        self.k, self.of = path.names.index(self.name), path.names.index(self.by)
+        least, most = self._ends(model)
+        self.width = most - least
+
+    def _bounds(self, model):
+        """Return the bounds of the shape for the value that the other one has in a model."""
+        table, values = self.path.problem.table, model.parameters()
+        least, most = table.box(self.name)
+        limit = table.limits_at(model)[self.bounded][0]
+        if self.name == self.bounded:
+            return max(least, limit), most
+        # the limit grows as the other shape does
+        return least, max(min(most, values[self.name] + values[self.bounded] - limit), least)
+
+    def _ends(self, model):
+        """Return the bounds as usual coordinates, some distance apart."""
+        least, most = (Coordinates.inward(self.path, self.name, end) for end in self._bounds(model))
+        return least, max(most, least + 1e-9)
+
+    def inward(self, model, x):
+        """Return the point with the proportional coordinate, from the usual one."""
+        least, most = self._ends(model)
+        x[self.k] = min(max((x[self.k] - least) / (most - least), 0.0), 1.0) * self.width
+        return x
+
+    def outward(self, model, x):
+        """Return the model at a point, from one with the values of all other coordinates."""
+        (least, most), bounds = self._ends(model), self._bounds(model)
+        value = self.path.outward(self.name, least + x[self.k] / self.width * (most - least))
+        return model.replace(**{self.name: min(max(value, bounds[0]), bounds[1])})
+
+    def _at(self, model, step):
+        """Return the model a step of the other shape's coordinate further."""
+        x = self.path.inward(self.by, model.parameters()[self.by]) + step
+        return model.replace(**{self.by: self.path.outward(self.by, x)})
+
+    def turn(self, model):
+        """Return the derivatives of the usual coordinates by these, (k, k)."""
+        turn, (least, most) = np.eye(len(self.path.names)), self._ends(model)
+        x = self.path.inward(self.name, model.parameters()[self.name])
+        place = (x - least) / (most - least)
+        low, high = (np.array(self._ends(self._at(model, step))) for step in (-STEP, STEP))
+        turn[self.k, self.k] = (most - least) / self.width
+        turn[self.k, self.of] = (high - low) @ (1 - place, place) / (2 * STEP)
+        return turn
+
+
 def _uphill(information):
     """Return the matrix with its eigenvalues made positive and bounded away from 0."""
     values, vectors = np.linalg.eigh(information)
@@ -298,17 +405,16 @@ def _uphill(information):
 
 
 def _top_of_parabola(score, information, least, most):
-    """Return the step to the maximum of s'd - ½ d'I d within a box (active sets)."""
-    step, inside = np.zeros(len(score)), np.ones(len(score), dtype=bool)
-    while inside.any():
-        rest = score[inside] - information[np.ix_(inside, ~inside)] @ step[~inside]
-        step[inside] = np.linalg.solve(information[np.ix_(inside, inside)], rest)
-        beyond = inside & ((step < least) | (step > most))
-        if not beyond.any():
-            break
-        step[beyond] = np.clip(step, least, most)[beyond]
-        inside &= ~beyond
-    return step
+    """Return the step to the maximum of s'd - ½ d'I d within a box, for a positive definite I."""
+    step = np.linalg.solve(information, score)
+    if ((least <= step) & (step <= most)).all():
+        return step
+    # with I = U'U it is the least-squares solution of U d = U'⁻¹s
+    upper = scipy.linalg.cholesky(information)
+    right = scipy.linalg.solve_triangular(upper, score, trans="T")
+    # the box must be open
+    box = least, np.maximum(most, least + 1e-12)
+    return np.clip(scipy.optimize.lsq_linear(upper, right, box, method="bvls").x, least, most)
 
 
 def corrected(information, before, after):
@@ -353,8 +459,13 @@ def profile_intervals(fit, names, drop):
     """
     if not names:
         return {}
-    path, result = Path(fit), {}
+    usual, result = Path(fit), {}
+    paths = [usual]
     for name in names:
+        path = usual
+        if usual.share is not None and usual.share.name == name:
+            path = Path(fit, (name,))
+            paths.append(path)
         coordinates = [end_of(path, path.names.index(name), sign, drop) for sign in (-1, 1)]
         if any(x is not None and x != x for x in coordinates):
             warnings.warn(
@@ -364,19 +475,27 @@ def profile_intervals(fit, names, drop):
                 stacklevel=3,
             )
         result[name] = tuple(
-            _open_end(fit, name, sign) if x is None else path.in_user_units(name, x)
+            _open_end(path, fit, name, sign) if x is None else path.in_user_units(name, x)
             for sign, x in zip((-1, 1), coordinates, strict=True)
         )
-    path.warn_of_better("profile intervals", 3)
+    max(paths, key=lambda path: path.best.value).warn_of_better("profile intervals", 3)
     return result
 
 
-def _open_end(fit, name, sign):
+def _open_end(path, fit, name, sign):
     """Return the end of an interval that extends beyond the box of the search."""
-    parameter = parameter_of(fit, name)
-    if name not in fit.bounds and parameter.unit == "degrees":
+    parameter, k = parameter_of(fit, name), 0 if sign < 0 else 1
+    if name in fit.bounds:
+        return fit.bounds[name][k]
+    if parameter.unit == "degrees":
         return parameter.value + 90.0 * sign
-    return fit.bounds.get(name, limits_of(fit, parameter))[0 if sign < 0 else 1]
+    limit = limits_of(fit, parameter)[k]
+    if path.share is not None and name == path.share.by:
+        # for any value of the other shape, which moves
+        ends = path.problem.table.box(path.share.name)
+        limits = [limits_of(fit, parameter, **{path.share.name: end})[k] for end in ends]
+        limit = min(limits) if sign < 0 else max(limits)
+    return limit
 
 
 def end_of(path, j, sign, drop):
@@ -402,6 +521,10 @@ def end_of(path, j, sign, drop):
         if settled and abs(fall - drop) < path.tolerance:
             if _runs_on(path, spot, j, sign):
                 return None
+            better = _elsewhere(path, spot, j)
+            if better is not None:
+                (spot, information), bracket = better, _Bracket(bracket.edge, drop)
+                continue
             if count > LOST:
                 # from the estimate: ω may have a better maximum than the walk's
                 value, _ = path.search(j, spot.point[j], path.model(path.start.point))
@@ -420,6 +543,39 @@ def end_of(path, j, sign, drop):
         information = corrected(information, spot, moved)
         spot = moved
     return end_by_search(path, j, sign, drop)
+
+
+def _elsewhere(path, spot, j):
+    """Return (spot, information) of a higher maximum of the slice, or None.
+
+    Two shapes often give two maxima: one near either bound of the shape that moves with the other.
+    """
+    if path.share is None:
+        return None
+    model, k, tops = path.model(spot.point), path.share.k, []
+    for end in (0.0, path.share.width):
+        if abs(spot.point[k] - end) < 0.1 * path.share.width:
+            continue
+        moved = path.model(np.where(np.arange(len(spot.point)) == k, end, spot.point))
+        if path.names[j] != LENGTH and LENGTH in path.names:
+            same = model.practical_range() / moved.practical_range()
+            moved = moved.replace(**{LENGTH: moved.parameters()[LENGTH] * same})
+        x = np.clip(path.point(moved), path.lower, path.upper)
+        x[j] = spot.point[j]
+        start = path.at(x)
+        top = None
+        if start.information is not None:
+            top = path.settle(start, start.information, j)
+        if top is None:
+            found = path.search(j, spot.point[j], path.model(x))[1]
+            if found is not None:
+                there = path.at(np.clip(path.point(found), path.lower, path.upper))
+                top = there, there.information
+        if top is not None and top[1] is not None:
+            tops.append(top)
+    best = max(tops, key=lambda top: top[0].value, default=None)
+    higher = best is not None and best[0].value > spot.value + DOUBT * path.tolerance
+    return best if higher else None
 
 
 def _runs_on(path, spot, j, sign):
@@ -571,7 +727,7 @@ def profile_likelihood(fit, name, *, points=9):
         free = ", ".join(known) or "none"
         raise InvalidInput(f"`name` must be an estimated parameter: {free}. Got {name!r}.")
     check_whole("points", points, 3)
-    path = Path(fit)
+    path = Path(fit, (name,))
     grid = _grid(path, fit, name, points)
     middle = int(np.argmax(grid == fit.model.parameters()[name]))
     below = _walk(path, name, grid[middle::-1])
@@ -834,7 +990,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     eight gradients of ℓ.
     """
     names, levels = _checked(fit, first, second, levels, rays)
-    path = Path(fit)
+    path = Path(fit, names)
     held = [path.names.index(name) for name in names]
     spread = _spread(path.curvature, held)
     heights = [sqrt(-2 * log(1 - level)) for level in levels]

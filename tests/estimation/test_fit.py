@@ -524,6 +524,27 @@ def test_limits_that_depend_on_another_parameter_do_not_stop_a_fit_with_an_error
     assert np.isfinite(fit.log_likelihood)
 
 
+def test_a_shape_may_be_given_without_the_one_that_its_limit_depends_on():
+    """Wendland's shape is at least 3/2 + smoothness; a template has 3.5 and 0.5."""
+    some = gx.datasets.load("meuse").subset(range(0, 155, 5))
+    about = {"family": "wendland", "raise_on_failure": False, "progress": False}
+    held = gx.fit(some, fixed={"shape": 1.75, "nugget": 0.01}, **about).model
+    assert held.shape == 1.75
+    assert held.smoothness <= 0.25
+    held = gx.fit(some, fixed={"smoothness": 3.0, "nugget": 0.01}, **about).model
+    assert held.smoothness == 3.0
+    assert held.shape >= 4.5
+    for given, least, got in [
+        ({"fixed": {"shape": 1.75, "smoothness": 0.5}}, 2, 1.75),
+        ({"bounds": {"shape": (0.5, 1.2)}}, 1.5, 1.2),
+        ({"bounds": {"smoothness": (2.0, 4.0)}, "fixed": {"shape": 3.0}}, 3.5, 3),
+        ({"model": gx.Wendland(1.0, 900.0, 3.0, 3.5)}, 4.5, 3.5),
+    ]:
+        words = rf"needs shape at least {least}\. Got shape={got}\.$"
+        with pytest.raises(gx.InvalidInput, match=words):
+            gx.fit(some, **(about if "model" not in given else about | {"family": None}), **given)
+
+
 def test_words_that_are_arrays_are_refused():
     seen = gx.Observations(testing.places(9), np.arange(9.0))
     for wrong in ({"search": np.ones(3)}, {"family": np.ones(3)}, {"fixed": np.ones((2, 2))}):
