@@ -3,7 +3,7 @@
 #
 # Expected: files of climate models whose times have the units "day as %Y%m%d.%f" (the absolute time
 #   axis of CDO) are decoded to dates, as times in "days since" are, or reading them warns.
-# Seen: the times stay the numbers 20240228.25, 20240229.25, 20240301.25, without a warning. Their
+# What happens: the times stay the numbers 20240228.25, 20240229.25, 20240301.25, without a warning. Their
 #   differences, 1 and 72, look like steps of a day and of ten weeks.
 set -euo pipefail
 place=$(mktemp -d)

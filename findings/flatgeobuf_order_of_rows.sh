@@ -3,7 +3,7 @@
 #
 # Expected: a frame that is written and read again has its rows in the same order, as with
 # GeoPackage, GeoJSON or a shapefile, so that results can be joined by position.
-# Observed: by default the driver sorts features along a Hilbert curve for its spatial index.
+# What happens: by default the driver sorts features along a Hilbert curve for its spatial index.
 # SPATIAL_INDEX=NO keeps the order.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -4,7 +4,7 @@
 # The line NODATA_value is optional, and ESRI's tools take -9999 for cells without data if it is
 # left out (ArcGIS Pro, "Esri ASCII raster format").
 # Expected: GDAL masks -9999 in such a file.
-# Observed: the driver AAIGrid declares no nodata value; -9999 is a number like the others.
+# What happens: the driver AAIGrid declares no nodata value; -9999 is a number like the others.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -2,7 +2,7 @@
 # GDAL 3.10.3 (rasterio 1.4.4), numbers in ESRI ASCII grids
 #
 # Expected: decimal numbers in a text file are read as doubles.
-# Observed: the driver AAIGrid reads a band with decimal points as Float32, whatever the number of
+# What happens: the driver AAIGrid reads a band with decimal points as Float32, whatever the number of
 # digits: 5801234.567 becomes 5801234.5. Its open option DATATYPE=Float64 keeps the digits.
 set -euo pipefail
 folder=$(mktemp -d)

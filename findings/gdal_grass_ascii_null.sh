@@ -3,7 +3,7 @@
 #
 # r.out.ascii of GRASS GIS writes * into null cells by default, with no line `null:` in the header.
 # Expected: these cells are masked.
-# Observed: the driver GRASSASCIIGrid reads * as the number 0 and declares no nodata value.
+# What happens: the driver GRASSASCIIGrid reads * as the number 0 and declares no nodata value.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

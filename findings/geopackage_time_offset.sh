@@ -3,7 +3,7 @@
 #
 # Expected: a GeoPackage that geopandas writes from dates in a time zone is read without a warning. The
 #   format stores dates in UTC, so either the dates are converted, or the writer warns.
-# Seen: the offset is written as it is, without a warning, and reading the same file warns of
+# What happens: the offset is written as it is, without a warning, and reading the same file warns of
 #   "Non-conformant content". The dates are right; the zone is a fixed offset, not a name.
 #   Dates in UTC and dates without a zone come back without a warning.
 set -euo pipefail

@@ -3,7 +3,7 @@
 #
 # Expected, as its own docstring says ("or a list of such names ... tried sequentially"): a file is
 # opened by the first driver of the list that recognizes it.
-# Seen: rasterio.open takes one name only. The class that it calls, rasterio.io.DatasetReader, takes
+# What happens: rasterio.open takes one name only. The class that it calls, rasterio.io.DatasetReader, takes
 # the list. To restrict the drivers by rasterio.open, call it once for each name.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scikit-learn 1.9.1: predictions by a Matérn kernel with nu >= 19.1 at the training points.
 # Expected: nearly the training values, as for nu = 19 and for points a little apart.
-# Seen: nan, without an error, only with NumPy's warning "invalid value encountered in multiply". k(X) has a diagonal
+# What happens: nan, without an error, only with NumPy's warning "invalid value encountered in multiply". k(X) has a diagonal
 # of 1, but k(X, Y) replaces a distance of 0 by the machine epsilon and multiplies eps^nu by K_nu(eps), which
 # overflows.
 set -euo pipefail

@@ -2,7 +2,7 @@
 # threadpoolctl 3.8.0 with NumPy 2.3.5 (its wheel's OpenBLAS uses pthreads).
 # Expected: `threadpool_limits(1)` in any thread sets OpenBLAS's number of threads, which is one for
 #   the whole process; so it was up to threadpoolctl 3.6.0.
-# Happens: while one thread is inside `threadpool_limits`, those of all other threads return without
+# What happens: while one thread is inside `threadpool_limits`, those of all other threads return without
 #   an error or a warning and change nothing: the block of `threadpool_limits(1)` computes with the
 #   number that another thread set. A thread that calls `threadpool_limits(n)` without `with`, or
 #   a controller's `set_num_threads`, keeps the others out as long as it lives, unless
