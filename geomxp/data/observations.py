@@ -314,9 +314,12 @@ units of the locations>
         for name, column in zip(names, aligned(own, **columns), strict=True):
             put(self, name, column)
         own = labels_of(self.values) if own is None else own
-        put(
-            self, "row_labels", own if own is not None and len(own) == len(self.locations) else None
-        )
+        try:
+            matches = own is not None and len(own) == len(self.locations)
+        except TypeError:
+            # without rows: refused later
+            matches = False
+        put(self, "row_labels", own if matches else None)
 
     def _check_variable_names(self):
         names = self.variable_names

@@ -135,3 +135,9 @@ def test_inputs_of_covariances_are_matched_by_label(table):
         for day in (table.day, table.day.loc[OTHER])
     ]
     np.testing.assert_array_equal(*drawn)
+
+
+@pytest.mark.parametrize("locations", [object(), 3.0, None, np.array(1.0), dict])
+def test_locations_without_rows_beside_labelled_values_are_refused(locations):
+    with pytest.raises(gx.InvalidInput, match="locations"):
+        gx.Observations(locations, pd.DataFrame({"a": [1.0, 2.0]}))
