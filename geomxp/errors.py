@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from numbers import Integral
+from math import isfinite
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,15 +151,31 @@ def check_whole(name: str, value: Any, least: int = 1, most: float = LARGEST_WHO
     """
     if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= least):
         raise InvalidInput(
-            f"`{name}` must be a whole number of at least {least}. Got {_shown(value)}."
+            f"`{name}` must be a whole number of at least {least}. Got {brief_repr(value)}."
         )
     if value > most:
         raise InvalidInput(
-            f"`{name}` must be a whole number from {least} to {most:,}. Got {_shown(value)}."
+            f"`{name}` must be a whole number from {least} to {most:,}. Got {brief_repr(value)}."
         )
 
 
-def _shown(value):
+def is_finite(value: Any) -> bool:
+    """Return whether an argument is a finite number, and no truth value.
+
+    Examples
+    --------
+    >>> [is_finite(x) for x in (1, 0.5, float("inf"), 10**400, True, "1")]
+    [True, True, False, False, False, False]
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
+def brief_repr(value: Any) -> str:
     """Return a value for a message; Python does not write integers of more than 4,300 digits."""
     try:
         text = repr(value)

@@ -21,7 +21,9 @@ from ..errors import (
     GeomxpError,
     GeomxpWarning,
     InvalidInput,
+    brief_repr,
     check_one_of,
+    is_finite,
 )
 from ..likelihood.base import as_html
 from ..likelihood.exact import Exact, check_is_method
@@ -434,10 +436,11 @@ def _choices(
 def _held(name, values, *, zero):
     """Return numbers greater than 0 (or at least 0), and "free" after them."""
     for value in values:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        positive = number and isfinite(value) and (value > 0 or (zero and value == 0))
+        positive = is_finite(value) and (value > 0 or (zero and value == 0))
         if value != "free" and not positive:
-            raise InvalidInput(f'`{name}` must hold positive numbers or "free". Got {value!r}.')
+            raise InvalidInput(
+                f'`{name}` must hold positive numbers or "free". Got {brief_repr(value)}.'
+            )
     return sorted(values, key=lambda value: value == "free")
 
 

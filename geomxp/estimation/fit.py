@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -22,9 +22,11 @@ from ..errors import (
     FitFailed,
     GeomxpWarning,
     InvalidInput,
+    brief_repr,
     check_flags,
     check_one_of,
     check_whole,
+    is_finite,
 )
 from ..likelihood.automatic import AUTO, LARGEST, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
@@ -538,8 +540,8 @@ def check_options(search, starts, tolerance, evaluations, seed):
     check_whole("evaluations", evaluations)
     if starts > MOST_STARTS:
         raise InvalidInput(f"`starts` must be at most {MOST_STARTS}: try starts=12.")
-    if not (isinstance(tolerance, (int, float)) and tolerance > 0 and isfinite(tolerance)):
-        raise InvalidInput(f"`tolerance` must be greater than 0. Got {tolerance!r}.")
+    if not (is_finite(tolerance) and tolerance > 0):
+        raise InvalidInput(f"`tolerance` must be greater than 0. Got {brief_repr(tolerance)}.")
     check_whole("seed", seed, 0, inf)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from math import cos, radians
-from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.observations import Observations, few
-from ..errors import InvalidInput
+from ..errors import InvalidInput, brief_repr, is_finite
 from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster, turn_to
 from ..prediction.variogram import trend_residuals
@@ -237,8 +236,8 @@ def prediction_animation(fit: Fit, series: RasterSeries, *, seconds: float = 0.5
     """
     from matplotlib.animation import FuncAnimation
 
-    if not (isinstance(seconds, Real) and 0 < seconds < np.inf):
-        raise InvalidInput(f"`seconds` must be a number greater than 0. Got {seconds!r}.")
+    if not (is_finite(seconds) and seconds > 0):
+        raise InvalidInput(f"`seconds` must be a number greater than 0. Got {brief_repr(seconds)}.")
     titles = _titles(checked("series", series, RasterSeries))
     ax = prediction_map(fit, raster=series[0])
     (image,) = ax.get_images()

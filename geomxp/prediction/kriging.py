@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,15 @@ from ..data import rasters, spatial, tables
 from ..data.labels import aligned, labels_of
 from ..data.observations import few, summary, summary_html
 from ..data.times import as_texts
-from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_flags, check_whole
+from ..errors import (
+    GeomxpWarning,
+    InvalidInput,
+    NotPositiveDefinite,
+    brief_repr,
+    check_flags,
+    check_whole,
+    is_finite,
+)
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.cost import check_neighbours
 from ..likelihood.exact import check_memory
@@ -260,8 +268,8 @@ class Prediction:
         """
         from scipy.special import ndtr
 
-        if not (isinstance(threshold, Real) and isfinite(threshold)):
-            raise InvalidInput(f"`threshold` must be a finite number. Got {threshold!r}.")
+        if not is_finite(threshold):
+            raise InvalidInput(f"`threshold` must be a finite number. Got {brief_repr(threshold)}.")
         mean, variance = self._normal(of)
         if self.samples is not None:
             return (self.samples > threshold).mean(axis=0)

@@ -6,7 +6,7 @@ import time
 import warnings
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +23,11 @@ from ..errors import (
     GeomxpWarning,
     InvalidInput,
     NotPositiveDefinite,
+    brief_repr,
     check_flags,
     check_one_of,
     check_whole,
+    is_finite,
 )
 from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED
@@ -124,8 +126,10 @@ def block_numbers(observations, side):
     Blocks begin at the smallest coordinates. For longitude and latitude they form rows of `side` km
     from south to north, and are `side` km long at each row's middle latitude.
     """
-    if not (isinstance(side, Real) and not isinstance(side, bool) and isfinite(side) and side > 0):
-        raise InvalidInput(f"`blocks` must be the side of a square, greater than 0. Got {side!r}.")
+    if not (is_finite(side) and side > 0):
+        raise InvalidInput(
+            f"`blocks` must be the side of a square, greater than 0. Got {brief_repr(side)}."
+        )
     points = observations.locations
     if observations.geographic:
         points = _flattened(points, side)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import combinations_with_replacement
 from math import inf
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..data.observations import Observations, few
 from ..data.times import from_durations
-from ..errors import InvalidInput, check_whole
+from ..errors import InvalidInput, check_whole, is_finite
 from ..estimation.result import design_of, z_value
 from ..likelihood.replicates import dense_covariance
 from ..likelihood.trend import Trend
@@ -729,7 +729,7 @@ def variogram(
         raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
     check_whole("sample", sample, 2)
     check_whole("seed", seed, 0, inf)
-    if cutoff is not None and not (_real(cutoff) and 0 < cutoff < np.inf):
+    if cutoff is not None and not (is_finite(cutoff) and cutoff > 0):
         raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {cutoff!r:.60}.")
     check_squares(observations.values)
     if time_lags is not None and in_time(observations) is None:
@@ -810,10 +810,6 @@ def check_squares(values):
         )
 
 
-def _real(x):
-    return isinstance(x, Real) and not isinstance(x, bool)
-
-
 def _angles(observations, directions, tolerance):
     """Return validated directions in degrees from 0 to 180, (q,), and their tolerance, or Nones."""
     if directions is None:
@@ -847,7 +843,7 @@ def _angles(observations, directions, tolerance):
             )
     if tolerance is None:
         tolerance = 90.0 / len(angles) if len(angles) > 1 else NARROW
-    elif not (_real(tolerance) and 0 < tolerance <= 90):
+    elif not (is_finite(tolerance) and 0 < tolerance <= 90):
         raise InvalidInput(
             f"`tolerance` must be degrees, more than 0 and at most 90. Got {tolerance!r:.60}."
         )

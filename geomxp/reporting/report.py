@@ -12,8 +12,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from importlib import resources
-from math import isfinite, sqrt
-from numbers import Real
+from math import inf, isfinite, sqrt
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from .._version import __version__
 from ..covariance.multivariate import Multivariate
 from ..data import datasets, tables
 from ..data.observations import LEAST_LOCATIONS
-from ..errors import GeomxpWarning, InvalidInput, check_one_of
+from ..errors import GeomxpWarning, InvalidInput, brief_repr, check_one_of, is_finite
 from ..estimation.diagnose import ridge
 from ..estimation.parameters import titles
 from ..estimation.result import Fit, z_value
@@ -158,8 +157,8 @@ def report_html(
 def _check(fit, level, budget):
     plots.checked("fit", fit, Fit, Exploration)
     check_one_of("level", level, LEVELS)
-    if not (isinstance(budget, Real) and budget >= 0):
-        raise InvalidInput(f"`budget` must be seconds, 0 or more. Got {budget!r}.")
+    if not ((is_finite(budget) or budget == inf) and budget >= 0):
+        raise InvalidInput(f"`budget` must be seconds, 0 or more. Got {brief_repr(budget)}.")
 
 
 def _asset(name):

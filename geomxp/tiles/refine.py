@@ -15,12 +15,20 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
+from ..errors import (
+    Ending,
+    InvalidInput,
+    NotPositiveDefinite,
+    NotRefined,
+    Outcome,
+    brief_repr,
+    is_finite,
+)
 from ..linalg import blas, recursive
 from ..linalg.backend import as_array, backend_of, device_of
 from ..linalg.formats import FP32, FP64, Tile
@@ -884,10 +892,10 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
         ("shift", 0.0 if shift is None else shift, 0.0),
         ("tolerance", tolerance, 0.0),
     ):
-        if not isinstance(value, Real) or not value >= least:
-            raise InvalidInput(f"`{name}` must be at least 0. Got {value!r}.")
-    if range_scaling is not None and not (isinstance(range_scaling, Real) and range_scaling > 0):
-        raise InvalidInput(f"`range_scaling` must be positive. Got {range_scaling!r}.")
+        if not (is_finite(value) and value >= least):
+            raise InvalidInput(f"`{name}` must be at least 0. Got {brief_repr(value)}.")
+    if range_scaling is not None and not (is_finite(range_scaling) and range_scaling > 0):
+        raise InvalidInput(f"`range_scaling` must be positive. Got {brief_repr(range_scaling)}.")
 
 
 SETTINGS = ((True, 0.0), (True, 0.4), (False, 0.4), (True, 10.0))

@@ -730,3 +730,23 @@ def test_limits_and_seeds_beyond_a_machine_integer(field):
         for value in (2**63, 10**5000):
             with pytest.raises(gx.InvalidInput, match=f"`{name}` must be"):
                 gx.fit(field, **{name: value}, **about)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("tolerance", lambda fit, x: gx.fit(fit.observations, tolerance=x)),
+        ("blocks", lambda fit, x: gx.cross_validate(fit, 3, blocks=x)),
+        ("threshold", lambda fit, x: gx.predict(fit, [[0.5, 0.5]]).probability_above(x)),
+        ("budget", lambda fit, x: gx.report(fit, "never.html", budget=x)),
+        ("smoothness", lambda fit, x: gx.compare_models(fit.observations, smoothness=[x])),
+        ("cutoff", lambda fit, x: gx.variogram(fit.observations, cutoff=x)),
+    ],
+)
+def test_whole_numbers_beyond_fp64_are_refused_in_a_short_line(name, call):
+    """Python's integers have no largest one: `float` and `isfinite` raise an OverflowError."""
+    seen = gx.Observations(testing.places(9), np.sin(np.arange(9.0)))
+    fit = gx.fit(seen, gx.Matern(1.0, 0.3, 0.5, 0.1), fixed=("range", "smoothness", "nugget"))
+    with pytest.raises(gx.InvalidInput, match=f"`{name}` must .*Got 10000") as caught:
+        call(fit, 10**400)
+    assert len(str(caught.value)) < 150
