@@ -19,6 +19,7 @@ from ..data import spatial, tables, times
 from ..data.formula import Formula
 from ..data.labels import aligned, cells_of, labels_of
 from ..data.observations import (
+    LARGEST,
     Observations,
     checked_inputs,
     checked_locations,
@@ -563,6 +564,11 @@ def _rectangles(block, locations, count, observations):
     sides = np.broadcast_to(sides, (d,))
     if not (np.isfinite(sides).all() and (sides > 0).all()):
         raise InvalidInput(f"the sides of `block` must be greater than 0. Got {block!r}.")
+    if sides.max() > LARGEST:
+        raise InvalidInput(
+            f"the sides of `block` must be at most {LARGEST:g}, so that squares of distances are "
+            f"finite. Got {block!r}."
+        )
     if count is not None:
         require_memory(f"a grid of {count:,} points along a block needs", 100 * count**d, FEWER)
     if count is None:

@@ -306,6 +306,7 @@ SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
         ({"new_locations": [[0, 0]], "block": (1, 2, 3)}, r"must be 2 side\(s\)"),
         ({"new_locations": [[0, 0]], "block": (1, 0)}, "must be greater than 0"),
         ({"new_locations": [[0, 0]], "block": (1, np.nan)}, "must be greater than 0"),
+        ({"new_locations": [[0, 0]], "block": (1, 1e300)}, "must be at most 1e\\+150"),
         (
             {"new_locations": [[0, 0]], "block": (1, 9e-5)},
             "too thin to integrate over .* `discretisation`",
