@@ -311,7 +311,7 @@ SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
             {"new_locations": [[0, 0]], "block": (1, 9e-5)},
             "too thin to integrate over .* `discretisation`",
         ),
-        ({"new_locations": [[0, 0]], "block": (1e300, 1)}, "too thin to integrate over"),
+        ({"new_locations": [[0, 0]], "block": (1e140, 1)}, "too thin to integrate over"),
         ({"block": [SQUARE, [[0, 0], [1, 0], [1, 1e-4]]]}, "block 2 is too thin"),
         (
             {"new_locations": [[0, 0]], "block": 1, "discretisation": 0},
