@@ -57,7 +57,7 @@ def test_scores_are_derivatives_in_the_coordinates(request, which, held):
     room = np.minimum(path.upper - path.lower, 1.0)
     x = np.clip(path.start.point, path.lower + 0.05 * room, path.upper - 0.05 * room)
     if path.share is None:
-        # off the bound, which is no edge of the box here
+        # a valid shape: without a share the bound of the shape is not an edge of the box
         x[path.names.index("shape")] += 0.2
     score = path.at(x).score
     for k, step in enumerate(1e-5 * np.eye(len(x))):
