@@ -18,7 +18,7 @@ from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..data.observations import Observations, few
 from ..data.times import from_durations
-from ..errors import InvalidInput, check_whole, is_finite
+from ..errors import InvalidInput, brief_repr, check_whole, is_finite
 from ..estimation.result import design_of, z_value
 from ..likelihood.replicates import dense_covariance
 from ..likelihood.trend import Trend
@@ -730,7 +730,7 @@ def variogram(
     check_whole("sample", sample, 2)
     check_whole("seed", seed, 0, inf)
     if cutoff is not None and not (is_finite(cutoff) and cutoff > 0):
-        raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {cutoff!r:.60}.")
+        raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {brief_repr(cutoff)}.")
     check_squares(observations.values)
     if time_lags is not None and in_time(observations) is None:
         raise InvalidInput("`time_lags` need observations of several times: leave it out.")
@@ -845,7 +845,7 @@ def _angles(observations, directions, tolerance):
         tolerance = 90.0 / len(angles) if len(angles) > 1 else NARROW
     elif not (is_finite(tolerance) and 0 < tolerance <= 90):
         raise InvalidInput(
-            f"`tolerance` must be degrees, more than 0 and at most 90. Got {tolerance!r:.60}."
+            f"`tolerance` must be degrees, more than 0 and at most 90. Got {brief_repr(tolerance)}."
         )
     return angles, float(tolerance)
 
