@@ -1,0 +1,164 @@
+"""Do the tests notice small mistakes in the code? Mechanical mutants, drawn at random.
+
+    python experiments/mutants/run.py draw NAME [--count N] [--seed K] [--thinned BEFORE AFTER]
+    python experiments/mutants/run.py catch NAME REACHED LABEL [--jobs N] [--only CAUGHT]
+    python experiments/mutants/run.py branches REACHED LABEL
+
+draw: writes results/NAME.csv, the mutants of a sample; with --thinned, from the lines that tests of
+one list reach which another list lacks. catch: for each mutant the tests that reach its line, until
+one fails, at most 60 s of CPU; writes results/NAME_LABEL.csv. REACHED is a folder that the plugin
+`reach` has written. branches: the share of branches that the tests reach, by room;
+results/branches_LABEL.csv.
+"""
+
+import argparse
+import csv
+import random
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import catching
+import reach
+from mutations import Mutant, applied, mutants, parses
+from selection import Selection
+
+# `common` imports geomxp, which the processes of mutants must not do: they import this module
+ROOT = HERE.parents[1]
+PACKAGE = ROOT / "geomxp"
+SOURCES = (".py", ".cu", ".cuh")
+
+
+def texts():
+    """Return the text of each source of the package, by its path."""
+    return {
+        str(path.relative_to(PACKAGE)): path.read_text()
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.suffix in SOURCES
+    }
+
+
+def draw(name, count, seed, lines=None):
+    """Draw mutants, all places alike; from some lines of files only, if given."""
+    from common import write_rows
+
+    sources = texts()
+    places = [m for file, text in sources.items() for m in mutants(file, text)]
+    if lines is not None:
+        places = [m for m in places if lines.get(m.file, 0) >> m.line & 1]
+    random.Random(seed).shuffle(places)
+    chosen = []
+    for mutant in places:
+        if len(chosen) < count and parses(mutant, sources[mutant.file]):
+            chosen.append(mutant._asdict() | {"same_result": ""})
+    write_rows(HERE / "results" / f"{name}.csv", sorted(chosen, key=lambda m: list(m.values())))
+
+
+def sample(name):
+    """Return the mutants of a sample that can change a result."""
+    with open(HERE / "results" / f"{name}.csv", newline="") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return [
+        Mutant(r["file"], int(r["line"]), int(r["column"]), r["kind"], r["old"], r["new"])
+        for r in rows
+        if not r["same_result"]
+    ]
+
+
+def catch(name, reached, label, jobs, output):
+    """Run the tests against each mutant of a sample."""
+    from common import resume
+
+    _, tests = reach.read(reached)
+    selection, sources = Selection(PACKAGE, tests), texts()
+    chosen = sample(name)
+    with ThreadPoolExecutor(jobs) as threads:
+
+        def start(mutant):
+            able = selection.of(mutant)
+            text = applied(mutant, sources[mutant.file])
+            return len(able), threads.submit(catching.caught, ROOT, mutant.file, text, able)
+
+        runs = {tuple(map(str, m)): start(m) for m in chosen}
+
+        def rows_of(**cell):
+            able, run = runs[tuple(map(str, cell.values()))]
+            by, ran, seconds = run.result()
+            yield {"tests": able, "ran": ran, "seconds": round(seconds, 1), "caught_by": by}
+
+        resume(output / f"{name}_{label}.csv", [m._asdict() for m in chosen], rows_of)
+
+
+def branches(reached, label, output):
+    """Write the share of branches that tests reach, by room."""
+    from common import write_rows
+    from coverage import Coverage
+    from coverage.python import PythonParser
+
+    del Coverage
+    arcs, _ = reach.read(reached)
+    possible, taken = Counter(), Counter()
+    for file, text in texts().items():
+        if not file.endswith(".py"):
+            continue
+        parser = PythonParser(text=text)
+        parser.parse_source()
+        lines = {first for first, count in parser.exit_counts().items() if count > 1}
+        multi = parser.multiline_map
+        found = {(multi.get(a, a), multi.get(b, b)) for a, b in arcs.get(file, ())}
+        wanted = {arc for arc in parser.arcs() if arc[0] in lines}
+        room = file.partition("/")[0]
+        possible[room] += len(wanted)
+        taken[room] += len(wanted & found)
+    rows = [
+        {"room": room, "branches": n, "reached": taken[room], "share": round(taken[room] / n, 4)}
+        for room, n in sorted(possible.items())
+        if n
+    ]
+    write_rows(output / f"branches_{label}.csv", rows)
+
+
+def thinned(before, after):
+    """Return the lines that tests reach which are no longer there, by file."""
+    _, old = reach.read(before)
+    _, new = reach.read(after)
+    lines = Counter()
+    for name in old.keys() - new.keys():
+        for file, found in old[name][1].items():
+            lines[file] |= found
+    return dict(lines)
+
+
+def main():
+    """Run a command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("draw")
+    one.add_argument("name")
+    one.add_argument("--count", type=int, default=120)
+    one.add_argument("--seed", type=int, default=1)
+    one.add_argument("--thinned", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
+    one = commands.add_parser("catch")
+    one.add_argument("name")
+    one.add_argument("reached", type=Path)
+    one.add_argument("label")
+    one.add_argument("--jobs", type=int, default=1)
+    one = commands.add_parser("branches")
+    one.add_argument("reached", type=Path)
+    one.add_argument("label")
+    options = parser.parse_args()
+    if options.command == "draw":
+        lines = thinned(*options.thinned) if options.thinned else None
+        draw(options.name, options.count, options.seed, lines)
+    elif options.command == "catch":
+        catch(options.name, options.reached, options.label, options.jobs, options.output)
+    else:
+        branches(options.reached, options.label, options.output)
+
+
+if __name__ == "__main__":
+    main()
