@@ -1,6 +1,8 @@
 """Options, markers and fixtures of all tests."""
 
 import os
+import random
+import re
 from pathlib import Path
 
 import pytest
@@ -23,21 +25,13 @@ EMULATION, STATE = pytest.StashKey[object](), pytest.StashKey[dict]()
 # scripts: their import would compute and change this process
 collect_ignore_glob = ["golden/record.py", "references/make_*.py", "likelihood/concurrent_calls.py"]
 
-LONG = (
-    "test_notebooks.py",
-    "test_claims.py",
-    "tiles/test_on_gpu.py",
-    "cuda_emulator/test_planted.py",
-    "test_docs.py",
-    "likelihood/test_rounding.py",
-    "tiles/test_dask_store.py",
-    "cuda/test_vecchia.py",
-    "cuda_emulator/test_rehearsal.py",
-    "cuda/test_registers.py",
-    "estimation/test_several_variables.py",
-)
-"""Files that take about a minute or longer. With several workers they start first, so that no
-worker is alone with one of them at the end."""
+SECONDS = Path(__file__).parents[1] / "docs/pages/development/seconds.md"
+
+
+def longest_first():
+    """Return the files of tests that take longest, in the order of the page that lists them."""
+    text = SECONDS.read_text(encoding="utf-8") if SECONDS.exists() else ""
+    return re.findall(r"^\| `(tests/\S+\.py)` \|", text, re.MULTILINE)
 
 
 def pytest_addoption(parser):
@@ -51,6 +45,12 @@ def pytest_addoption(parser):
         type=int,
         metavar="N",
         help="new cases of tests/fuzz in all; default: a few, always the same",
+    )
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="run files, and the tests of each file, in random order",
     )
 
 
@@ -97,14 +97,23 @@ def _state():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    if hasattr(config, "workerinput"):
-        first = {Path(__file__).parent / name: k for k, name in enumerate(LONG)}
-        items.sort(key=lambda item: first.get(item.path, len(LONG)))
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        items.sort(key=lambda item: _drawn(seed, item.nodeid))
+        items.sort(key=lambda item: _drawn(seed, str(item.path)))
+    elif hasattr(config, "workerinput"):
+        # no worker is alone with a long file at the end
+        first = {name: k for k, name in enumerate(longest_first())}
+        items.sort(key=lambda item: first.get(item.location[0], len(first)))
     for item in items:
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.slow)
         if config.stash[WHERE] == "none" and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=config.stash[REASON]))
+
+
+def _drawn(seed, name):
+    return random.Random(f"{seed} {name}").random()
 
 
 @pytest.fixture(scope="session", autouse=True)

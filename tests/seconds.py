@@ -5,7 +5,8 @@
 It counts CPU seconds of the process that runs a test and of processes that the test has waited for,
 and apart from them those of imports, of compilation by numba, g++ and NVRTC, and of searches of
 fits. What remains of the wall-clock time is waiting: for Dask's workers, browsers, disks, timeouts.
-Its path decides the format: `.md` a page of the documentation, otherwise CSV.
+Its path decides the format: `.md` a page of the documentation, otherwise CSV. With several workers
+the tests begin with the files that take longest according to the page.
 """
 
 import csv
@@ -204,7 +205,7 @@ def write(rows, path):
             writer.writerow([name, *(round(x, 2) for x in (cpu(row), *(row[c] for c in COLUMNS)))])
 
 
-LEAST = 10.0
+LEAST = 5.0
 """CPU seconds below which a file has no row of its own on the page."""
 
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def room_of(module):
     return module.split(".")[0]
 
 
+@cache
 def imports_of(module):
     """Modules of geomxp that a module imports: at once, in functions, or for type checkers."""
     here = module.split(".")
@@ -62,13 +64,10 @@ def imports_of(module):
     return found
 
 
-IMPORTS = {module: imports_of(module) for module in MODULES}
-
-
 def upward(module):
     """Imports of a module that break the law."""
     room = room_of(module)
-    for other in IMPORTS[module]:
+    for other in imports_of(module):
         below = LEVEL[room_of(other)] < LEVEL[room] or room_of(other) == room
         if not below or (room_of(other) == "cuda" and room not in CUDA_READERS):
             yield f"{module} imports {other}"
@@ -81,7 +80,7 @@ def cycles():
     def visit(module):
         index[module] = low[module] = len(index)
         stack.append(module)
-        for other in sorted(IMPORTS[module]):
+        for other in sorted(imports_of(module)):
             if other not in index:
                 visit(other)
                 low[module] = min(low[module], low[other])
@@ -91,7 +90,7 @@ def cycles():
             at = stack.index(module)
             component = sorted(stack[at:])
             del stack[at:]
-            if len(component) > 1 or module in IMPORTS[module]:
+            if len(component) > 1 or module in imports_of(module):
                 found.append(component)
 
     for module in MODULES:

@@ -13,7 +13,15 @@ from pathlib import Path
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["matplotlib.pyplot", "numba", "pandas", "pytest", "hypothesis", "scipy.stats", "scipy.optimize"]
+    [
+        "matplotlib.pyplot",
+        "numba",
+        "pandas",
+        "pytest",
+        "hypothesis",
+        "scipy.stats",
+        "scipy.optimize",
+    ]
 )
 
 BUDGET = 60.0

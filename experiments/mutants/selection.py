@@ -59,9 +59,7 @@ class Selection:
         for name in names:
             total[name.split("::")[0]] += self.seconds[name]
         order = {name: k for k, name in enumerate(self.seconds)}
-        return sorted(
-            names, key=lambda n: (total[n.split("::")[0]], n.split("::")[0], order[n])
-        )
+        return sorted(names, key=lambda n: (total[n.split("::")[0]], n.split("::")[0], order[n]))
 
     def _reaching(self, file, line):
         # compiled loops, defaults and constants are reached through what mentions them
@@ -97,10 +95,7 @@ class Selection:
             return {line}
         within = [x for x in ast.walk(around[-1]) if x is not around[-1]]
         inner = {
-            k
-            for x in within
-            if isinstance(x, ast.stmt)
-            for k in range(_first(x), x.end_lineno + 1)
+            k for x in within if isinstance(x, ast.stmt) for k in range(_first(x), x.end_lineno + 1)
         }
         return set(range(_first(around[-1]), around[-1].end_lineno + 1)) - inner
 
