@@ -87,6 +87,7 @@ def _caught_in(folder, tests, budget):
         return "(does not end)", 0, LIMIT
     words = result.read_text().split("\n")
     if len(words) < 3:
+        print((folder / "output").read_text()[-2000:], file=sys.stderr)
         return "(crash)", 0, 0.0
     return words[0], int(words[1]), float(words[2])
 
@@ -106,7 +107,8 @@ def _test(folder, tests, budget):
 
     watch = _Watch(tests, budget)
     files = list(dict.fromkeys(name.split("::")[0] for name in tests))
-    status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[watch])
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-Wignore::pytest.PytestAssertRewriteWarning"]
+    status = pytest.main([*options, *files], plugins=[watch])
     tested = Path(sys.modules["geomxp"].__file__)
     if not tested.is_relative_to(folder):
         raise ImportError(f"{tested} was tested, without the mutant")

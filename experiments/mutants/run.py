@@ -19,14 +19,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import catching
 import reach
 from mutations import Mutant, applied, mutants, parses
 from selection import Selection
 
-# `common` imports geomxp, which the processes of mutants must not do: they import this module
+# `common` imports geomxp, which processes of mutants, which import this file, must not do first
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGE = ROOT / "geomxp"
 SOURCES = (".py", ".cu", ".cuh")
@@ -95,10 +95,8 @@ def catch(name, reached, label, jobs, output):
 def branches(reached, label, output):
     """Write the share of branches that tests reach, by room."""
     from common import write_rows
-    from coverage import Coverage
-    from coverage.python import PythonParser
+    from coverage.parser import PythonParser
 
-    del Coverage
     arcs, _ = reach.read(reached)
     possible, taken = Counter(), Counter()
     for file, text in texts().items():
