@@ -1,12 +1,17 @@
 """Compilers for the CUDA sources: CUDA's own, which needs no GPU, and the host's."""
 
 import ctypes
+import hashlib
 import importlib.metadata
+import json
 import shutil
 import subprocess
+import tempfile
 from functools import cache
+from pathlib import Path
 
 import pytest
+from cuda_emulator import host_kernels
 
 from geomxp import cuda
 
@@ -37,10 +42,28 @@ def architectures():
 
 
 def compiled(text, architecture, *more):
-    """NVRTC's return code, its log, and the PTX, with the options that CuPy gives it."""
+    """NVRTC's return code, its log, and the PTX, with the options that CuPy gives it.
+
+    They depend on the text, which has its headers in it, the options and the version of NVRTC
+    only, and are kept beside the kernels of the emulator.
+    """
+    nvrtc()
+    options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}", *more]
+    about = text, options, importlib.metadata.version("nvidia-cuda-nvrtc")
+    key = hashlib.sha256(repr(about).encode()).hexdigest()[:32]
+    path = host_kernels._cache_folder() / f"{key}.json"
+    if not path.exists():
+        # another process finds a complete file or none
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            fresh = Path(folder) / path.name
+            fresh.write_text(json.dumps(_compiled(text, options)))
+            fresh.replace(path)
+    return tuple(json.loads(path.read_text()))
+
+
+def _compiled(text, options):
     program = ctypes.c_void_p()
     assert not nvrtc().nvrtcCreateProgram(ctypes.byref(program), text.encode(), None, 0, None, None)
-    options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}", *more]
     array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     code = nvrtc().nvrtcCompileProgram(program, len(options), array)
     log, ptx = _told(program, "ProgramLog"), "" if code else _told(program, "PTX")

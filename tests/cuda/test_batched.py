@@ -534,7 +534,7 @@ def test_a_gpu_has_the_bits_of_the_cpu(dtype):
     import cupy
 
     for n in BORDERS:
-        batch = sized(4096, 70 if n < 64 else 7) + n % 2
+        batch = sized(4096, 70 if n < 17 else 7) + n % 2
         a = positive_definite(batch, n, dtype)
         b = np.random.default_rng(n).standard_normal((batch, n, 3)).astype(dtype)
         expected = batched.potrf(a)

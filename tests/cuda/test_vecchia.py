@@ -435,15 +435,11 @@ def evaluators(case, n, m, reml=False):
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("m", "case", "reml"),
-    [
-        (m, case, reml)
-        for m, case, reml in product([1, 7, 30, 60, 128], CASES, [False, True])
-        # the trend's part of REML is the same for all families
-        if not reml or m < 50 or case == "plane"
-    ],
+    # the trend's part of REML is the same for all families
+    [(m, case, m in (7, 60)) for m, case in product([1, 7, 30, 60, 128], CASES)],
 )
 def test_a_gpu_evaluates_as_the_cpu(case, m, reml):
-    n = sized(3000, 1000 if m < 50 else 150 if m > 100 else 300)
+    n = sized(3000, 200 if m < 50 else 150)
     model, cpu, gpu = evaluators(case, n, m, reml)
     expected, found = cpu(model), gpu(model)
     for name in ("log_likelihood", "log_determinant", "quadratic_form"):
@@ -451,8 +447,9 @@ def test_a_gpu_evaluates_as_the_cpu(case, m, reml):
         assert abs(getattr(found, name) - value) <= 1e4 * (m + 4) * U * max(n, abs(value)), name
     information = cpu.expected_information(model)
     scale = np.sqrt(np.diag(information))
+    slopes = cpu.gradient(model)
     for (name, slope), sd in zip(gpu.gradient(model).items(), scale, strict=True):
-        assert abs(slope - cpu.gradient(model)[name]) <= 1e5 * (m + 4) * U * n**0.5 * sd, name
+        assert abs(slope - slopes[name]) <= 1e5 * (m + 4) * U * n**0.5 * sd, name
     allowed = 1e5 * (m + 4) * U + (1e-7 if reml else 0.0)
     relative = (gpu.expected_information(model) - information) / np.outer(scale, scale)
     assert np.abs(relative).max() <= allowed
@@ -462,8 +459,8 @@ def test_a_gpu_evaluates_as_the_cpu(case, m, reml):
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same_bits_again():
-    model, _, gpu = evaluators("plane", sized(50_000, 3000), 30)
-    other = evaluators("plane", sized(50_000, 3000), 30)[2]
+    model, _, gpu = evaluators("plane", sized(50_000, 500), 30)
+    other = evaluators("plane", sized(50_000, 500), 30)[2]
     assert gpu(model).log_likelihood == other(model).log_likelihood
     assert gpu.gradient(model) == other.gradient(model)
     np.testing.assert_array_equal(
@@ -473,10 +470,10 @@ def test_a_gpu_gives_the_same_bits_again():
 
 @pytest.mark.gpu
 def test_a_gpus_bits_do_not_depend_on_what_stands_in_shared_memory(monkeypatch):
-    model, _, gpu = evaluators("plane", sized(5000, 1000), 30)
+    model, _, gpu = evaluators("plane", sized(5000, 300), 30)
     value = gpu(model).log_likelihood
     monkeypatch.setattr(device, "WINDOW_BYTES", 64 * 50)
-    again = evaluators("plane", sized(5000, 1000), 30)[2]
+    again = evaluators("plane", sized(5000, 300), 30)[2]
     assert again(model).log_likelihood == value
 
 
@@ -484,7 +481,7 @@ def test_a_gpus_bits_do_not_depend_on_what_stands_in_shared_memory(monkeypatch):
 @pytest.mark.gpu
 def test_a_gpu_fits_as_the_cpu():
     model = gx.Matern(1.0, 0.1, 0.5, 0.5)
-    locations = testing.places(2000)
+    locations = testing.places(sized(2000, 400))
     # in noise the range would have no meaning, so that fits would differ by rounding
     seen = gx.Observations(locations, gx.simulate(model, locations, seed=1)[0])
     fits = [

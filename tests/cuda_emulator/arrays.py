@@ -7,6 +7,7 @@ arrays of another one, and no array becomes a NumPy array implicitly.
 """
 
 import operator
+from functools import cache
 
 import numpy as np
 
@@ -49,6 +50,13 @@ class MemoryPointer:
     def __add__(self, nbytes):
         """Return the address `nbytes` further on."""
         return MemoryPointer(self.mem, self.offset + int(nbytes))
+
+
+@cache
+def _kind_of_device():
+    from cupy.cuda import Device
+
+    return Device
 
 
 def quiet(function, *arguments, **options):
@@ -153,15 +161,19 @@ class ndarray:  # noqa: N801 (CuPy's name)
     @property
     def device(self):
         """The device that holds it."""
-        from cupy.cuda import Device
+        return _kind_of_device()(self._memory.device)
 
-        return Device(self._memory.device)
+    @property
+    def address(self):
+        """Its address, as a number."""
+        if not self._a.size:
+            return self._memory.allocation.address
+        return self._a.__array_interface__["data"][0]
 
     @property
     def data(self):
         """Its address."""
-        start = self._a.__array_interface__["data"][0] - self._memory.allocation.address
-        return MemoryPointer(self._memory, start if self.size else 0)
+        return MemoryPointer(self._memory, self.address - self._memory.allocation.address)
 
     def __len__(self):
         return len(self._a)

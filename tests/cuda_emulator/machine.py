@@ -19,8 +19,10 @@ import weakref
 from bisect import bisect_right, insort
 from collections import Counter, deque
 from contextlib import contextmanager
+from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -97,19 +99,19 @@ def counting():
         found.update(counts - before)
 
 
-_recordings = []
+recordings = []
 
 
 @contextmanager
 def recording():
     """Yield a list of what is asked of the devices in the block, in order: tuples of `note`."""
     notes = []
-    _recordings.append(notes)
+    recordings.append(notes)
     try:
         yield notes
     finally:
         # by identity: lists that are equal are not the same recording
-        _recordings[:] = [other for other in _recordings if other is not notes]
+        recordings[:] = [other for other in recordings if other is not notes]
 
 
 def note(kind, name="", operands=(), about=None, queue=None):
@@ -128,23 +130,36 @@ def note(kind, name="", operands=(), about=None, queue=None):
     queue : Queue, optional
         The current stream if not given.
     """
-    if _recordings:
+    if recordings:
         arrays = (x() if callable(x) else x for x in operands)
         shapes = tuple((x.shape, x.dtype, x.strides) for x in arrays)
         seen = kind, name, shapes, about, (queue or current_queue()).number
         with _lock:
-            for notes in _recordings:
+            for notes in recordings:
                 notes.append(seen)
+
+
+class Place(NamedTuple):
+    """A line of a file. Its text is made only where a message has it."""
+
+    path: str
+    line: int
+
+    def __str__(self):
+        return f"{os.path.basename(self.path)}:{self.line}"
+
+
+@cache
+def _is_ours(path):
+    return path.startswith(HERE)
 
 
 def caller():
     """Return the file and line outside the emulator that made the current call."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+    while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
-    return (
-        "?" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-    )
+    return "?" if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 # --- devices ------------------------------------------------------------------------------------
@@ -489,6 +504,23 @@ def library_call(name, work, operands, output=None, in_place=(), about=None):
 
 # --- memory -------------------------------------------------------------------------------------
 
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None)
+_POISONED = bytes([POISON]) * PAGE
+
+_spare = {}
+"""Mapped memory that no allocation has any more, by bytes: to map new memory takes longer."""
+MOST_SPARE, MOST_SPARES = 64 * PAGE, 32
+"""The largest that is kept, and how many of one size."""
+
+
+def _mapped(pages):
+    """Return new memory between two pages without access."""
+    mapped = np.frombuffer(mmap.mmap(-1, pages + 2 * PAGE), np.uint8)
+    for guard in (mapped[:PAGE], mapped[-PAGE:]):
+        _libc.mprotect(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(PAGE), 0)
+    return mapped
+
 
 class Allocation:
     """A range of a device's memory between poisoned margins and pages without access.
@@ -507,10 +539,8 @@ class Allocation:
         self.where = caller()
         #  | guard page | margin | memory | margin of less than 512 bytes | guard page |
         pages = -(-max(nbytes, 1) // PAGE) * PAGE
-        mapped = np.frombuffer(mmap.mmap(-1, pages + 2 * PAGE), np.uint8)
-        for guard in (mapped[:PAGE], mapped[-PAGE:]):
-            _libc.mprotect(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(PAGE), 0)
-        whole = mapped[PAGE:-PAGE]
+        self.mapped = _spare[pages].pop() if _spare.get(pages) else _mapped(pages)
+        whole = self.mapped[PAGE:-PAGE]
         whole.fill(POISON)
         first = (pages - nbytes) // ALIGNMENT * ALIGNMENT
         self.before, self.after = whole[:first], whole[first + nbytes :]
@@ -522,13 +552,18 @@ class Allocation:
 
     def check_margins(self):
         """Record a fault if something was written just before or behind."""
-        if (self.before != POISON).any() or (self.after != POISON).any():
+        if not all(_POISONED.startswith(x.tobytes()) for x in (self.before, self.after)):
             self.before[...] = self.after[...] = POISON
             fault(f"written out of bounds: beside {self}")
 
+    def __del__(self, spare=_spare, references=sys.getrefcount):
+        mapped, pages = self.mapped, self.mapped.size - 2 * PAGE
+        self.__dict__.clear()
+        kept = spare.setdefault(pages, [])
+        # two references, of the name here and of the call, unless an array still shows the memory
+        if references(mapped) == 2 and pages <= MOST_SPARE and len(kept) < MOST_SPARES:
+            kept.append(mapped)
 
-PAGE = mmap.PAGESIZE
-_libc = ctypes.CDLL(None)
 
 _live, _by_address, _addresses = set(), {}, []
 _freed = deque()
@@ -626,13 +661,13 @@ class Pool:
         return chunk
 
     def _best(self, size, stream):
-        fitting = (
-            chunk
-            for segment in self.segments
-            for chunk in segment
-            if chunk[3] and chunk[4] == stream and chunk[2] >= size
-        )
-        return min(fitting, key=lambda chunk: chunk[2], default=None)
+        best = None
+        for segment in self.segments:
+            for chunk in segment:
+                # plain loops, which are much faster than `min` of a generator
+                if chunk[3] and chunk[4] == stream and chunk[2] >= size:
+                    best = chunk if best is None or chunk[2] < best[2] else best
+        return best
 
     def _segment(self, size, stream):
         room = min(self.limit or MEMORY, MEMORY - self.direct)

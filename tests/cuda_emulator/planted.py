@@ -515,7 +515,7 @@ FAULTS = (
         "linalg/recursive.py",
         "    if t is done:\n        return\n",
         "",
-        POTRF_IS_EXACT + "[('fp16', 'fp32')-columns-203]",
+        POTRF_IS_EXACT + "[('fp8', 'fp16', 'fp32')-columns-203]",
     ),
     Fault(
         "FP8 as FP16 keeps its factor of 2^16, with exponents on the GPU",

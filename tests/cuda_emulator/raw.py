@@ -43,6 +43,7 @@ class RawKernel:
     def __init__(self, code, name, options=()):
         self.name, self._kernel = name, _compiled(code, name, tuple(options))
         self.max_dynamic_shared_size_bytes = GRANTED
+        self._checked = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
         grid, block = ((*sizes, 1, 1)[:3] for sizes in (grid, block))
@@ -61,15 +62,19 @@ class RawKernel:
                     )
                 allocations.append(argument._memory.allocation)
             values.append(_value(argument))
-        try:
-            self._kernel.check([(kind, ctypes.sizeof(value)) for kind, value in values])
-        except host_kernels.KernelError as error:
-            machine.fault(str(error))
+        signature = [(kind, ctypes.sizeof(value)) for kind, value in values]
+        if signature != self._checked:
+            try:
+                self._kernel.check(signature)
+            except host_kernels.KernelError as error:
+                machine.fault(str(error))
+            self._checked = signature
         machine.count("launches")
         machine.count(f"kernel {self.name}")
-        arrays = [x._a for x in args if isinstance(x, ndarray)]
-        scalars = tuple(float(x) for x in args if isinstance(x, (int, float, np.number)))
-        machine.note("kernel", self.name, arrays, scalars)
+        if machine.recordings:
+            arrays = [x._a for x in args if isinstance(x, ndarray)]
+            scalars = tuple(float(x) for x in args if isinstance(x, (int, float, np.number)))
+            machine.note("kernel", self.name, arrays, scalars)
         order, raw = machine.order(), [value for _, value in values]
 
         def work():
@@ -86,7 +91,7 @@ class RawKernel:
 def _value(argument):
     """Return an argument's kind and its bytes, as CuPy passes it."""
     if isinstance(argument, ndarray):
-        return "pointer", ctypes.c_void_p(argument.data.ptr)
+        return "pointer", ctypes.c_void_p(argument.address)
     if argument is None:
         # CuPy makes 0xffffffff of None, not a null pointer: github.com/cupy/cupy/issues/9046
         raise TypeError("CuPy does not pass None as a null pointer: pass an array and a flag")

@@ -14,17 +14,20 @@ LAYERS += (("bf16", "fp32"), ("tf32", "fp32"), ("fp8", "fp16", "fp32"))
 
 @pytest.fixture
 def count(pytestconfig):
-    """Return the counts of a second call, when kernels are compiled."""
+    """Return the counts of a call that is not the first of its shape: kernels are compiled."""
     if pytestconfig.getoption("--gpu") == "real":
         pytest.skip("operations are counted on the emulator only")
     from cuda_emulator import machine
 
-    def counted(prepare, work):
-        for _ in range(2):
+    done = set()
+
+    def counted(prepare, work, shape):
+        for _ in range(1 if shape in done else 2):
             prepare()
             machine.synchronize_device()
             with machine.counting() as counts:
                 work()
+        done.add(shape)
         return counts
 
     return counted
@@ -46,7 +49,7 @@ def test_a_nested_factorization_waits_twice_and_launches_in_proportion_to_its_bl
 
     launches = {}
     for name in ("random", "weak", "strong"):
-        for leaves in (8, 32):
+        for leaves in (8, 16):
             # FP8 keeps only well conditioned matrices positive definite
             nugget = 2.0 if "fp8" in layers else 0.01
             numbers = np.asfortranarray(matrix(name, LEAF * leaves, nugget))
@@ -54,12 +57,13 @@ def test_a_nested_factorization_waits_twice_and_launches_in_proportion_to_its_bl
             counts = count(
                 lambda a=a, numbers=numbers: a.set(numbers),
                 lambda a=a: nested.potrf(a, layers, leaf=LEAF),
+                a.shape,
             )
             assert counts["synchronizations"] <= 2, name
             launches[name, leaves] = counts["launches"]
     # every level has as many columns of blocks as there are leaves, half of them off the diagonal
-    most = {leaves: leaves / 2 * np.log2(leaves) for leaves in (8, 32)}
+    most = {leaves: leaves / 2 * np.log2(leaves) for leaves in (8, 16)}
     for (name, leaves), found in launches.items():
         assert found == launches["random", leaves], name
         assert found <= 50 * most[leaves]
-    assert launches["random", 32] / most[32] <= 1.25 * launches["random", 8] / most[8]
+    assert launches["random", 16] / most[16] <= 1.25 * launches["random", 8] / most[8]

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import scipy.linalg
+from cases import pairwise
 from compilers import compiled
 
 import geomxp as gx
@@ -30,7 +31,7 @@ SIZES = [1, 5, 97, 203]
 """None a multiple of a leaf or of 16; the last two are halved."""
 
 LEAF = 32
-LETTERS = [("L", "L", "N"), ("L", "U", "N"), ("R", "L", "T"), ("R", "U", "T"), ("R", "L", "N")]
+LETTERS = ["LLN", "LUN", "RLT", "RUT", "RLN"]
 
 
 @pytest.mark.slow
@@ -134,9 +135,7 @@ def arithmetic(layers):
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("layout", PARTS)
-@pytest.mark.parametrize("layers", LAYERS, ids=str)
+@pytest.mark.parametrize(("layers", "layout", "n"), pairwise(LAYERS, list(PARTS), SIZES), ids=str)
 def test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only(layers, layout, n):
     sigma, lower = positive_definite(n)
     dtype, unit = arithmetic(layers)
@@ -154,7 +153,7 @@ def test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only(laye
 def test_gpu_potrf_has_the_same_bits_in_whatever_order_two_streams_are_executed(layers):
     import cupy
 
-    sigma, lower = positive_definite(512)
+    sigma, lower = positive_definite(256)
     found = []
     for _ in range(6):
         a = cupy.asarray(np.asfortranarray(sigma))
@@ -202,11 +201,11 @@ def test_gpu_potrf_refuses_what_the_cpu_refuses(place, value):
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["trsm", "trmm"])
-@pytest.mark.parametrize("letters", LETTERS, ids="".join)
-@pytest.mark.parametrize("diag", ["N", "U"])
-@pytest.mark.parametrize("layout", ["columns", "part of rows", "strided"])
-@pytest.mark.parametrize("layers", LAYERS, ids=str)
+@pytest.mark.parametrize(
+    ("layers", "layout", "diag", "letters", "name"),
+    pairwise(LAYERS, ["columns", "part of rows", "strided"], "NU", LETTERS, ["trsm", "trmm"]),
+    ids=str,
+)
 def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters, name):
     (side, uplo, trans), n, m = letters, 97, 43
     dtype, unit = arithmetic(layers)
@@ -230,10 +229,11 @@ def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters,
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("uplo", ["L", "U"])
-@pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
-@pytest.mark.parametrize("layout", ["columns", "rows", "part of rows", "strided"])
-@pytest.mark.parametrize("layers", LAYERS, ids=str)
+@pytest.mark.parametrize(
+    ("layers", "layout", "beta", "uplo"),
+    pairwise(LAYERS, ["columns", "rows", "part of rows", "strided"], (0.0, 1.0, 0.5), "LU"),
+    ids=str,
+)
 def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
     layers, layout, beta, uplo, monkeypatch
 ):

@@ -50,7 +50,7 @@ PROMOTED = {
     "fp8": (LESS_SMOOTH, gx.uniform("fp8")),
     "layered": (SMOOTH, gx.layered("fp16", "fp32", "fp64")),
     "deeply layered": (LESS_SMOOTH, gx.layered("fp8", "fp16", "fp32", "fp64")),
-    "by band": (LESS_SMOOTH, gx.by_band(("fp32", 2), ("fp16", 3), "fp8")),
+    "by band": (SMOOTH, gx.by_band(("fp32", 2), ("fp16", 3), "fp8")),
 }
 
 
@@ -72,7 +72,7 @@ class AtOnce(GpuStore):
             super().run([tile])
 
 
-def originals_of(model, n=257, tile=32, index=0):
+def originals_of(model, n=161, tile=32, index=0):
     places = np.random.default_rng(1).random((n, 2))
     return assemble.originals(model, places[hilbert(places)], "euclidean", tile, index)
 
@@ -137,7 +137,7 @@ HARD = {
     "twice, then a tenth of the error": (gx.Matern(1.0, 0.4, 2.5, 1e-6), gx.by_tile_norm(1e-2)),
     "FP64 in the end": (gx.Matern(1.0, 0.5, 2.5, 1e-9), gx.uniform("fp8")),
     "bf16 and tf32": (
-        gx.Matern(1.0, 0.2, 1.5, 3e-4),
+        gx.Matern(1.0, 0.2, 2.5, 3e-4),
         gx.by_band(("tf32", 1), ("fp32", 1), "bf16"),
     ),
     "a tenth, then FP64": (gx.Matern(1.0, 1.0, 2.5, 1e-10), gx.by_tile_norm(1e-2)),
@@ -147,7 +147,7 @@ HARD = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", HARD)
 def test_rules_are_made_finer_as_if_each_failure_were_seen_at_once(case):
-    seen, (model, rule) = testing.observations(257), HARD[case]
+    seen, (model, rule) = testing.observations(161), HARD[case]
     found = tile_factor(model, seen, rule, 32, Placement.of("gpu"))
     at_once = replace(Placement.of("gpu"), own=AtOnce)
     expected = tile_factor(model, seen, rule, 32, at_once)
@@ -167,7 +167,7 @@ def test_a_matrix_without_a_factor_is_the_same_error(rule):
     assert errors[0] == errors[1]
 
 
-@pytest.mark.parametrize("where", [(0, 0), (3, 1), (5, 5), (8, 2)])
+@pytest.mark.parametrize("where", [(0, 0), (3, 1), (4, 4), (5, 2)])
 def test_a_tile_that_is_not_finite_is_an_error(where, monkeypatch):
     """An infinity becomes NaN in the next product: a diagonal tile fails, or the tile itself."""
     tile, errors = assemble.Originals.tile, []
@@ -210,7 +210,7 @@ def test_after_an_error_nothing_is_left_and_the_rest_can_be_done(monkeypatch):
     originals, rule = originals_of(ROUGH), gx.by_tile_norm(1e-4)
     store = GpuStore(originals, rule(originals.norms()))
     for number in orders(6):
-        broken[:] = [(8 - number, 2)]
+        broken[:] = [(5 - number // 2, 2)]
         with pytest.raises(OSError, match="not there"):
             store.run(store.order())
         assert store.bytes == 0
@@ -312,7 +312,7 @@ def counted(work):
 @pytest.mark.parametrize("correlation", RANGES)
 def test_the_cpu_waits_once_for_the_norms_and_once_for_the_factor(correlation, accuracy):
     model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
-    originals, rule = originals_of(model, n=480, tile=32), gx.by_tile_norm(accuracy)
+    originals, rule = originals_of(model, n=257, tile=32), gx.by_tile_norm(accuracy)
 
     def work():
         store = GpuStore(originals, rule(originals.norms()))
@@ -347,7 +347,7 @@ def test_each_run_after_a_failure_is_one_more_wait(case):
 def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
     """a + b (products + tiles) launches, at two sizes."""
     models = (gx.Matern(v, RANGES[correlation], 0.5, nugget=0.01) for v in range(1, 100))
-    for tiles in (8, 14):
+    for tiles in (6, 10):
         method = gx.Exact(gx.by_tile_norm(accuracy), tile=32, on="gpu")
         evaluator = method.prepare(testing.observations(32 * tiles))
         counts = counted(lambda evaluator=evaluator: evaluator(next(models)))
@@ -367,7 +367,7 @@ def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
 )
 def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correlation, accuracy):
     model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
-    for tiles in (8, 14):
+    for tiles in (6, 10):
         seen, there = testing.observations(32 * tiles), Placement.of("gpu", device_memory="600kB")
 
         def work(seen=seen, there=there):
@@ -383,12 +383,12 @@ def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correla
 @pytest.mark.parametrize("accuracy", ACCURACIES)
 @pytest.mark.parametrize("correlation", RANGES)
 def test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu(correlation, accuracy):
-    seen, model = testing.observations(400), gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
+    seen, model = testing.observations(250), gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
     errors = []
     for there in (InMemory(), Placement.of("gpu")):
         factor = tile_factor(model, seen, gx.by_tile_norm(accuracy), 50, there)
         lower, places = factor.dense(), seen.locations[factor.order]
-        sigma = model(places, places) + 0.01 * np.eye(400)
+        sigma = model(places, places) + 0.01 * np.eye(250)
         errors.append(np.linalg.norm(lower @ lower.T - sigma) / np.linalg.norm(sigma))
     # solves in coarse formats err about as much as their tiles are rounded
     assert errors[1] <= 1.5 * errors[0] + 1e-7

@@ -32,14 +32,14 @@ RULES = [
 PROMOTED = [
     pytest.param(SMOOTH, gx.by_tile_norm(1e-3), id="by norm"),
     pytest.param(SMOOTH, gx.layered("fp16", "fp32", "fp64"), id="layered"),
-    pytest.param(LESS_SMOOTH, gx.by_band(("fp32", 2), ("fp16", 3), "fp8"), id="by band"),
+    pytest.param(SMOOTH, gx.by_band(("fp32", 2), ("fp16", 3), "fp8"), id="by band"),
 ]
-TILES = 9
+TILES = 6
 ORDER = list(left_looking(TILES))
 every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 
 
-def originals_of(model=MODEL, n=257, tile=32):
+def originals_of(model=MODEL, n=161, tile=32):
     places = np.random.default_rng(1).random((n, 2))
     return assemble.originals(model, places[hilbert(places)], "euclidean", tile)
 
@@ -223,7 +223,7 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
     matrix, formats, expected = known[RULES[2]]
     slow = Host()
     store = store_of(matrix, formats, slow=slow)
-    cholesky.run(store, list(store.order())[:20])
+    cholesky.run(store, list(store.order())[:10])
     other = store_of(matrix, formats, "v1", devices=3, slow=slow)
     other.headers.update(store.headers)
     other.devices[0].originals = matrix
@@ -373,7 +373,7 @@ def fails_at(where, error, method):
     return wrapped
 
 
-WHERE = [(0, 0), (4, 2), (8, 8)]
+WHERE = [(0, 0), (4, 2), (5, 5)]
 
 
 @every_policy
