@@ -62,7 +62,7 @@ def gpu_0_unused():
 
 @pytest.fixture(scope="module")
 def seen():
-    places = testing.places(200)
+    places = testing.places(150)
     return gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
 
 
@@ -128,7 +128,7 @@ def test_methods_on_two_gpus_have_one_reference(seen):
 @pytest.mark.parametrize("place", ["one matrix", "tiles", "two GPUs out of core"])
 def test_a_fit_is_that_of_the_cpu(place, seen):
     known, fit = (
-        gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
+        gx.fit(seen, testing.MODEL, method, fixed=("smoothness", "nugget"), progress=False)
         for method in (gx.Exact(), gx.Exact(**PLACES[place]))
     )
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-5)
@@ -208,10 +208,10 @@ def views_of(numbers, layout):
 @pytest.mark.parametrize("layout", ["columns", "rows", "strided"])
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_recursions_stay_on_the_gpu_of_their_operands(layers, layout):
-    a, b = positive_definite(), np.random.default_rng(5).standard_normal((300, 40))
+    a, b = positive_definite(100), np.random.default_rng(5).standard_normal((100, 40))
     # far from 1, so that coarse formats need a scaled copy
-    scale = np.exp2(np.round(np.linspace(-20, 20, 300)))
-    lower, about = np.linalg.cholesky(a), {"layers": layers, "leaf": 64}
+    scale = np.exp2(np.round(np.linspace(-20, 20, 100)))
+    lower, about = np.linalg.cholesky(a), {"layers": layers, "leaf": 32}
     cases = [
         (nested.potrf, (a,)),
         (nested.potrf, (a * scale[:, None] * scale,)),
@@ -221,7 +221,7 @@ def test_recursions_stay_on_the_gpu_of_their_operands(layers, layout):
         (nested.syrk, (b, a)),
     ]
     # entries that a sum in another order rounds to the neighbouring number
-    tolerance = 4 * max(300 * FP32.unit_roundoff, *(named(name).unit_roundoff for name in layers))
+    tolerance = 4 * max(100 * FP32.unit_roundoff, *(named(name).unit_roundoff for name in layers))
     for function, arrays in cases:
         here, there = zip(*(views_of(x, layout) for x in arrays), strict=True)
         expected, found = function(*here, **about), function(*there, **about)
@@ -234,11 +234,11 @@ def test_recursions_stay_on_the_gpu_of_their_operands(layers, layout):
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_a_tree_stays_on_the_gpu_of_its_matrix(layers):
-    a, b = positive_definite(), np.random.default_rng(5).standard_normal(300)
+    a, b = positive_definite(100), np.random.default_rng(5).standard_normal(100)
     here, there = (
-        SymmetricTree(x, layers, leaf=64).potrf() for x in (np.asfortranarray(a), on_gpu_1(a))
+        SymmetricTree(x, layers, leaf=32).potrf() for x in (np.asfortranarray(a), on_gpu_1(a))
     )
-    tolerance = 4 * max(300 * FP32.unit_roundoff, *(named(name).unit_roundoff for name in layers))
+    tolerance = 4 * max(100 * FP32.unit_roundoff, *(named(name).unit_roundoff for name in layers))
     assert_same(there.log_determinant(), here.log_determinant(), tolerance)
     assert_same(there.solve(b).get(), here.solve(b), tolerance)
     assert_same(there.to_dense().get(), here.to_dense(), tolerance)

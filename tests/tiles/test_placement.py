@@ -187,7 +187,7 @@ WAYS = [
 ]
 
 
-def way(options, tile, rule=RULES[0], n=300):
+def way(options, tile, rule=RULES[0], n=170):
     bound = options.get("memory")
     options = options | {"memory": least(tile, rule, n)} if bound == "least" else options
     return gx.Exact(rule, tile, **options)
@@ -197,7 +197,7 @@ def way(options, tile, rule=RULES[0], n=300):
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_the_likelihood_is_that_of_one_memory_bit_for_bit(rule, options):
-    seen = testing.observations(300)
+    seen = testing.observations(170)
     for trend in ("zero", "constant"):
         expected = gx.log_likelihood(seen, MODEL, gx.Exact(rule, 32), trend=trend)
         found = gx.log_likelihood(seen, MODEL, way(options, 32, rule), trend=trend)
