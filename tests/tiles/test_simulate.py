@@ -17,7 +17,15 @@ from geomxp.tiles.simulate import MACHINES, measured, simulate
 
 LAYOUT = Layout(234, 32)
 RATES = dict.fromkeys(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"), 1e9)
-SIMPLE = replace(MACHINES["GH200"], rates=RATES, solve=1e9, factor=1e9, generation=1e8, overhead=0)
+SIMPLE = replace(
+    MACHINES["GH200"],
+    rates=RATES,
+    solve=1e9,
+    factor=1e9,
+    generation=1e8,
+    overhead=0,
+    memory=10**7,  # a plan keeps a number for each slot
+)
 RULES = {"fp64": gx.uniform("fp64"), "mixed": gx.layered("fp8", "fp16", "fp32", "fp64")}
 
 
