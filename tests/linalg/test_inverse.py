@@ -109,11 +109,14 @@ def test_no_second_matrix_stands_beside_the_first():
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", [1, 97, 300, 2100])
+@pytest.mark.parametrize("n", [1, 97, 300, 525])
 def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypatch):
     import cupy
 
-    monkeypatch.setattr(recursive, "GPU_LEAF", 64 if n < 1000 else 1024)
+    # the last one has the leaves of a real GPU, by a quarter
+    monkeypatch.setattr(recursive, "GPU_LEAF", 64 if n < 500 else 256)
+    for name, leaf in recursive.LEAVES_ON_GPU.items():
+        monkeypatch.setitem(recursive.LEAVES_ON_GPU, name, leaf if n < 500 else leaf // 4)
     lower = triangle(n)
     condition, above = np.linalg.cond(lower), np.triu_indices(n, 1)
     a = np.random.default_rng(1).standard_normal((n, n))

@@ -74,7 +74,7 @@ def test_a_factor_keeps_its_tiles_while_others_are_computed(options):
 
 
 def assert_a_factor_is_kept(method):
-    seen = testing.observations(200)
+    seen = testing.observations(150)
     evaluator = method.prepare(seen)
     evaluator(MODEL)
     factor = evaluator.factorize(MODEL)
@@ -118,7 +118,7 @@ def registered(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("on", ["gpu", ("gpu", "gpu")])
 def test_tiles_behind_a_gpu_are_pinned_in_one_piece_of_their_size(registered, on):
-    seen, layout = testing.observations(300), Layout(300, 64)
+    seen, layout = testing.observations(200), Layout(200, 64)
     method = gx.Exact(gx.uniform("fp64"), tile=64, on=on, device_memory="2MB")
     evaluator = method.prepare(seen)
     for variance in (1.0, 2.0, 3.0):
@@ -133,14 +133,14 @@ def test_tiles_behind_a_gpu_are_pinned_in_one_piece_of_their_size(registered, on
 
 @pytest.mark.gpu
 def test_promoted_tiles_have_room_beside_the_others(registered):
-    seen, rule = testing.observations(257), gx.by_tile_norm(1e-3)
+    seen, rule = testing.observations(161), gx.by_tile_norm(1e-3)
     factors = [
         tile_factor(SMOOTH, seen, rule, 32, Placement.of("gpu", device_memory=bound))
         for bound in (None, "1MB")
     ]
     assert factors[1].promotions == factors[0].promotions > 0
     np.testing.assert_array_equal(factors[1].dense(), factors[0].dense())
-    assert sum(registered.values()) <= GROWTH + 2 * 8 * 257**2
+    assert sum(registered.values()) <= GROWTH + 2 * 8 * 161**2
     del factors
     gc.collect()
     assert not registered
