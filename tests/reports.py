@@ -1,11 +1,11 @@
-"""Reports that lack nothing, however slow the machine is."""
+"""Reports that lack nothing, however slow the machine is; and reports that are always quick."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
-from geomxp.reporting import findings
+from geomxp.reporting import findings, report
 
 
 def stopped(*times):
@@ -21,4 +21,16 @@ def in_no_time():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(findings, "time", stopped())
         patch.setattr(findings, "seconds_of_a_score", lambda fit: min(measure(fit), findings.QUICK))
+        yield
+
+
+@contextmanager
+def briefly():
+    """Have all reports be quick ones."""
+
+    def quick(fit, budget, progress, level, places):
+        return findings.findings_of(fit, budget, progress, "quick", places)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "findings_of", quick)
         yield

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reports import briefly
 
 import geomxp as gx
 from geomxp.cli.main import main
@@ -46,12 +47,14 @@ def to_run():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", to_run())
 def test_a_page_runs_and_prints_the_stated_output(path, tmp_path):
-    for block, namespace in blocks.run(path, tmp_path):
-        for said, printed in blocks.differences(block):
-            pytest.fail(f"{path.name}:{block.line} says\n{said}\nand prints\n{printed}")
-        if block.picture:
-            assert (path.parent / block.picture).is_file(), block.picture
-            assert blocks.figure_of(namespace).get_axes()
+    # what a report shows is not printed
+    with briefly():
+        for block, namespace in blocks.run(path, tmp_path):
+            for said, printed in blocks.differences(block):
+                pytest.fail(f"{path.name}:{block.line} says\n{said}\nand prints\n{printed}")
+            if block.picture:
+                assert (path.parent / block.picture).is_file(), block.picture
+                assert blocks.figure_of(namespace).get_axes()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from reports import briefly
 from terminals import Run
 
 import geomxp as gx
@@ -34,7 +35,8 @@ def test_every_example_of_the_help_runs(run, name, tmp_path, monkeypatch):
     assert len(lines) >= 2
     for line in lines:
         # fewer draws of a bootstrap take seconds instead of minutes
-        status, out, err = run(*("19" if word == "499" else word for word in line))
+        with briefly():
+            status, out, err = run(*("19" if word == "499" else word for word in line))
         # predict says what its intervals are of, and where the observations are from
         known = re.compile(r"the observations are|% intervals of")
         told = [each for each in err.splitlines() if not known.search(each)]
@@ -103,39 +105,56 @@ def test_commands_stand_in_groups_of_what_one_wants(run):
             assert max(t for t in titles if t < row) == title
 
 
-def complete(*words, folder, shell="bash"):
-    """Return what a shell would propose for the last of some words."""
+def asked(*words):
+    """Return the variables by which a shell asks what to propose for the last of some words."""
     line = shlex.join(["geomxp", *words[:-1]]) + " " + words[-1]
-    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
-    code = "import sys; from geomxp.cli.main import main; sys.exit(main([]))"
-    run = Run(["-c", code], folder, _GEOMXP_COMPLETE=f"complete_{shell}", **variables)
-    status, errors = run.finish()
-    assert (status, errors) == (0, "")
-    return run.output.decode().split()
+    about = {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    return about | {"_GEOMXP_COMPLETE": "complete_bash"}
 
 
-def test_a_shell_can_be_taught(tmp_path):
+@pytest.fixture
+def complete(run, monkeypatch):
+    """A function that returns what a shell would propose for the last of some words."""
+
+    def complete(*words):
+        with monkeypatch.context() as shell:
+            for name, value in asked(*words).items():
+                shell.setenv(name, value)
+            status, out, err = run()
+        assert (status, err) == (0, "")
+        return out.split()
+
+    return complete
+
+
+def test_a_shell_can_be_taught(run, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     for shell in ("bash", "zsh", "fish"):
-        run = Run(
-            ["--show-completion", shell], tmp_path, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
-        )
-        status, errors = run.finish()
-        assert (status, errors) == (0, "")
-        assert b"_GEOMXP_COMPLETE=complete_" + shell.encode() in run.output
+        status, out, err = run("--show-completion", shell)
+        assert (status, err) == (0, "")
+        assert f"_GEOMXP_COMPLETE=complete_{shell}" in out
 
 
-def test_a_shell_completes_commands_data_sets_columns_and_files(tmp_path):
+def test_a_shell_asks_a_process_of_its_own(tmp_path):
+    code = "import sys; from geomxp.cli.main import main; sys.exit(main([]))"
+    run = Run(["-c", code], tmp_path, **asked("compa"))
+    assert run.finish() == (0, "")
+    assert run.output.decode().split() == ["compare-models", "compare"]
+
+
+def test_a_shell_completes_commands_data_sets_columns_and_files(complete, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "wells.csv").write_text("east,north,depth\n1,2,3\n")
     (tmp_path / "wells.doc").write_text("")
     (tmp_path / "fit.json").write_text("{}")
-    assert complete("compa", folder=tmp_path) == ["compare-models", "compare"]
-    assert complete("fit", "me", folder=tmp_path) == ["meuse", "medium"]
-    assert complete("fit", "we", folder=tmp_path) == ["weak", "wells.csv"]
-    assert complete("predict", "", folder=tmp_path) == ["fit.json"]
-    assert complete("fit", "wells.csv", "--value", "d", folder=tmp_path) == ["depth"]
+    assert complete("compa") == ["compare-models", "compare"]
+    assert complete("fit", "me") == ["meuse", "medium"]
+    assert complete("fit", "we") == ["weak", "wells.csv"]
+    assert complete("predict", "") == ["fit.json"]
+    assert complete("fit", "wells.csv", "--value", "d") == ["depth"]
     (tmp_path / "brunnen.csv").write_text("Ost; Tiefe\n1,5;2,5\n")
-    assert complete("fit", "brunnen.csv", "--value", "T", folder=tmp_path) == ["Tiefe"]
-    columns = complete("fit", "meuse", "--locations", "x,", folder=tmp_path)
+    assert complete("fit", "brunnen.csv", "--value", "T") == ["Tiefe"]
+    columns = complete("fit", "meuse", "--locations", "x,")
     assert set(columns) == {f"x,{name}" for name in header() if name != "x"}
 
 
