@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.benchmarks import bench
+from geomxp.benchmarks import batched, bench
 
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
 PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]
@@ -165,7 +165,12 @@ def test_a_missing_gpu_is_one_line_before_anything_is_timed(run, what, monkeypat
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("what", ON_A_GPU[1:])
-def test_a_gpu_is_timed_beside_its_own_library(run, what):
+def test_a_gpu_is_timed_beside_its_own_library(run, what, monkeypatch):
+    interleaved = bench.interleaved
+    for module in (batched, bench):
+        monkeypatch.setattr(
+            module, "interleaved", lambda candidates, _, *rest: interleaved(candidates, 1, *rest)
+        )
     n = 8 if what == "batched" else 512
     status, out, _ = run("bench", what, "--n", n, "--on", "gpu", "--json")
     rows = json.loads(out)[what]

@@ -95,11 +95,11 @@ def test_low_rank_tiles_have_the_bits_of_one_memory(client, workers, seen):
 
 
 def test_a_cluster_fits_with_low_rank_tiles(client, workers):
-    seen = observations(200)
+    seen = observations(150)
     values = gx.simulate(MODEL, seen.locations, seed=3, progress=False)[0]
     seen = gx.Observations(seen.locations, values)
     ways = [gx.Exact(LOW_RANK, tile=50, on=on) for on in ("cpu", client)]
-    about = {"fixed": ("smoothness", "nugget"), "progress": False}
+    about = {"fixed": ("smoothness", "nugget", "range"), "progress": False}
     here, there = (gx.fit(seen, MODEL, method, **about) for method in ways)
     assert there.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-8)
     answers = [gx.predict(fit, seen.locations[:5] + 0.01) for fit in (here, there)]
@@ -236,7 +236,7 @@ def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, see
 @pytest.mark.parametrize("plan", [(), (1,), (6, 2)], indirect=True)
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan, share):
-    seen, struck = observations(600), []
+    seen, struck = observations(300), []
     here = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), 30)
 
     victim = pid_of(client, workers[len(plan) % 2])
