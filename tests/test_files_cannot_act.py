@@ -352,6 +352,11 @@ def test_reading_any_file_connects_to_nothing_and_starts_imports_and_writes_noth
     assert run.stdout.splitlines() == ["sound []", "wrong []", "control 1"]
 
 
+@pytest.fixture(scope="module")
+def fit():
+    return gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
+
+
 # Libraries in C report nothing to Python: an address on this machine counts who connects.
 
 
@@ -399,12 +404,11 @@ def test_a_description_of_data_elsewhere_is_no_vector_file(tmp_path, address, en
 
 
 @pytest.mark.parametrize("ending", [".tif", ".asc", ".vrt", ".img", ".xml"])
-def test_a_description_of_data_elsewhere_is_no_raster(tmp_path, address, ending):
+def test_a_description_of_data_elsewhere_is_no_raster(tmp_path, address, fit, ending):
     pytest.importorskip("rasterio")
     url, connections = address
     path = tmp_path / f"mask{ending}"
     path.write_text(RASTER.format(url))
-    fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
     for about in ({"like": path}, {"mask": path, "cells": 4}):
         with pytest.raises(gx.InvalidInput, match="virtual files cannot be read"):
             gx.predict_raster(fit, progress=False, **about)
@@ -449,12 +453,11 @@ def refused(message):
 
 
 @pytest.mark.parametrize("start", ["", "/vsicurl/", "/vsicurl_streaming/", "/vsizip//vsicurl/"])
-def test_addresses_are_no_files(tmp_path, address, start):
+def test_addresses_are_no_files(tmp_path, address, fit, start):
     url, connections = address
     path = f"{start}{url}.csv"
     with refused("is an address, not a file: download it first"):
         gx.read_table(path, locations=("x", "y"), values="z")
-    fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
     with refused("is an address, not a file"):
         gx.predict_raster(fit, like=path, progress=False)
     fit.save(tmp_path / "fit.json", embed=False)

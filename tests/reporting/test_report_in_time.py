@@ -278,8 +278,9 @@ def test_an_exploration_shows_one_time_at_a_time_with_its_outliers(fit):
             assert (path in ring) == (seen.time[row] == when)
 
 
-def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit):
-    found = Findings(fit, left=30.0, score=1.0)
+def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit, monkeypatch):
+    monkeypatch.setattr(findings, "CELLS_IN_TIME", 12)
+    found = Findings(fit, left=5.0, score=1.0)
     found.predict()
     assert "use the 60 nearest observations of each cell" in found.notes[0]
     times = np.unique(fit.observations.dates)

@@ -37,7 +37,9 @@ def pages():
         free = {"loading_21", "correlation_12", "variance_3"}
         held = tuple(p for p in model.parameters() if p not in free)
         fit = gx.fit(observations(), model, fixed=held, trend="linear")
-        found[name] = fit, report_html(fit)
+        # maps of predictions and profiles of one of them are enough
+        level = "full" if name == "flexible" else "quick"
+        found[name] = fit, report_html(fit, level=level)
     return found
 
 

@@ -74,7 +74,7 @@ def over(on, function, items, common=None):
 
 
 def test_a_bootstrap_is_that_of_this_process(cluster, fit):
-    here, there = (gx.bootstrap(fit, draws=6, seed=3, on=on) for on in ("cpu", cluster))
+    here, there = (gx.bootstrap(fit, draws=4, seed=3, on=on) for on in ("cpu", cluster))
     assert there.estimates.equals(here.estimates)
     assert there.failures == here.failures
 
@@ -82,7 +82,7 @@ def test_a_bootstrap_is_that_of_this_process(cluster, fit):
 def test_draws_of_a_likelihood_ratio_are_those_of_this_process(cluster, fit, seen):
     larger = gx.fit(seen, fixed={"smoothness": 0.5}, trend="x", **QUIETLY)
     here, there = (
-        gx.likelihood_ratio_test(fit, larger, bootstrap=5, seed=3, on=on) for on in ("cpu", cluster)
+        gx.likelihood_ratio_test(fit, larger, bootstrap=3, seed=3, on=on) for on in ("cpu", cluster)
     )
     assert there == here
 
@@ -465,18 +465,21 @@ def test_folds_that_come_from_one_factorization_are_refused(client, fit):
 BAD_ADDRESS = """
 import sys
 import geomxp as gx
-try:
-    gx.fit(gx.datasets.load("meuse"), method=gx.Exact(on=sys.argv[1]))
-except gx.GeomxpError as error:
-    print(error)
+seen = gx.Observations([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0])
+for on in sys.argv[1:]:
+    try:
+        gx.fit(seen, method=gx.Exact(on=on))
+    except gx.GeomxpError as error:
+        print(error)
 """
 
 
-@pytest.mark.parametrize("on", ["tcp://127.0.0.1", "tls://127.0.0.1:1", "://"])
-def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
-    command = [sys.executable, "-c", BAD_ADDRESS, on]
+def test_an_address_that_is_none_is_one_line_and_lets_the_process_end():
+    addresses = ["tcp://127.0.0.1", "tls://127.0.0.1:1", "://"]
+    command = [sys.executable, "-c", BAD_ADDRESS, *addresses]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert re.fullmatch(rf'"{re.escape(on)}" is not the address of a Dask .* \(.*\n', ended.stdout)
+    for on, line in zip(addresses, ended.stdout.splitlines(), strict=True):
+        assert re.fullmatch(rf'"{re.escape(on)}" is not the address of a Dask .* \(.*', line)
     assert ended.returncode == 0
 
 
