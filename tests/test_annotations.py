@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typed_user
+from reports import briefly
 
 import geomxp as gx
 
@@ -153,7 +154,8 @@ def test_what_the_script_promises_of_fits_holds(seen, fit, tmp_path):
     assert typed_user.evaluate(seen, fit.model) == {"fp64": 6}
     assert typed_user.predict(fit, seen.locations).shape == (4, len(seen))
     assert typed_user.keep(fit, tmp_path).good
-    assert typed_user.show(fit, tmp_path)
+    with briefly():
+        assert typed_user.show(fit, tmp_path)
     assert typed_user.look(seen, tmp_path).startswith("geomxp fit ")
     assert (tmp_path / "explore.html").stat().st_size > 0
     assert (tmp_path / "fit.html").stat().st_size > 0
