@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import scipy
-from scipy.stats import beta
 
 import geomxp
 from geomxp.benchmarks.bench import ALL
@@ -33,6 +32,9 @@ HERE = Path(__file__).resolve().parent
 
 TINY = "--tiny" in sys.argv
 """Whether a study only shows that it runs: its times mean nothing."""
+
+QUIET = {"progress": False, "raise_on_failure": False} | ({"evaluations": 10} if TINY else {})
+"""Options of many fits; if tiny, their searches end early."""
 
 
 def _git(*words):
@@ -88,7 +90,7 @@ def ceilings(n=2048):
     """
     from geomxp.benchmarks import bench
 
-    return bench.ceilings(256, 1) if TINY else bench.ceilings(n, 3)
+    return bench.ceilings(64, 1, copied=2**16) if TINY else bench.ceilings(n, 3)
 
 
 def peak(rates, form, cores=1):
@@ -274,6 +276,9 @@ def _join(path, cells):
 
 def band(hits, count, level):
     """Return the interval of Clopper and Pearson for a share."""
+    # it takes half a second to import, in each process of a study
+    from scipy.stats import beta
+
     tail = (1 - level) / 2
     low = beta.ppf(tail, hits, count - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, count - hits) if hits < count else 1.0

@@ -12,6 +12,7 @@ from statistics import median
 
 import pytest
 from studies import digits, power, results
+from warm import python_with
 
 from geomxp.cli.main import main
 
@@ -833,6 +834,14 @@ def test_options_that_readme_names_exist(capsys):
         assert option in text, option
 
 
+@pytest.fixture(scope="module")
+def python():
+    """The words that run a script with libraries imported, and with warnings as errors."""
+    libraries = "numpy", "pandas", "numba", "scipy.stats"
+    with python_with(*libraries, PYTHONWARNINGS="error") as words:
+        yield words
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
@@ -858,10 +867,10 @@ def test_options_that_readme_names_exist(capsys):
         "multivariate",
     ],
 )
-def test_experiments_run_when_tiny(name, tmp_path):
+def test_experiments_run_when_tiny(name, python, tmp_path):
     script = ROOT / "experiments" / name / "run.py"
     run = subprocess.run(
-        [sys.executable, script, "--tiny", "--output", tmp_path],
+        [*python, script, "--tiny", "--output", tmp_path],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONWARNINGS": "error"},

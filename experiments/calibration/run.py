@@ -205,6 +205,13 @@ STUDIES = {
         *(list(product(TRANSFORMS, (200,), ("strong",))), 400),
     ),
 }
+TINY_CELLS = {
+    "sizes": [(test, 40, "weak") for test in TESTS],
+    "trend": [("ml", 40, "weak"), ("reml", 40, "weak")],
+    "vecchia": [("exact", 60, 0.5), (str(NEIGHBOURS[0]), 60, 1.5)],
+    "transform": [(name, 40, "strong") for name in TRANSFORMS],
+}
+"""Cells of --tiny: each kind once, of fields with few values."""
 
 
 def run(study, replicates, seconds, output, every=(0, 1)):
@@ -359,11 +366,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of each study")
     parser.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
-    parser.add_argument("--tiny", action="store_true", help="one replicate in each cell")
+    parser.add_argument("--tiny", action="store_true", help="one replicate of a few cells, small")
     options = parser.parse_args()
     if options.tiny:
         options.replicates = 1
-        STUDIES["vecchia"][2][:] = ("exact", 200, 0.5), (str(NEIGHBOURS[0]), 200, 1.5)
+        for study, cells in TINY_CELLS.items():
+            STUDIES[study][2][:] = cells
     os.nice(10)
     warnings.simplefilter("ignore", gx.GeomxpWarning)
     for study in STUDIES:

@@ -185,12 +185,12 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="seconds instead of an hour")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     asked = parser.parse_args()
-    n, tile = (600, 100) if asked.tiny else (12_000, 1_024)
+    n, tile = (300, 50) if asked.tiny else (12_000, 1_024)
     studies = {
         "scaling": lambda: scaling_rows(n, tile, (1, 2) if asked.tiny else (1, 2, 4), 1e-6),
         "overhead": lambda: overhead_rows(n, (tile // 2, tile, 2 * tile)),
-        "faults": lambda: faults_rows(n, tile, 2 if asked.tiny else 20, 1e-6),
-        "vecchia": lambda: vecchia_rows((3_000,) if asked.tiny else MILLIONS, 30),
+        "faults": lambda: faults_rows(n, tile, 1 if asked.tiny else 20, 1e-6),
+        "vecchia": lambda: vecchia_rows((500,) if asked.tiny else MILLIONS, 30),
         "simulation": lambda: simulation.rows(
             *(simulation.QUICK if asked.tiny else simulation.Study(), workers, factor, MODEL),
             asked.output,

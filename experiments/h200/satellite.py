@@ -48,7 +48,10 @@ def satellite(machine, budget):
     small = machine.tiny or machine.data is None
     if small and not machine.tiny:
         yield {"note": "no --data: a synthetic set of 900 places stands in"}
-    observed, held = study.synthetic() if small else study.load("satellite", machine.data)
+    if small:
+        observed, held = study.synthetic(225 if machine.tiny else 900)
+    else:
+        observed, held = study.load("satellite", machine.data)
     data, took = "synthetic stand-in" if small else "satellite", 0.0
     for label in LABELS[:1] if machine.tiny else LABELS:
         way = dict(study.WAYS["satellite"])[label]

@@ -29,7 +29,7 @@ from geomxp.runtime.devices import usable_cores
 from geomxp.vecchia.blocks import LocalPasses, Neighbours, wanted_for
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import QUIET, write_rows
 
 HERE = Path(__file__).parent
 NEIGHBOURS = 30
@@ -197,9 +197,7 @@ def fit_rows(n):
     seen = gx.Observations(places, values, variable=kinds)
     for family in ("parsimonious-matern", "flexible-matern"):
         start = time.perf_counter()
-        fit = gx.fit(
-            seen, family=family, method=method, trend="zero", progress=False, raise_on_failure=False
-        )
+        fit = gx.fit(seen, family=family, method=method, trend="zero", **QUIET)
         seconds = time.perf_counter() - start
         known = gx.log_likelihood(seen, truth, method, trend="zero").log_likelihood
         yield {
@@ -269,7 +267,7 @@ def jura_rows(metals, scales, families=FAMILIES[1:], every=1):
             alone = family == "matern"
             frame, values = (calibration, columns[0]) if alone else (whole, columns)
             seen = gx.Observations.from_frame(frame, values=values, locations=("x", "y"))
-            fit = gx.fit(seen, family=family, progress=False, raise_on_failure=False)
+            fit = gx.fit(seen, family=family, **QUIET)
             variable = {} if alone else {"variable": columns[0]}
             found = gx.predict(fit, validation[["x", "y"]], progress=False, **variable)
             median = mean = found.mean
@@ -305,13 +303,13 @@ def main():
     options = parser.parse_args()
     tiny = options.tiny
     known = {
-        "neighbours": lambda: neighbour_rows(40 if tiny else 300),
+        "neighbours": lambda: neighbour_rows(20 if tiny else 300),
         "validity": lambda: validity_rows(*((3, 10) if tiny else (700, 40))),
-        "time": lambda: time_rows((200,) if tiny else (50_000, 250_000)),
-        "fit": lambda: fit_rows(200 if tiny else 250_000),
-        "mixed": lambda: mixed_rows(*((100, 1) if tiny else (8_000, 5))),
+        "time": lambda: time_rows((60,) if tiny else (50_000, 250_000)),
+        "fit": lambda: fit_rows(60 if tiny else 250_000),
+        "mixed": lambda: mixed_rows(*((50, 1) if tiny else (8_000, 5))),
         "jura": lambda: (
-            jura_rows(("Cd",), ("log",), ("parsimonious-matern",), every=5)
+            jura_rows(("Cd",), ("log",), ("parsimonious-matern",), every=10)
             if tiny
             else jura_rows(("Cd", "Cu", "Pb", "Co"), ("measured", "log"))
         ),

@@ -494,13 +494,13 @@ def studies(tiny, arguments):
                 partial(volume_rows, tile=32, budget=200_000, repeats=1),
             ),
             "mixed": lambda: mixed_study((320,), 32, 300_000, 320),
-            "paper": lambda: paper_rows((30_000,), 2048),
+            "paper": lambda: paper_rows((14_000,), 2048),
             "paper_mixed": lambda: paper_mixed_rows((8_000,), 2048),
             "rate": lambda: rate_study([(640, None), (640, 1_000_000)], 32, rates=ceilings(256)),
             "simulator": lambda: simulator_rows([(640, None, "v3"), (640, 1_000_000, "v3")], 32),
-            "numa": lambda: numa_rows(20_000, 2048, (2,)),
-            "scaling": lambda: scaling_rows([(20_000, 2048)], (1, 2)),
-            "devices": lambda: device_rows(320, 32, 400_000, 20_000),
+            "numa": lambda: numa_rows(10_000, 2048, (2,)),
+            "scaling": lambda: scaling_rows([(10_000, 2048)], (1, 2)),
+            "devices": lambda: device_rows(320, 32, 400_000, 10_000),
             "resume": lambda: resume_rows(640, 32, 1_000_000),
         }
     two = 2_000_000_000

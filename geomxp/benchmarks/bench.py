@@ -154,23 +154,24 @@ def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
     return {name: float(np.median(values)) for name, values in seconds.items()}
 
 
-def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
+def ceilings(n=2048, rounds=5, *, on="cpu", line=None, copied=None):
     """Measure peak rates: n×n matrix products in each number format, and a memory copy.
 
     FP64 and FP32 use SciPy's BLAS, and MKL where it is installed. FP16 and BF16 are timed where the
     device multiplies them faster than FP32. On a CPU each is timed on one core and on all usable
-    cores. A copy counts the bytes that are read and those that are written. Return rows.
+    cores. A copy, of `copied` bytes or else `COPIED`, counts the bytes that are read and those that
+    are written. Return rows.
     """
-    device, rows = BenchmarkDevice(on), []
+    device, rows, copied = BenchmarkDevice(on), [], copied or COPIED
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
         with device.cores(count):
-            candidates = _products(device, n) | {"copy": _copy(device, count)}
+            candidates = _products(device, n) | {"copy": _copy(device, count, copied)}
             # after a product MKL's threads busy-wait for 0.2 s, and OpenBLAS's for up to 0.1 s
             rest = partial(time.sleep, 0.25)
             fresh = dict.fromkeys(candidates if count > 1 else (), rest)
             seconds = interleaved(candidates, rounds, line, device.wait, fresh)
         for what, value in seconds.items():
-            work, unit = (2 * COPIED, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
+            work, unit = (2 * copied, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
             about = {} if device.gpu else {"cores": count}
             rows.append({"what": what, **about, "seconds": value, "rate": work / value / 1e9})
             rows[-1]["unit"] = unit
@@ -202,9 +203,9 @@ def _products(device, n):
     return products
 
 
-def _copy(device, count):
-    """Return a function that copies `COPIED` bytes, on a CPU by this number of threads."""
-    size = COPIED // 8
+def _copy(device, count, copied):
+    """Return a function that copies so many bytes, on a CPU by this number of threads."""
+    size = copied // 8
     source = device.put(np.ones(size))
     target = source.copy()
     parts = [slice(k * size // count, (k + 1) * size // count) for k in range(count)]
