@@ -1,5 +1,6 @@
 """The notebooks run, and their stored outputs are those of a run."""
 
+import json
 import pickle
 import re
 from itertools import groupby
@@ -8,6 +9,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
+from warm import python_with
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NAMES = (
@@ -111,17 +113,35 @@ def test_a_notebook_shows_no_error_no_warning_and_no_local_path(name):
     assert not LOCAL.search(text)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_and_shows_what_it_stores(name, tmp_path, monkeypatch):
+LIBRARIES = ("numpy", "pandas", "scipy.stats", "numba", "matplotlib.pyplot", "ipykernel.kernelapp")
+INLINE = "module://matplotlib_inline.backend_inline"
+"""Where a kernel has matplotlib draw."""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """A folder that describes the kernel of Python, started with libraries imported."""
     # build the font cache here: in a notebook, building it prints a message
     import matplotlib.font_manager  # noqa: F401
 
+    folder = tmp_path_factory.mktemp("jupyter")
+    with python_with(*LIBRARIES, MPLBACKEND=INLINE) as python:
+        command = [*python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        about = {"argv": command, "display_name": "Python", "language": "python"}
+        (folder / "kernels" / "warm").mkdir(parents=True)
+        (folder / "kernels" / "warm" / "kernel.json").write_text(json.dumps(about))
+        yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_and_shows_what_it_stores(name, kernels, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", str(kernels))
     # separate history and settings
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     book, here = read(name), {"metadata": {"path": str(tmp_path)}}
     stored = [kinds(cell) for cell in code_of(book)]
-    about = {"timeout": SECONDS, "startup_timeout": SECONDS, "kernel_name": "python3"}
+    about = {"timeout": SECONDS, "startup_timeout": SECONDS, "kernel_name": "warm"}
     nbclient.NotebookClient(book, **about, resources=here).execute()
     assert [kinds(cell) for cell in code_of(book)] == stored
     assert {path.name for path in tmp_path.iterdir()} <= {"ipython"}

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 INTERVAL = 0.02
@@ -92,13 +92,17 @@ def serve(path, libraries):
                 about = json.loads(client.makefile().readline())
                 process = os.fork()
                 if not process:
+                    os.setsid()
                     for number, stream in enumerate(streams):
                         os.dup2(stream, number)
                     about["streams"] = streams
                     break
                 for stream in streams:
                     os.close(stream)
-                client.sendall(str(_status(process, client)).encode())
+                status = _status(process, client)
+                # whoever asked may have been killed
+                with suppress(OSError):
+                    client.sendall(str(status).encode())
         else:
             return None
     for stream in about["streams"]:
@@ -114,6 +118,8 @@ def _status(process, client):
             client.recv(1)
         except TimeoutError:
             continue
+        except OSError:
+            pass
         os.kill(process, signal.SIGKILL)
         time.sleep(INTERVAL)
     client.settimeout(None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from common import write_rows
+from common import TINY, write_rows
 from distributed import wait
 from scipy.optimize import nnls
 
@@ -33,7 +33,8 @@ GBIT = 1e9 / 8
 FEW = 32
 """Places of a tile from which the norms of larger ones are taken."""
 
-TINY_TILE, HOPS, COPIED, REPEATS = 8, 100, 8, 5
+TINY_TILE, COPIED = 8, 8
+HOPS, REPEATS = (10, 2) if TINY else (100, 5)
 """Of the calibration: rows of a tiny tile; links of a chain of tasks; tiles of a copy."""
 
 
