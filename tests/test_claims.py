@@ -887,9 +887,9 @@ def test_experiments_run_when_tiny(name, python, tmp_path):
 
 
 @pytest.mark.slow
-def test_whole_fits_of_peers_run_when_tiny(tmp_path):
+def test_whole_fits_of_peers_run_when_tiny(python, tmp_path):
     script = ROOT / "experiments" / "peers" / "fits.py"
-    subprocess.run([sys.executable, script, "--tiny", "--output", tmp_path], check=True)
+    subprocess.run([*python, script, "--tiny", "--output", tmp_path], check=True)
     lines = (tmp_path / "fits.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert {row["method"] for row in rows} == {"geomxp", "scipy", "scipy-plain"}
@@ -897,9 +897,9 @@ def test_whole_fits_of_peers_run_when_tiny(tmp_path):
 
 
 @pytest.mark.slow
-def test_seconds_of_two_checkouts_are_compared_when_tiny(tmp_path):
+def test_seconds_of_two_checkouts_are_compared_when_tiny(python, tmp_path):
     script = ROOT / "experiments" / "maxima" / "seconds.py"
-    command = [sys.executable, script, ROOT, ROOT, "--tiny", "--output", tmp_path]
+    command = [*python, script, ROOT, ROOT, "--tiny", "--output", tmp_path]
     subprocess.run(command, check=True)
     lines = (tmp_path / "seconds.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -911,7 +911,7 @@ def test_seconds_of_two_checkouts_are_compared_when_tiny(tmp_path):
 
 
 @pytest.mark.slow
-def test_recovery_is_drawn(tmp_path):
+def test_recovery_is_drawn(python, tmp_path):
     script = ROOT / "experiments" / "recovery" / "plot.py"
-    subprocess.run([sys.executable, script, "--output", tmp_path], check=True)
+    subprocess.run([*python, script, "--output", tmp_path], check=True)
     assert (tmp_path / "recovery.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

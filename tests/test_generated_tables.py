@@ -15,6 +15,8 @@ SETTINGS = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+FEWER = settings(SETTINGS, max_examples=40)
+"""For tables that are refused when they are read, or nearly all of them."""
 
 
 @st.composite
@@ -102,7 +104,7 @@ def test_numbers_of_any_scale(capsys, tmp_path, data, options):
     ends_well(capsys, path, *options)
 
 
-@SETTINGS
+@FEWER
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=8),
     st.sampled_from(["x,y,z", "x,y,z,z", "x,y", "", "z", "X,Y,Z", "x,y,z,"]),
@@ -116,7 +118,7 @@ def test_text_of_any_kind(capsys, tmp_path, rows, header, encoding, drop):
     ends_well(capsys, path, *(["--drop-missing"] if drop else []), "--fix", "smoothness=0.5")
 
 
-@SETTINGS
+@FEWER
 @given(
     st.binary(max_size=200), st.sampled_from(["t.csv", "t.npz", "t.parquet", "t.csv.gz", "t.tsv"])
 )

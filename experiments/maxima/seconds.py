@@ -49,9 +49,10 @@ def fitted(truth, n, seed, held):
 
 
 # compile, and fill the caches
+n = int(sys.argv[1])
 for held in ({}, {"smoothness": 0.5}):
-    fitted("gx.Matern(1.0, 0.1, 0.5, 0.1)", 600, 0, repr(held))
-    fitted("gx.Matern(1e-12, 0.1, 0.5, 1.0)", 600, 0, repr(held))
+    fitted("gx.Matern(1.0, 0.1, 0.5, 0.1)", n, 0, repr(held))
+    fitted("gx.Matern(1e-12, 0.1, 0.5, 1.0)", n, 0, repr(held))
 print("ready", flush=True)
 for line in sys.stdin:
     print(json.dumps(fitted(*json.loads(line))), flush=True)
@@ -64,12 +65,13 @@ def main():
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--fields", type=int, nargs=2, default=(4, 2), help="of each size")
-    parser.add_argument("--tiny", action="store_true", help="one field of 200 locations")
+    parser.add_argument("--tiny", action="store_true", help="one field of 80 locations")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    sizes = {200: 1} if options.tiny else dict(zip((1000, 2000), options.fields, strict=True))
+    sizes = {80: 1} if options.tiny else dict(zip((1000, 2000), options.fields, strict=True))
     versions = {"before": options.before.resolve(), "after": options.after.resolve()}
-    workers = {name: worker(checkout, WORKER) for name, checkout in versions.items()}
+    first = "80" if options.tiny else "600"
+    workers = {name: worker(path, WORKER, first) for name, path in versions.items()}
     for process in workers.values():
         process.stdout.readline()
     rows = []

@@ -279,7 +279,8 @@ def main():
     truth = 0.8 if smoothness is None else smoothness
     method = METHODS[options.method]
     # what is loaded and compiled once: geomxp's start for large n has loops of its own
-    for size in (SMALL, 1100) if options.method == "geomxp" else (SMALL,):
+    large = options.method == "geomxp" and options.n > SMALL
+    for size in (SMALL, 1100) if large else (SMALL,):
         method(*places_and_values(size, truth, 0), smoothness)
     places, values = places_and_values(options.n, truth, options.seed)
     gradient = gradient_bytes(places, values) if options.method == "geomxp" else None

@@ -25,7 +25,7 @@ CASES = (
     ("0.5", 4000, ("geomxp", "scipy", "scipy-plain")),
 )
 """Smoothness, places, methods; the peers of 2,000 places need minutes at 4,000."""
-TINY = (("0.5", 150, ("geomxp", "scipy", "scipy-plain")), ("free", 150, ("geomxp",)))
+TINY = (("0.5", 60, ("geomxp", "scipy", "scipy-plain")), ("free", 60, ("geomxp",)))
 COLUMNS = (
     *("method", "version", "smoothness", "n", "seed", "wall_seconds", "cpu_seconds"),
     *("peak_bytes", "gradient_bytes"),
@@ -45,7 +45,7 @@ def row_of(line, seen):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="150 places, without peers")
+    parser.add_argument("--tiny", action="store_true", help="60 places, without peers")
     parser.add_argument("--peers-python", type=Path, help="interpreter with requirements.txt")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=HERE / "results")
