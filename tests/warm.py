@@ -73,7 +73,6 @@ def serve(path, libraries):
     """Import libraries, and fork for each script; return what a fork is to run, at the end None."""
     for name in libraries:
         importlib.import_module(name)
-    os.set_inheritable(0, False)
     os.set_blocking(0, False)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
