@@ -8,7 +8,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_estimators_dtypes,
+    check_fit_idempotent,
+    parametrize_with_checks,
+)
 
 import geomxp as gx
 from geomxp.sklearn import GeoRegressor, independent_columns
@@ -28,10 +32,19 @@ def fitted():
 
 
 # random tables that scikit-learn makes have likelihoods without a maximum, and it is said
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([GeoRegressor()])
+no_maximum = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@no_maximum
+@parametrize_with_checks([GeoRegressor(smoothness=0.5, nugget=0.1)])
 def test_scikit_learn_finds_an_estimator(estimator, check):
     check(estimator)
+
+
+@no_maximum
+@pytest.mark.parametrize("check", [check_fit_idempotent, check_estimators_dtypes])
+def test_scikit_learn_finds_an_estimator_that_searches_for_all_parameters(check):
+    check("GeoRegressor", GeoRegressor())
 
 
 def test_it_is_fit_and_predict_to_the_bit(fitted):

@@ -205,17 +205,17 @@ def test_bartlett_of_independent_data_is_the_mean_of_the_exact_statistic():
 
 @pytest.mark.slow
 def test_bartlett_is_near_the_mean_of_simulated_statistics():
-    places = np.random.default_rng(3).random((120, 2))
+    places, draws = np.random.default_rng(3).random((50, 2)), 90
     truth = gx.Matern(1.0, 0.08, 0.5)
     statistics, means = [], []
     held = HALF | {"nugget": 0.0}
-    for values in gx.simulate(truth, places, draws=150, seed=8):
+    for values in gx.simulate(truth, places, draws=draws, seed=8):
         seen = gx.Observations(places, values)
         fits = [gx.fit(seen, fixed=held, trend=trend) for trend in ("constant", "linear")]
         statistics.append(2 * (fits[1].log_likelihood - fits[0].log_likelihood))
         found = trend_inference(fits[1], restricted=False)
         means.append(found.bartlett(np.eye(3)[1:]))
-    error = np.std(statistics) / np.sqrt(150) / 2
+    error = np.std(statistics) / np.sqrt(draws) / 2
     assert np.mean(means) > 1 + 2 * error
     assert abs(np.mean(statistics) / 2 - np.mean(means)) < 3 * error
 

@@ -377,7 +377,7 @@ def test_scores_have_mean_zero_and_the_expected_information_as_covariance(reml):
 
 @pytest.mark.slow
 def test_reml_estimates_the_variance_without_bias_and_ml_does_not():
-    places, draws, truth = lay_out(25, "jittered", 1), 300, 2.0
+    places, draws, truth = lay_out(16, "jittered", 1), 160, 2.0
     model = gx.Matern(truth, 0.2, 0.5)
     held = {"range": 0.2, "smoothness": 0.5, "nugget": 0.0}
     found = {True: [], False: []}

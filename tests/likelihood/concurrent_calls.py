@@ -27,7 +27,7 @@ from geomxp.runtime import devices  # noqa: E402
 devices.SMALL = 150
 """Instead of 600: BLAS has two threads for small data, whose calls are brief."""
 
-TOGETHER, MANY, FEW = 64, 64, 8
+TOGETHER, MANY, FEW = 64, 52, 10
 """Threads; calls of each method; calls of methods that take long."""
 
 rng = np.random.default_rng(58)
@@ -84,10 +84,6 @@ often = {
     "exact, subnormal numbers": likelihood(large, gx.Exact(), of=narrow),
     "FP64 tiles": likelihood(small, gx.Exact(tile=32)),
     "by_tile_norm": likelihood(small, gx.Exact(gx.by_tile_norm(1e-5), tile=32)),
-    "for_divergence": likelihood(small, gx.Exact(coarse, tile=32)),
-    "tiles, two threads": likelihood(large, gx.Exact(coarse, tile=60)),
-    "out of core": likelihood(small, gx.Exact(coarse, tile=32, memory="150kB")),
-    "low rank": likelihood(small, gx.Exact(low_rank, tile=40)),
     "conjugate gradients": likelihood(small, gx.Exact(gx.by_tile_norm(1e-3), tile=40, refine="cg")),
     "layered": likelihood(small, gx.Exact(gx.layered("fp16", "fp32"), tile="whole")),
     "Vecchia": likelihood(large, gx.Vecchia(12)),
@@ -103,6 +99,10 @@ often = {
     "linalg.trsm": lambda: [linalg.trsm(matrix, matrix[:, :100].copy(order="F"))],
 }
 seldom = {
+    "for_divergence": likelihood(small, gx.Exact(coarse, tile=32)),
+    "tiles, two threads": likelihood(large, gx.Exact(coarse, tile=60)),
+    "out of core": likelihood(small, gx.Exact(coarse, tile=32, memory="150kB")),
+    "low rank": likelihood(small, gx.Exact(low_rank, tile=40)),
     "predict, tiles": predictions(of_tiles),
     "derivatives": derivatives(small, gx.Exact()),
     "derivatives, two threads": derivatives(large, gx.Exact()),

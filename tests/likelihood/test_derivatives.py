@@ -2,6 +2,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from cases import pairwise
 
 import geomxp as gx
 from geomxp import testing
@@ -189,24 +190,33 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize("reml", [False, True])
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if "any table" not in kind])
-def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
-    model, evaluator = evaluator_of(kind, reml, n=300)
+@pytest.mark.parametrize(
+    ("kind", "reml", "tile", "stay"),
+    [
+        (kind, reml, *way)
+        for kind, reml, way in pairwise(
+            [kind for kind in MODELS if "any table" not in kind],
+            [False, True],
+            [(None, True), (None, False), (50, True)],
+        )
+    ],
+)
+def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml, tile, stay):
+    n = 150
+    model, evaluator = evaluator_of(kind, reml, n=n)
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
     # by halves, and by blocks
     monkeypatch.setattr(recursive, "GPU_LEAF", 64)
-    monkeypatch.setattr(sums, "BLOCK", 128)
+    monkeypatch.setattr(sums, "BLOCK", 64)
     condition = testing.condition_number(model, evaluator.observations)
-    for tile, stay in ((None, True), (None, False), (100, True)):
-        on_gpu = evaluator_of(kind, reml, gx.Exact(tile=tile, on="gpu"), n=300)[1]
-        # whitened derivatives stay on the GPU if there is room
-        assert on_gpu._whitened_stay(len(names))
-        if not stay:
-            monkeypatch.setattr(on_gpu, "_whitened_stay", lambda count: False)
-        ours = on_gpu.derivatives(model, names, curvature=True)
-        assert_same_derivatives(ours, theirs, condition, 300)
+    on_gpu = evaluator_of(kind, reml, gx.Exact(tile=tile, on="gpu"), n=n)[1]
+    # whitened derivatives stay on the GPU if there is room
+    assert on_gpu._whitened_stay(len(names))
+    if not stay:
+        monkeypatch.setattr(on_gpu, "_whitened_stay", lambda count: False)
+    ours = on_gpu.derivatives(model, names, curvature=True)
+    assert_same_derivatives(ours, theirs, condition, n)
 
 
 @pytest.mark.gpu

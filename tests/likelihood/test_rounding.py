@@ -81,7 +81,7 @@ def test_errors_from_extended_precision_are_within_the_bounds(methods, count, se
     compared, unbounded = 0, 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gx.GeomxpWarning)
-        for seen, model in random_cases(seed, count, 90):
+        for seen, model in random_cases(seed, count, 50):
             sigma = covariance_matrix(model, seen.inputs, seen.metric)
             truth = in_long_double(np.tril(sigma), seen.values)
             for found in evaluations(seen, model, methods) if truth is not None else ():
@@ -124,7 +124,7 @@ def exactly(seen, model):
 @pytest.mark.slow
 def test_errors_from_the_truth_are_within_the_bounds():
     compared = 0
-    for seen, model in random_cases(7, 120, 20, smoothness=(0.3, 0.5, 0.8, 1.5, 2.3, 4.1, 7.5)):
+    for seen, model in random_cases(7, 120, 14, smoothness=(0.3, 0.5, 0.8, 1.5, 2.3, 4.1, 7.5)):
         for found in evaluations(seen, model, (gx.Exact(), gx.Vecchia(len(seen) - 1))):
             error = abs(float(found.log_likelihood - exactly(seen, model)))
             assert error <= found.rounding.log_likelihood
