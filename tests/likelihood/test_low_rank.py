@@ -299,12 +299,12 @@ def test_the_default_tile_suits_few_locations(n):
 )
 def test_fits_whose_metric_changes_converge(model):
     random = np.random.default_rng(0)
-    places, times = random.random((400, 2)), random.integers(0, 8, 400).astype(float)
+    places, times = random.random((250, 2)), random.integers(0, 8, 250).astype(float)
     in_time = isinstance(model, gx.MaternSpaceTime)
     about = {"time": times} if in_time else {}
     values = gx.simulate(model, places, seed=1, progress=False, **about)[0]
     seen = gx.Observations(places, values, **about)
-    method = gx.Exact(gx.for_divergence(1e-3, low_rank=True), tile=64)
+    method = gx.Exact(gx.for_divergence(1e-3, low_rank=True), tile=48)
     held = {"fixed": {"smoothness": 0.5}, "anisotropy": not in_time, "progress": False}
     found = gx.fit(seen, family=model.family, method=method, **held)
     exact = gx.fit(seen, family=model.family, method=gx.Exact(), **held)

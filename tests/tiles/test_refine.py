@@ -479,7 +479,7 @@ RULES_ON_GPU = {
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rule", RULES_ON_GPU)
 def test_a_gpu_refines_to_fp64(rule, method):
-    seen, how = field(100), gx.Exact(RULES_ON_GPU[rule], 32, on="gpu")
+    seen, how = field(70), gx.Exact(RULES_ON_GPU[rule], 32, on="gpu")
     exact = gx.log_likelihood(seen, MODEL, trend="linear")
     mixed = gx.log_likelihood(seen, MODEL, how, trend="linear")
     fine = gx.log_likelihood(seen, MODEL, replace(how, refine=method), trend="linear")
