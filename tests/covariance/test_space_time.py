@@ -357,7 +357,10 @@ def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
 def test_neighbours_are_those_of_the_fitted_model(truth):
     data = field(truth, 40, 8)
     about = {"trend": "zero", "progress": False, "raise_on_failure": False}
-    fit = gx.fit(data, truth.replace(time_range=1.0), gx.Vecchia(10), **about)
+    start, evaluator = truth.replace(time_range=1.0), gx.Vecchia(10).prepare(data)
+    fit = gx.fit(data, start, gx.Vecchia(10), **about)
+    evaluator.freeze(start)
+    assert evaluator.would_move(fit.model)
     again = gx.log_likelihood(data, fit.model, gx.Vecchia(10)).log_likelihood
     assert fit.log_likelihood == pytest.approx(again, abs=1e-9)
     draws = gx.simulate(fit, testing.places(9, seed=8), time=2.5, draws=4, seed=0)

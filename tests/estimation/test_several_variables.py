@@ -10,6 +10,7 @@ from geomxp.estimation import starts
 from geomxp.testing import places
 
 FAMILIES = ("independent", "coregionalization", "parsimonious-matern", "flexible-matern")
+SMOOTHNESS_OF_THREE = {"smoothness_1": 0.5, "smoothness_2": 0.8, "smoothness_3": 1.2}
 TRUE = gx.FlexibleMatern((1.0, 4.0), (0.2, 0.1), (0.5, 1.0), 0.5, (0.1, 0.2))
 
 
@@ -131,12 +132,21 @@ def test_vecchia_fits_near_the_exact_maximum(fits):
     assert near > fits["parsimonious-matern"].log_likelihood - 0.3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_three_variables_are_fitted(family):
+@pytest.mark.parametrize(
+    ("family", "held"),
+    [
+        ("independent", SMOOTHNESS_OF_THREE),
+        ("coregionalization", {}),
+        ("parsimonious-matern", {}),
+        ("flexible-matern", SMOOTHNESS_OF_THREE),
+    ],
+)
+def test_three_variables_are_fitted(family, held):
     truth = gx.ParsimoniousMatern((1.0, 2.0, 0.5), 0.2, (0.5, 0.8, 1.2), (0.5, -0.3, 0.2), 0.05)
     where, kinds = np.repeat(places(140), 3, axis=0), np.tile([0, 1, 2], 140)
     z = gx.simulate(truth, where, variable=kinds, seed=2)[0]
-    fit = gx.fit(gx.Observations(where, z, variable=kinds), family=family, trend="zero")
+    seen = gx.Observations(where, z, variable=kinds)
+    fit = gx.fit(seen, family=family, trend="zero", fixed=held)
     assert fit.outcome.good
     assert fit.model.valid_on("euclidean", 2)
     if family != "independent":
