@@ -6,6 +6,7 @@ from the sources. Nothing is written by hand, so the page cannot become outdated
 
 import ast
 import html
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +28,7 @@ def layers():
     raise ValueError(f"{LAW} does not assign LAYERS.")
 
 
+@cache
 def modules():
     """Return {room: paths of its modules}. A room is a folder or a module of the package."""
     rooms = {}
@@ -43,6 +45,7 @@ def purpose(room):
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).splitlines()[0]
 
 
+@cache
 def imports(room):
     """Return the other rooms that the modules of a room import: eagerly, lazily or for types."""
     found = set()
