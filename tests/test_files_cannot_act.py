@@ -136,10 +136,10 @@ KNOWN = {
 """Reasons why what a file says does not reach a call, by module and name."""
 
 
-def names_in(tree):
+def names_in(nodes):
     """Qualified names by the names of a module: of imports, and of `x = library("x")`."""
     names = {name: f"builtins.{name}" for name in vars(__import__("builtins"))}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.split(".")[0]
@@ -156,15 +156,14 @@ def names_in(tree):
 
 def acting(source):
     """Qualified names in a source, used in any way, of functions that could act."""
-    tree = ast.parse(source)
-    names, found = names_in(tree), set()
-    inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    names, found = names_in(nodes), set()
+    inner = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
         if isinstance(node, ast.Attribute | ast.Name) and node not in inner:
             first, *rest = ast.unparse(node).split(".")
-            name = ".".join([names.get(first, "a variable"), *rest])
-            found |= {name for act in ACTS if f"{name}.".startswith(act)}
-    return found
+            found.add(".".join([names.get(first, "a variable"), *rest]))
+    return {name for name in found if f"{name}.".startswith(tuple(ACTS))}
 
 
 def test_each_call_of_geomxp_that_could_act_is_known_with_its_reason():

@@ -171,7 +171,7 @@ def test_a_gpu_is_timed_beside_its_own_library(run, what, monkeypatch):
         monkeypatch.setattr(
             module, "interleaved", lambda candidates, _, *rest: interleaved(candidates, 1, *rest)
         )
-    n = 8 if what == "batched" else 512
+    n = 8 if what == "batched" else 128
     status, out, _ = run("bench", what, "--n", n, "--on", "gpu", "--json")
     rows = json.loads(out)[what]
     assert status == 0
