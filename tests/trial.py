@@ -63,20 +63,20 @@ def _decimal_comma(number, digits):
 def groundwater(folder: Path) -> np.ndarray:
     """Write semicolons, decimal commas, latitude before longitude, and -9999 for missing values."""
     rng = np.random.default_rng(11)
-    longitude, latitude = 6 + rng.random(260), 51 + 0.7 * rng.random(260)
+    longitude, latitude = 6 + rng.random(460), 51 + 0.7 * rng.random(460)
     degrees = np.round(np.c_[longitude, latitude], 5)
     field = 12 + gx.simulate(_smooth(GROUNDWATER), degrees, metric="chordal", seed=1)[0]
-    values = field + np.sqrt(GROUNDWATER.nugget) * rng.standard_normal(260)
-    values[rng.choice(200, 15, replace=False)] = -9999
+    values = field + np.sqrt(GROUNDWATER.nugget) * rng.standard_normal(460)
+    values[rng.choice(400, 15, replace=False)] = -9999
     rows = [
         f"W{k:03d};{_decimal_comma(lat, 5)};{_decimal_comma(lon, 5)};{_decimal_comma(value, 2)}"
         for k, ((lon, lat), value) in enumerate(zip(degrees, values, strict=True))
     ]
-    table = "\n".join(["Well;Latitude;Longitude;Chloride", *rows[:200]])
+    table = "\n".join(["Well;Latitude;Longitude;Chloride", *rows[:400]])
     (folder / "groundwater.csv").write_text(table + "\n")
-    new = "\n".join(["Well;Latitude;Longitude", *(row.rsplit(";", 1)[0] for row in rows[200:])])
+    new = "\n".join(["Well;Latitude;Longitude", *(row.rsplit(";", 1)[0] for row in rows[400:])])
     (folder / "groundwater-new.csv").write_text(new + "\n")
-    return field[200:]
+    return field[400:]
 
 
 def lead(folder: Path) -> np.ndarray:
@@ -100,22 +100,22 @@ def lead(folder: Path) -> np.ndarray:
 def boreholes(folder: Path) -> np.ndarray:
     """Write metres, duplicated rows, a covariate of words, and cells without a number."""
     rng = np.random.default_rng(13)
-    metres = np.round(2000 * rng.random((260, 2)) + [350_000, 5_600_000], 1)
-    rock = rng.choice([*ROCKS], 260)
+    metres = np.round(2000 * rng.random((440, 2)) + [350_000, 5_600_000], 1)
+    rock = rng.choice([*ROCKS], 440)
     field = np.array([ROCKS[name] for name in rock])
     field += gx.simulate(_smooth(BOREHOLES), metres, seed=3)[0]
-    values = field + np.sqrt(BOREHOLES.nugget) * rng.standard_normal(260)
+    values = field + np.sqrt(BOREHOLES.nugget) * rng.standard_normal(440)
     rows = [
         f"{x:.1f},{y:.1f},{name},{value:.2f}"
         for (x, y), name, value in zip(metres, rock, values, strict=True)
     ]
-    table = rows[:200] + [rows[k] for k in rng.choice(200, 12, replace=False)]
-    for k, cell in zip(rng.choice(200, 9, replace=False), ("", "NA", "n/a") * 3, strict=True):
+    table = rows[:400] + [rows[k] for k in rng.choice(400, 12, replace=False)]
+    for k, cell in zip(rng.choice(400, 9, replace=False), ("", "NA", "n/a") * 3, strict=True):
         table[k] = table[k].rsplit(",", 1)[0] + f",{cell}"
     (folder / "boreholes.csv").write_text("\n".join(["x,y,rock,depth", *table]) + "\n")
-    new = [row.rsplit(",", 1)[0] for row in rows[200:]]
+    new = [row.rsplit(",", 1)[0] for row in rows[400:]]
     (folder / "boreholes-new.csv").write_text("\n".join(["x,y,rock", *new]) + "\n")
-    return field[200:]
+    return field[400:]
 
 
 TABLES = (
