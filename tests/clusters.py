@@ -5,17 +5,23 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
+from multiprocessing import forkserver
+from unittest.mock import patch
 
 import pytest
 from waiting import PATIENCE, comes_true, wait_until
 
 distributed = pytest.importorskip("distributed", reason='needs pip install "geomxp[cluster]"')
 
-import dask  # noqa: E402
+from dask import config as dask_config  # noqa: E402
 
 # a local cluster looks so long after the loss of a worker whether there is one of its name, and
 # never again starts one that is just then killed once more
-dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+dask_config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+
+# workers begin as copies of a process that has loaded everything; that of `Elsewhere` loads it
+dask_config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
 
 class Local(distributed.LocalCluster):
@@ -27,8 +33,23 @@ class Local(distributed.LocalCluster):
             super()._update_worker_status(op, msg)
 
 
+@cache
+def begin():
+    """Start the process that workers are copies of, with the variables that Dask sets for them."""
+    # Dask sets a list of its own at its first call
+    distributed.utils.get_mp_context().set_forkserver_preload(["begun"])
+    fixed = dask_config.get("distributed.nanny.pre-spawn-environ")
+    fixed = {name: str(value) for name, value in fixed.items() if name not in os.environ}
+    # it would find nothing in folders of tests
+    path = os.pathsep.join(filter(None, sys.path))
+    with patch.dict(os.environ, fixed, PYTHONPATH=path):
+        forkserver.ensure_running()
+
+
 def start(**about):
     """Start a scheduler and worker processes; return them with a client."""
+    if dask_config.get("distributed.worker.multiprocessing-method") == "forkserver":
+        begin()
     about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
     local = Local(processes=True, **about)
     return local, distributed.Client(local, set_as_default=False)

@@ -508,10 +508,12 @@ def test_a_factorization_on_a_cluster_says_how_far_it_is(client, workers):
 STUDY = """
 import sys, time
 import geomxp as gx
+from geomxp import testing
 from geomxp.runtime import progress
 if __name__ == "__main__":
     progress.QUIET = 0.1
-    fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
+    known = {"range": 0.1, "smoothness": 0.5, "nugget": 0.1}
+    fit = gx.fit(testing.observations(30), fixed=known, progress=False)
     try:
         gx.bootstrap(fit, draws=5000, on=sys.argv[1])
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from clusters import Elsewhere, answering, distributed, kill, pid_of, rest, start
+from clusters import Elsewhere, answering, dask_config, distributed, kill, pid_of, rest, start
 from waiting import wait_until
 
 import geomxp as gx
@@ -223,8 +223,9 @@ def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers, pl
 # faults
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("rule", [gx.by_tile_norm(1e-5), LOW_RANK], ids=["by norm", "low rank"])
+@pytest.mark.parametrize(
+    ("victim", "rule"), [(0, gx.by_tile_norm(1e-5)), (1, LOW_RANK)], ids=["by norm", "low rank"]
+)
 def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, seen, victim, rule):
     here, there = both(client, seen, MODEL, rule)
     kill(client, workers[victim])
@@ -233,8 +234,9 @@ def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, see
     assert there.store.backend.losses >= 1
 
 
-@pytest.mark.parametrize("plan", [(), (1,), (6, 2)], indirect=True)
-@pytest.mark.parametrize("share", [0.2, 0.7])
+@pytest.mark.parametrize(
+    ("plan", "share"), [((), 0.7), ((1,), 0.2), ((6, 2), 0.2), ((6, 2), 0.7)], indirect=["plan"]
+)
 def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan, share):
     seen, struck = observations(300), []
     here = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), 30)
@@ -343,7 +345,9 @@ def test_workers_of_two_kinds_are_refused():
 
 @pytest.mark.gpu
 def test_workers_with_a_gpu_keep_their_tiles_there(seen):
-    local, client = start(n_workers=1, resources={"GPU": 1})
+    # the emulator is for processes that begin with the variables of this one
+    with dask_config.set({"distributed.worker.multiprocessing-method": "spawn"}):
+        local, client = start(n_workers=1, resources={"GPU": 1})
     try:
         # the first rule multiplies FP64 tiles for FP32 arrays
         for rule in (gx.by_tile_norm(1e-4, formats=["fp64", "fp16"]), gx.by_tile_norm(1e-5)):
