@@ -103,17 +103,23 @@ def test_panels_stay_in_registers(architecture, n, panel, block):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n", "architecture"),
-    # ptxas takes up to a minute for the large ones
-    [*product((5, 32), ARCHITECTURES), (16, 90), (48, 90), (64, 90)],
+    ("n", "architecture", "dtype"),
+    [
+        *product((5, 32), ARCHITECTURES, (np.float64, np.float32)),
+        # the largest of each type
+        (48, 90, np.float64),
+        (64, 90, np.float32),
+    ],
 )
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_rows_stay_in_registers(architecture, n, dtype):
     # of the two kernels the one of this type: that of the other may be too large, and take minutes
     text, suffix = cuda.source("rows.cu"), batched_gpu._suffix(dtype)
     text, others = re.subn(rf"^KERNEL\(\w+, (?!{suffix}\)).*\n", "", text, flags=re.M)
     assert others == 1
-    for variant in batched_gpu.rows(n, dtype, HOPPER):
+    variants = batched_gpu.rows(n, dtype, HOPPER)
+    assert variants
+    # ptxas takes seconds for a large one: of these the one with the most rows for each thread
+    for variant in variants if n == 5 else [min(variants, key=lambda one: one.block[0])]:
         of_type = used(text, architecture, *rows_options(variant, n))
         assert set(of_type) == {f"factor_{suffix}"}
         assert_in_registers(of_type, variant.block[0] * variant.block[2])

@@ -17,7 +17,7 @@ from geomxp.tiles import assemble, refine
 pytestmark = pytest.mark.gpu
 
 ONE, BOTH = "gpu:1", ("gpu:0", "gpu:1")
-TILES, OUT_OF_CORE = {"tile": 64}, {"tile": 64, "device_memory": "2MB"}
+TILES, OUT_OF_CORE = {"tile": 40}, {"tile": 40, "device_memory": "1MB"}
 PLACES = {
     "one matrix": {"on": ONE},
     "tiles": {"on": ONE} | TILES,
@@ -62,7 +62,7 @@ def gpu_0_unused():
 
 @pytest.fixture(scope="module")
 def seen():
-    places = testing.places(150)
+    places = testing.places(100)
     return gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
 
 
@@ -85,7 +85,7 @@ def positive_definite(n=300):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_likelihood_derivatives_and_predictions_are_those_of_the_cpu(place, seen):
-    model, targets = testing.MODEL, testing.places(30, seed=9)
+    model, targets = testing.MODEL, testing.places(10, seed=9)
     tolerance = 10 * len(seen) * U * testing.condition_number(model, seen)
     names, found = tuple(model.parameters()), []
     for method in (gx.Exact(**PLACES[place] | {"on": "cpu"}), gx.Exact(**PLACES[place])):
@@ -120,7 +120,7 @@ def test_a_divergence_is_that_of_the_stored_factor(place, seen):
 
 
 def test_methods_on_two_gpus_have_one_reference(seen):
-    methods = [gx.Exact(gx.uniform("fp16"), 64, on=on) for on in BOTH]
+    methods = [gx.Exact(gx.uniform("fp16"), 40, on=on) for on in BOTH]
     one, other = gx.compare(testing.MODEL, seen.inputs, methods)
     assert one.kl == other.kl > 0
 
@@ -153,7 +153,7 @@ def test_mixed_tiles_are_as_near_to_the_matrix_as_their_formats_promise(rule, pl
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_nothing_is_computed_on_a_gpu_that_was_not_asked_for(rule, seen):
-    evaluator = gx.Exact(rule, on=ONE, tile=64).prepare(seen, np.ones((len(seen), 1)), True)
+    evaluator = gx.Exact(rule, on=ONE, tile=40).prepare(seen, np.ones((len(seen), 1)), True)
     evaluator(testing.MODEL)
     evaluator.gradient(testing.MODEL)
 
@@ -163,10 +163,10 @@ def test_nothing_is_computed_on_a_gpu_that_was_not_asked_for(rule, seen):
 @pytest.mark.parametrize("form", [FP64, FP32], ids=str)
 def test_a_careful_tile_is_rounded_where_it_was_generated(form, out, seen):
     here, there = (
-        assemble.originals(testing.MODEL, seen.locations, seen.metric, 64, index)
+        assemble.originals(testing.MODEL, seen.locations, seen.metric, 40, index)
         for index in (None, 1)
     )
-    place = on_gpu_1(np.zeros((64, 64), form.dtype)) if out else None
+    place = on_gpu_1(np.zeros((40, 40), form.dtype)) if out else None
     tile = there.tile(1, 0, form, careful=True, out=place)
     assert tile.device.id == 1
     np.testing.assert_array_equal(tile.get(), here.tile(1, 0, form, careful=True))
@@ -208,10 +208,12 @@ def views_of(numbers, layout):
 @pytest.mark.parametrize("layout", ["columns", "rows", "strided"])
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_recursions_stay_on_the_gpu_of_their_operands(layers, layout):
-    a, b = positive_definite(100), np.random.default_rng(5).standard_normal((100, 40))
+    # of two levels, and a last block that is smaller
+    n, columns = 75, 20
+    a, b = positive_definite(n), np.random.default_rng(5).standard_normal((n, columns))
     # far from 1, so that coarse formats need a scaled copy
-    scale = np.exp2(np.round(np.linspace(-20, 20, 100)))
-    lower, about = np.linalg.cholesky(a), {"layers": layers, "leaf": 32}
+    scale = np.exp2(np.round(np.linspace(-20, 20, n)))
+    lower, about = np.linalg.cholesky(a), {"layers": layers, "leaf": 16}
     cases = [
         (nested.potrf, (a,)),
         (nested.potrf, (a * scale[:, None] * scale,)),
@@ -309,6 +311,6 @@ def test_a_matrix_of_the_second_gpu_is_solved_there(order, gpu_0_unused):
 
 
 def test_a_refined_factor_of_the_second_gpu_solves_there(seen, gpu_0_unused):
-    method = gx.Exact(gx.by_tile_norm(1e-4), 64, on=ONE, refine="gmres")
+    method = gx.Exact(gx.by_tile_norm(1e-4), 40, on=ONE, refine="gmres")
     found = gx.log_likelihood(seen, testing.MODEL, method).quadratic_form
     assert found == pytest.approx(gx.log_likelihood(seen, testing.MODEL).quadratic_form, rel=1e-11)

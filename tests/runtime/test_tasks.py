@@ -74,7 +74,7 @@ def over(on, function, items, common=None):
 
 
 def test_a_bootstrap_is_that_of_this_process(cluster, fit):
-    here, there = (gx.bootstrap(fit, draws=4, seed=3, on=on) for on in ("cpu", cluster))
+    here, there = (gx.bootstrap(fit, draws=3, seed=3, on=on) for on in ("cpu", cluster))
     assert there.estimates.equals(here.estimates)
     assert there.failures == here.failures
 
@@ -82,7 +82,7 @@ def test_a_bootstrap_is_that_of_this_process(cluster, fit):
 def test_draws_of_a_likelihood_ratio_are_those_of_this_process(cluster, fit, seen):
     larger = gx.fit(seen, fixed={"smoothness": 0.5}, trend="x", **QUIETLY)
     here, there = (
-        gx.likelihood_ratio_test(fit, larger, bootstrap=3, seed=3, on=on) for on in ("cpu", cluster)
+        gx.likelihood_ratio_test(fit, larger, bootstrap=2, seed=3, on=on) for on in ("cpu", cluster)
     )
     assert there == here
 

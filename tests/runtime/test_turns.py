@@ -127,7 +127,7 @@ def test_callers_whose_numbers_change_in_opposite_orders_all_end():
             return right & has(outer)
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(call, range(120), timeout=PATIENCE))
+        assert all(pool.map(call, range(40), timeout=PATIENCE))
     assert blas() == before
 
 

@@ -101,9 +101,10 @@ def assert_same_tiles(found, expected):
 @pytest.mark.parametrize("tile", [32, 50])
 @pytest.mark.parametrize("rule", RULES)
 def test_the_bits_are_those_of_a_wait_after_each_tile(rule, tile):
-    expected, _ = factored(AtOnce, ROUGH, RULES[rule], tile=tile)
+    about = ROUGH, RULES[rule]
+    expected, _ = factored(AtOnce, *about, n=129, tile=tile)
     for _ in orders(3):
-        found, promoted = factored(GpuStore, ROUGH, RULES[rule], tile=tile)
+        found, promoted = factored(GpuStore, *about, n=129, tile=tile)
         assert promoted == 0
         assert_same_tiles(found, expected)
 
@@ -248,7 +249,7 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
 @pytest.mark.parametrize("rule", RULES)
 def test_a_store_that_finishes_tiles_by_threads_finds_the_same_but_for_its_sums(rule):
     """FP8 is stored by columns there, and products as FP16 may be summed in another order."""
-    found, _ = factored(GpuStore, ROUGH, RULES[rule])
+    found, _ = factored(GpuStore, ROUGH, RULES[rule], n=129)
     known = InCore(found.originals, found.formats)
     cholesky.run(known, known.order(), threads=3)
     for pair in found.order():
@@ -307,12 +308,15 @@ def counted(work):
     return counts
 
 
+# each range and each accuracy
+SOME = [("weak", 1e-5), ("medium", 1e-8), ("strong", 1e-8)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("accuracy", ACCURACIES)
-@pytest.mark.parametrize("correlation", RANGES)
+@pytest.mark.parametrize(("correlation", "accuracy"), SOME)
 def test_the_cpu_waits_once_for_the_norms_and_once_for_the_factor(correlation, accuracy):
     model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
-    originals, rule = originals_of(model, n=257, tile=32), gx.by_tile_norm(accuracy)
+    originals, rule = originals_of(model, n=225, tile=32), gx.by_tile_norm(accuracy)
 
     def work():
         store = GpuStore(originals, rule(originals.norms()))
@@ -342,8 +346,7 @@ def test_each_run_after_a_failure_is_one_more_wait(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accuracy", ACCURACIES)
-@pytest.mark.parametrize("correlation", RANGES)
+@pytest.mark.parametrize(("correlation", "accuracy"), SOME)
 def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
     """a + b (products + tiles) launches, at two sizes."""
     models = (gx.Matern(v, RANGES[correlation], 0.5, nugget=0.01) for v in range(1, 100))
@@ -362,9 +365,7 @@ def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("correlation", "accuracy"), [("weak", 1e-5), ("medium", 1e-8), ("strong", 1e-8)]
-)
+@pytest.mark.parametrize(("correlation", "accuracy"), SOME)
 def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correlation, accuracy):
     model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
     for tiles in (6, 10):

@@ -292,27 +292,30 @@ def test_where_the_inverse_does_not_fit_the_gradient_comes_from_differences():
 
 @pytest.fixture(scope="module")
 def field():
-    places = lay_out(144, "jittered", 3)
+    places = lay_out(100, "jittered", 3)
     truth = gx.Matern(2.0, 0.15, 0.5, 0.2)
     return gx.Observations(places, gx.simulate(truth, places, seed=4)[0])
 
 
+HELD = {"smoothness": 0.5, "nugget": 0.2}
+
+
 @pytest.fixture(scope="module")
 def estimate(field):
-    return gx.fit(field, method=gx.Exact(tile=32), fixed={"smoothness": 0.5}, trend="zero")
+    return gx.fit(field, method=gx.Exact(tile=32), fixed=HELD, trend="zero")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("options", "tile"), [(WAYS[0], 32), (WAYS[1], 16), (WAYS[3], 32)])
 def test_estimates_are_those_of_one_memory(field, estimate, options, tile):
-    method = way(options, tile, n=144)
+    method = way(options, tile, n=100)
     if options == WAYS[0]:
         assert not method.prepare(field).scoring
-    found = gx.fit(field, method=method, fixed={"smoothness": 0.5}, trend="zero")
+    found = gx.fit(field, method=method, fixed=HELD, trend="zero")
     assert found.outcome.ending == estimate.outcome.ending == "CONVERGED"
     # a loss of δ in ℓ is a distance of √(2δ) standard errors: 1e-2 of one
     assert abs(found.log_likelihood - estimate.log_likelihood) <= 5e-5
-    for name in ("variance", "range", "nugget"):
+    for name in ("variance", "range"):
         apart = found.model.parameters()[name] - estimate.model.parameters()[name]
         assert abs(apart) <= 2e-2 * estimate.standard_errors[name]
         assert found.standard_errors[name] == pytest.approx(estimate.standard_errors[name], rel=0.1)

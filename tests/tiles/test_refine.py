@@ -479,7 +479,7 @@ RULES_ON_GPU = {
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rule", RULES_ON_GPU)
 def test_a_gpu_refines_to_fp64(rule, method):
-    seen, how = field(70), gx.Exact(RULES_ON_GPU[rule], 32, on="gpu")
+    seen, how = field(50), gx.Exact(RULES_ON_GPU[rule], 24, on="gpu")
     exact = gx.log_likelihood(seen, MODEL, trend="linear")
     mixed = gx.log_likelihood(seen, MODEL, how, trend="linear")
     fine = gx.log_likelihood(seen, MODEL, replace(how, refine=method), trend="linear")
@@ -537,9 +537,9 @@ def test_tiles_of_several_memories_are_refined_too(options):
 
 @pytest.mark.gpu
 def test_kriging_on_a_gpu_is_fp64s():
-    model, there = gx.Matern(1.0, 0.08, 1.5, 1e-4), np.random.default_rng(2).random((20, 2))
-    seen, fixed = field(80), ("variance", "range", "smoothness", "nugget")
-    method = gx.Exact(gx.by_tile_norm(1e-4), 32, on="gpu", refine="gmres")
+    model, there = gx.Matern(1.0, 0.08, 1.5, 1e-4), np.random.default_rng(2).random((5, 2))
+    seen, fixed = field(50), ("variance", "range", "smoothness", "nugget")
+    method = gx.Exact(gx.by_tile_norm(1e-4), 20, on="gpu", refine="gmres")
     exact = gx.predict(gx.fit(seen, model, fixed=fixed), there)
     found = gx.predict(gx.fit(seen, model, method, fixed=fixed), there)
     np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-9)
@@ -549,12 +549,12 @@ def test_kriging_on_a_gpu_is_fp64s():
 @pytest.mark.gpu
 @pytest.mark.parametrize("replicated", [False, True])
 def test_everything_that_a_factor_does_is_refined_on_a_gpu(replicated):
-    seen, model = field(90), gx.Matern(1.0, 0.08, 0.5, 1e-2)
+    seen, model = field(60), gx.Matern(1.0, 0.08, 0.5, 1e-2)
     if replicated:
-        rows = np.repeat(np.arange(45), 2)
+        rows = np.repeat(np.arange(30), 2)
         seen = gx.Observations(seen.locations[rows], seen.values)
     rule = gx.by_tile_norm(1e-4)
-    on_cpu, on_gpu = (gx.Exact(rule, 32, on=on, refine="cg") for on in ("cpu", "gpu"))
+    on_cpu, on_gpu = (gx.Exact(rule, 24, on=on, refine="cg") for on in ("cpu", "gpu"))
     # steps of a search use the derivatives, and need not end at the maximum
     about = {"fixed": ("smoothness",), "evaluations": 3, "trend": "constant"}
     start = replace(model, variance=0.9)
@@ -633,7 +633,7 @@ def test_the_divergence_of_a_refined_factor_is_that_of_the_factor():
 def test_residuals_at_the_level_of_rounding_are_accepted(method):
     # a nearly diagonal Σ: most residuals of these stall at one or two units of rounding
     model = gx.Matern(1.0, 0.01, 0.5, 0.1)
-    for seed in range(60):
+    for seed in range(20):
         random = np.random.default_rng(seed)
         seen = gx.Observations(random.random((16, 2)), random.standard_normal(16))
         exact = gx.log_likelihood(seen, model, trend="constant")
