@@ -723,7 +723,7 @@ def test_a_search_for_substitutions_is_remembered_apart(tmp_path, monkeypatch):
 
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
     assert batched.variant_for(12, np.float32, "gpu", what="solve") == batched.ON_GPU
-    winner, seconds = batched.search(12, np.float32, "gpu", batch=40, rounds=1, what="solve")
+    winner, seconds = batched.search(12, np.float32, "gpu", batch=10, rounds=1, what="solve")
     assert set(seconds) == {batched.ON_GPU, *batched_gpu.warps(batched_gpu.limits())}
     assert winner == batched.variant_for(12, np.float32, "gpu", what="solve")
     before = batched.variant_for(12, np.float32, "gpu")

@@ -128,7 +128,7 @@ def orders(emulated):
     ids=["fp64", "all formats"],
 )
 def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, runs, policy):
-    seen, gpus = testing.observations(82), (Device("gpu:0", 0),)
+    seen, gpus = testing.observations(98), (Device("gpu:0", 0),)
     known = tile_factor(testing.MODEL, seen, rule, 16, InMemory(gpus)).dense()
     # eight or nine slots, which are soon reused
     placement = OutOfCore(gpus, device_memory=room, policy=policy)

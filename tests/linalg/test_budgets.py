@@ -49,7 +49,7 @@ def test_a_nested_factorization_waits_twice_and_launches_in_proportion_to_its_bl
 
     launches = {}
     for name in ("random", "weak", "strong"):
-        for leaves in (8, 16):
+        for leaves in (8, 16) if name == "random" else (8,):
             # FP8 keeps only well conditioned matrices positive definite
             nugget = 2.0 if "fp8" in layers else 0.01
             numbers = np.asfortranarray(matrix(name, LEAF * leaves, nugget))
