@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
@@ -68,21 +69,23 @@ OPTIONAL = {NUGGET_COVARIANCE.name: (PAIR, NUGGET_COVARIANCE)}
 """Fields that a model may have or not."""
 
 
-def indices(kind: str, p: int) -> list[tuple[int, ...]]:
+@cache
+def indices(kind: str, p: int) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the numbers of a parameter among p variables.
 
     >>> indices("pair", 3), indices("lower", 2)
-    ([(0, 1), (0, 2), (1, 2)], [(0, 0), (1, 0), (1, 1)])
+    (((0, 1), (0, 2), (1, 2)), ((0, 0), (1, 0), (1, 1)))
     """
     if kind == ONE:
-        return [()]
+        return ((),)
     if kind == VARIABLE:
-        return [(i,) for i in range(p)]
+        return tuple((i,) for i in range(p))
     if kind == PAIR:
-        return list(combinations(range(p), 2))
-    return [(i, j) for i in range(p) for j in range(i + 1)]
+        return tuple(combinations(range(p), 2))
+    return tuple((i, j) for i in range(p) for j in range(i + 1))
 
 
+@cache
 def name_of(group: str, where: tuple[int, ...]) -> str:
     """Return the name of one number of a parameter.
 
@@ -243,20 +246,12 @@ class Multivariate(Covariance):
     @classmethod
     def declared_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
         """Return the parameters for so many variables; see `Covariance.declared_for`."""
-        return tuple(
-            _parameter(parameter, group, where)
-            for group, (kind, parameter) in cls.groups.items()
-            for where in indices(kind, variables)
-        )
+        return _declared(tuple(cls.groups.items()), variables)
 
     @classmethod
     def optional_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
         """Return the parameters that a model may have or not; see `Covariance.optional_for`."""
-        return tuple(
-            _parameter(parameter, group, where)
-            for group, (kind, parameter) in OPTIONAL.items()
-            for where in indices(kind, variables)
-        )
+        return _declared(tuple(OPTIONAL.items()), variables)
 
     def _own_parameters(self):
         p, values = self.variables, {}
@@ -710,10 +705,22 @@ def _numbers(group, kind, value, p, diagonal):
     return array.tolist()
 
 
+# a search asks for them several times per evaluation
+@cache
+def _declared(groups, variables):
+    """Return the parameters of so many variables, for the items of `Multivariate.groups`."""
+    return tuple(
+        _parameter(parameter, group, where)
+        for group, (kind, parameter) in groups
+        for where in indices(kind, variables)
+    )
+
+
+@cache
 def _parameter(parameter, group, where):
     """Return one number of a parameter; loadings on the diagonal are positive."""
     one = replace(parameter, name=name_of(group, where))
-    if parameter is LOADING and where[0] == where[1]:
+    if parameter == LOADING and where[0] == where[1]:
         return replace(one, value=1.0, transform="log", lower=0.0)
     return one
 
