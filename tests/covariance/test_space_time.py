@@ -63,12 +63,12 @@ def by_formula(model, h, u, dimensions):
 @each_family
 @pytest.mark.parametrize(("d", "metric"), [(1, "euclidean"), (2, "euclidean"), (2, "chordal")])
 def test_covariances_are_those_of_the_formula(model, d, metric):
-    n = 15
+    n = 10
     a = inputs(n, d=d, metric=metric)
     model = model if metric == "euclidean" else model.replace(range=900.0)
     distances, times = lags(a)
     expected = np.empty((n, n))
-    with mpmath.workdps(30):
+    with mpmath.workdps(20):
         for i, k in zip(*np.tril_indices(n), strict=True):
             value = by_formula(model, distances[i, k], times[i, k], a.points.shape[1])
             expected[i, k] = expected[k, i] = float(value)
@@ -146,7 +146,7 @@ def test_a_gpu_writes_the_bits_of_the_cpu(model, dtype):
 @each_family
 @pytest.mark.parametrize("tile", [None, 40])
 def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
-    data = field(model)
+    data = field(model, 20, 5)
     cpu, gpu = (gx.Exact(tile=tile, on=on).prepare(data) for on in ("cpu", "gpu"))
     assert gpu(model).log_likelihood == pytest.approx(cpu(model).log_likelihood, abs=1e-9)
     expected = cpu.gradient(model)
@@ -334,7 +334,7 @@ def test_scores_are_slopes_and_vecchias_equal_the_exact_ones(model):
 
 @each_family
 def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
-    data = field(model, 30, 8)
+    data = field(model, 25, 6)
     fit = gx.fit(data, family=model.family, trend="zero", progress=False)
     assert fit.outcome.good or fit.boundary
     assert fit.log_likelihood > gx.log_likelihood(data, model).log_likelihood

@@ -40,6 +40,11 @@ def without():
     return fitted(covariance=False)
 
 
+@pytest.fixture(scope="module")
+def uncorrelated():
+    return fitted(fixed=HELD | {ETA: 0.0})
+
+
 def check_is_maximum(fit, others=0.01):
     """Assert that no model near the estimate, within its limits, has a larger ℓ."""
     evaluator = fit.method.prepare(fit.observations, np.eye(2)[fit.observations.variable])
@@ -54,25 +59,25 @@ def check_is_maximum(fit, others=0.01):
 @pytest.mark.parametrize("family", ["independent", "coregionalization", "flexible-matern"])
 @pytest.mark.parametrize("reml", [False, True])
 def test_fits_end_at_maxima(family, reml):
-    fit = fitted(family=family, reml=reml)
+    seen = field(n=80)
+    fit = fitted(seen, family, reml=reml)
     assert fit.outcome.good
     assert ETA in fit.free
-    check = fitted(family=family, reml=reml, start={ETA: 0.0})
+    check = fitted(seen, family, reml=reml, start={ETA: 0.0})
     assert check.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-5)
     if not reml:
         check_is_maximum(fit)
 
 
-def test_noise_of_variables_is_estimated(fit, without):
+def test_noise_of_variables_is_estimated(fit, without, uncorrelated):
     assert fit.model.parameters()[ETA] == pytest.approx(0.25, abs=3 * fit.standard_errors[ETA])
     assert "nugget covariance of variable 0 and variable 1" in str(fit)
     assert without.model.nugget_covariance is None
-    zero = fitted(fixed=HELD | {ETA: 0.0})
-    assert zero.log_likelihood == pytest.approx(without.log_likelihood, abs=1e-6)
+    assert uncorrelated.log_likelihood == pytest.approx(without.log_likelihood, abs=1e-6)
 
 
-def test_diagonal_nuggets_are_tested_within_correlated_ones(fit, without):
-    for restricted in (without, fitted(fixed=HELD | {ETA: 0.0})):
+def test_diagonal_nuggets_are_tested_within_correlated_ones(fit, without, uncorrelated):
+    for restricted in (without, uncorrelated):
         test = gx.likelihood_ratio_test(restricted, fit)
         gain = fit.log_likelihood - restricted.log_likelihood
         assert test.statistic == pytest.approx(2 * gain, rel=1e-12)

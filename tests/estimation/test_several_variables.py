@@ -334,7 +334,7 @@ def test_the_sign_of_a_variable_does_not_matter_at_the_limit_of_a_correlation(se
 
 
 def test_further_starts_are_random_models_near_the_first():
-    seen, held = field(n=40), {"smoothness_1": 0.5, "smoothness_2": 1.0}
+    seen, held = field(n=25), {"smoothness_1": 0.5, "smoothness_2": 1.0}
     about = {"family": "parsimonious-matern", "fixed": held, "trend": "zero"}
     one, few, same, other = (
         gx.fit(seen, starts=starts, seed=seed, **about)
@@ -361,7 +361,7 @@ def test_fits_of_several_families_share_the_models_of_single_variables(monkeypat
 
     monkeypatch.setattr(starts, "searched", counted)
     monkeypatch.setattr(starts, "_alone_known", {})
-    seen = field(20, seed=3)
+    seen = field(70, seed=3)
     # two for each variable: smoothness free and fixed
     assert fitted(seen, "independent")[0] == 4
     count, shared = fitted(seen)
@@ -389,19 +389,24 @@ def test_a_model_of_more_variables_than_the_observations_is_not_estimated():
 
 
 @pytest.mark.parametrize(
-    ("family", "held"),
+    ("family", "held", "n"),
     [
-        ("parsimonious-matern", {"smoothness_1": 0.5}),
-        ("flexible-matern", {"smoothness_1": 0.5, "smoothness_2": 0.5}),
-        ("coregionalization", {}),
+        ("parsimonious-matern", {"smoothness_1": 0.5}, 40),
+        ("flexible-matern", {"smoothness_1": 0.5, "smoothness_2": 0.5}, 25),
+        (
+            "coregionalization",
+            {"smoothness_1": 0.5, "smoothness_2": 0.5, "range_2": 0.2},
+            25,
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_collinear_variables_have_no_finite_maximum(family, held):
-    where, names = places(40, seed=3), np.repeat(["zinc", "lead"], 40)
+def test_collinear_variables_have_no_finite_maximum(family, held, n):
+    where, names = places(n, seed=3), np.repeat(["zinc", "lead"], n)
     z = gx.simulate(gx.Matern(1.0, 0.2, 0.5, 0.1), where, seed=3)[0]
     seen = gx.Observations(np.vstack((where, where)), np.r_[z, 1 - 2 * z], variable=names)
-    with pytest.raises(gx.FitFailed, match="zinc and lead are collinear at their 40 common") as end:
+    said = f"zinc and lead are collinear at their {n} common"
+    with pytest.raises(gx.FitFailed, match=said) as end:
         gx.fit(seen, family=family, fixed=held)
     assert end.value.fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
     # the remedy works

@@ -27,7 +27,7 @@ from geomxp.runtime import devices  # noqa: E402
 devices.SMALL = 150
 """Instead of 600: BLAS has two threads for small data, whose calls are brief."""
 
-TOGETHER, MANY, FEW = 64, 52, 10
+TOGETHER, MANY, FEW = 64, 53, 3
 """Threads; calls of each method; calls of methods that take long."""
 
 rng = np.random.default_rng(58)

@@ -4,6 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.linalg
+from cases import pairwise as by_pairs
 
 import geomxp as gx
 from geomxp import testing
@@ -422,9 +423,9 @@ def test_divergence_grows_with_the_accuracy_that_is_given_up(correlation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nugget", [0.0, 0.01])
-@pytest.mark.parametrize("smoothness", [0.5, 1.5])
-@pytest.mark.parametrize("correlation", RANGES)
+@pytest.mark.parametrize(
+    ("correlation", "smoothness", "nugget"), by_pairs([*RANGES], [0.5, 1.5], [0.0, 0.01])
+)
 def test_for_divergence_meets_its_target_and_saves_tiles(correlation, smoothness, nugget):
     places = testing.places(300)
     model = gx.Matern(1.0, RANGES[correlation], smoothness, nugget)
@@ -492,9 +493,10 @@ def clumped(n, share, width, seed):
     return places
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
-@pytest.mark.parametrize("width", [1e-5, 1e-4, 1e-3])
-@pytest.mark.parametrize("nugget", [0.0, 1e-4, 1e-2])
+@pytest.mark.parametrize(
+    ("share", "width", "nugget"),
+    by_pairs([0.1, 0.5], [1e-5, 1e-4, 1e-3], [0.0, 1e-4, 1e-2]),
+)
 def test_for_divergence_meets_its_target_where_locations_are_clumped(share, width, nugget):
     """Coarse tiles round their partners: with those of the clump this missed by up to 1e3."""
     for seed in range(4):

@@ -75,7 +75,7 @@ MIXED = tuple(
 
 
 @extended
-@pytest.mark.parametrize(("methods", "count"), [(TILINGS, 60), (MIXED, 25)], ids=["fp64", "mixed"])
+@pytest.mark.parametrize(("methods", "count"), [(TILINGS, 24), (MIXED, 12)], ids=["fp64", "mixed"])
 @pytest.mark.parametrize("seed", range(3))
 def test_errors_from_extended_precision_are_within_the_bounds(methods, count, seed):
     compared, unbounded = 0, 0
@@ -125,8 +125,10 @@ def exactly(seen, model):
 def test_errors_from_the_truth_are_within_the_bounds():
     compared = 0
     for seen, model in random_cases(7, 120, 14, smoothness=(0.3, 0.5, 0.8, 1.5, 2.3, 4.1, 7.5)):
+        truth = None
         for found in evaluations(seen, model, (gx.Exact(), gx.Vecchia(len(seen) - 1))):
-            error = abs(float(found.log_likelihood - exactly(seen, model)))
+            truth = exactly(seen, model) if truth is None else truth
+            error = abs(float(found.log_likelihood - truth))
             assert error <= found.rounding.log_likelihood
             compared += 1
     assert compared > 120

@@ -17,7 +17,7 @@ from geomxp.vecchia.blocks import SLICE
 
 pytestmark = pytest.mark.cluster
 
-N = 5 * SLICE + 200
+N = 3 * SLICE + 200
 MODEL = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 0.5, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 
@@ -180,5 +180,5 @@ def test_what_needs_all_neighbours_here_says_so_where_there_is_no_room(
 ):
     there = prepare(seen, client)
     monkeypatch.setattr(shards, "free_memory", lambda: 1000)
-    with pytest.raises(gx.NotEnoughMemory, match="8 neighbours of 5,320 locations need"):
+    with pytest.raises(gx.NotEnoughMemory, match=f"8 neighbours of {N:,} locations need"):
         there.factorize(MODEL)

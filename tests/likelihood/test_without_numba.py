@@ -49,10 +49,10 @@ ALL = f"{NUMBA},nlopt,psutil,threadpoolctl,pandas,pyarrow,formulaic,matplotlib,j
 def data(tmp_path_factory):
     """Observations of a Matérn field, new places, and the file that has them."""
     random = np.random.default_rng(11)
-    places, there = random.random((150, 2)), random.random((25, 2))
+    places, there = random.random((100, 2)), random.random((25, 2))
     apart = np.linalg.norm(places[:, None] - places, axis=2)
-    sigma = correlation(apart / MODEL.range, MODEL.smoothness) + MODEL.nugget * np.eye(150)
-    values = 3.0 + np.linalg.cholesky(sigma) @ random.standard_normal(150)
+    sigma = correlation(apart / MODEL.range, MODEL.smoothness) + MODEL.nugget * np.eye(100)
+    values = 3.0 + np.linalg.cholesky(sigma) @ random.standard_normal(100)
     path = tmp_path_factory.mktemp("without") / "data.npz"
     model = [MODEL.variance, MODEL.range, MODEL.smoothness, MODEL.nugget]
     np.savez(path, locations=places, values=values, there=there, model=model)
@@ -118,7 +118,7 @@ def test_tiles_in_mixed_formats_on_a_gpu_need_no_numba(data):
 tiles = gx.Exact(gx.by_tile_norm(1e-7), tile=48, on="gpu")
 evaluation = gx.log_likelihood(seen, model, tiles)
 found["value"], found["formats"] = evaluation.log_likelihood, evaluation.precision_map.counts()
-keep(fit := gx.fit(seen, None, tiles, progress=False))
+keep(gx.fit(seen, None, tiles, progress=False))
 keep_predictions(gx.predict(gx.fit(seen, model, tiles, fixed=tuple(model.parameters())), there))
 """,
     )
