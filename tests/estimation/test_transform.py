@@ -276,10 +276,14 @@ def test_a_fit_of_logarithms_has_the_aic_of_the_values():
     assert fit.aic < gx.fit(seen, fixed=HELD, progress=False).aic
 
 
+@pytest.fixture(scope="module")
+def exact():
+    return gx.fit(observations("tukey-gh"), fixed=HELD, transform="tukey-gh", progress=False)
+
+
 @pytest.mark.parametrize("method", [gx.Exact(tile=64), gx.Vecchia(199)])
-def test_all_methods_find_the_same_parameters(method):
-    seen = observations("tukey-gh")
-    exact = gx.fit(seen, fixed=HELD, transform="tukey-gh", progress=False)
+def test_all_methods_find_the_same_parameters(exact, method):
+    seen = exact.observations
     fit = gx.fit(seen, fixed=HELD, transform="tukey-gh", method=method, progress=False)
     assert fit.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-4)
     for name in exact.free:

@@ -178,9 +178,17 @@ def large():
     return gx.Observations(places, np.random.default_rng(0).standard_normal(4000))
 
 
+@pytest.fixture(scope="module")
+def in_memory(large):
+    """A factor of low rank with small ranks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision, "RANK", 4)
+        return gx.Exact(METHOD.precision, tile=96).prepare(large).factorize(MODEL)
+
+
 @pytest.mark.parametrize(("threads", "bound"), [(1, 2_500_000), (2, 4_000_000)])
 def test_a_disk_gives_the_bits_of_one_memory_within_its_bound(
-    large, tmp_path, monkeypatch, threads, bound
+    large, in_memory, tmp_path, monkeypatch, threads, bound
 ):
     for module in (cholesky, on_disk):
         monkeypatch.setattr(module, "usable_cores", lambda: threads)
@@ -188,7 +196,7 @@ def test_a_disk_gives_the_bits_of_one_memory_within_its_bound(
     monkeypatch.setattr(precision, "RANK", 4)
     method = gx.Exact(METHOD.precision, tile=96, memory=bound, scratch=tmp_path)
     there = method.prepare(large).factorize(MODEL)
-    here = gx.Exact(METHOD.precision, tile=96).prepare(large).factorize(MODEL)
+    here = in_memory
     store, everything = there.store, there.nbytes
     # it does not fit: tiles are read again, and panels keep these reads few
     assert store.most_held < bound < everything
@@ -305,7 +313,8 @@ def test_fits_whose_metric_changes_converge(model):
     values = gx.simulate(model, places, seed=1, progress=False, **about)[0]
     seen = gx.Observations(places, values, **about)
     method = gx.Exact(gx.for_divergence(1e-3, low_rank=True), tile=48)
-    held = {"fixed": {"smoothness": 0.5}, "anisotropy": not in_time, "progress": False}
+    held = {"fixed": {"smoothness": 0.5, "nugget": 0.05}, "anisotropy": not in_time}
+    held["progress"] = False
     found = gx.fit(seen, family=model.family, method=method, **held)
     exact = gx.fit(seen, family=model.family, method=gx.Exact(), **held)
     assert found.outcome.ending is exact.outcome.ending
