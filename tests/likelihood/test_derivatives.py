@@ -248,8 +248,9 @@ def test_tiles_on_a_gpu_are_assembled_there_if_they_fit(monkeypatch):
 def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
     import cupy
 
-    n, pool = 3000, cupy.get_default_memory_pool()
-    monkeypatch.setattr(sums, "BLOCK", 256)
+    n, pool = 1500, cupy.get_default_memory_pool()
+    monkeypatch.setattr(recursive, "GPU_LEAF", 1024)
+    monkeypatch.setattr(sums, "BLOCK", 128)
     model, evaluator = evaluator_of("plane", False, gx.Exact(on="gpu"), n=n)
     pool.free_all_blocks()
     # beside L, which is not in the pool: cuSOLVER's workspace and the blocks, not a second matrix

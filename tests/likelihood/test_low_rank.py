@@ -152,6 +152,7 @@ def test_any_number_of_threads_gives_the_same_bits(seen, monkeypatch):
 
 
 def test_a_fit_predictions_and_scores_are_those_of_fp64(seen):
+    seen = seen.subset(np.arange(500))
     exact = gx.fit(seen, fixed={"smoothness": 0.5}, progress=False)
     low = gx.fit(seen, method=METHOD, fixed={"smoothness": 0.5}, progress=False)
     assert low.outcome.ending is exact.outcome.ending
