@@ -17,7 +17,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +32,26 @@ from geomxp.tiles.placement import Placement
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import simulation
 import vecchia
-from common import write_rows
+from common import TINY, write_rows
 
 HERE = Path(__file__).parent
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
 MILLIONS = (100_000, 1_000_000, 10_000_000)
-KILLED = 2
+KILLED = 1 if TINY else 2
 """Workers that are killed in each run of faults.csv."""
 
 
 @contextmanager
-def workers(count, memory="auto"):
-    """Start so many worker processes of one thread each; yield their client."""
+def workers(count, memory="auto", shared=None):
+    """Start so many worker processes of one thread each; yield their client.
+
+    Of a client that is shared, the cluster gets so many workers instead.
+    """
+    if shared:
+        shared.cluster.scale(count)
+        shared.wait_for_workers(count)
+        yield shared
+        return
     about = {
         "memory_limit": memory,
         "threads_per_worker": 1,
@@ -90,7 +99,7 @@ def row_of(client, n, tile, rule, known):
     }
 
 
-def scaling_rows(n, tile, counts, accuracy):
+def scaling_rows(workers, n, tile, counts, accuracy):
     """Yield rows of scaling.csv."""
     rule = gx.by_tile_norm(accuracy)
     local = {}
@@ -103,7 +112,7 @@ def scaling_rows(n, tile, counts, accuracy):
                 yield {"study": study, **row_of(client, size, tile, rule, local[size])}
 
 
-def overhead_rows(n, tiles):
+def overhead_rows(workers, n, tiles):
     """Yield rows of overhead.csv: FP64 on one worker, whose thread computes all the time or waits.
 
     Scheduling is what the run takes beyond the seconds in which the worker's thread computes.
@@ -136,7 +145,7 @@ def overhead_rows(n, tiles):
             }
 
 
-def faults_rows(n, tile, runs, accuracy):
+def faults_rows(workers, n, tile, runs, accuracy):
     """Yield rows of faults.csv: two workers killed, at random moments of the run."""
     rule, rng = gx.by_tile_norm(accuracy), np.random.default_rng(0)
     here, _ = factor(n, tile, rule)
@@ -162,7 +171,7 @@ def faults_rows(n, tile, runs, accuracy):
             }
 
 
-def vecchia_rows(sizes, neighbours):
+def vecchia_rows(workers, sizes, neighbours):
     """Yield rows of vecchia.csv."""
     with workers(2, vecchia.LIMIT) as client:
         for n in sizes:
@@ -185,12 +194,23 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="seconds instead of an hour")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     asked = parser.parse_args()
+    # of a cluster that all share, workers only join
+    with workers(1) if asked.tiny else nullcontext() as shared:
+        run(asked, parser, partial(workers, shared=shared))
+
+
+def run(asked, parser, workers):
+    """Write the tables of the studies that are asked for; `workers` starts them."""
     n, tile = (300, 50) if asked.tiny else (12_000, 1_024)
     studies = {
-        "scaling": lambda: scaling_rows(n, tile, (1, 2) if asked.tiny else (1, 2, 4), 1e-6),
-        "overhead": lambda: overhead_rows(n, (tile // 2, tile, 2 * tile)),
-        "faults": lambda: faults_rows(n, tile, 1 if asked.tiny else 20, 1e-6),
-        "vecchia": lambda: vecchia_rows((500,) if asked.tiny else MILLIONS, 30),
+        "scaling": lambda: scaling_rows(
+            *(workers, n, tile, (2,) if asked.tiny else (1, 2, 4), 1e-6)
+        ),
+        "overhead": lambda: overhead_rows(
+            workers, n, (tile,) if asked.tiny else (tile // 2, tile, 2 * tile)
+        ),
+        "faults": lambda: faults_rows(workers, n, tile, 1 if asked.tiny else 20, 1e-6),
+        "vecchia": lambda: vecchia_rows(workers, (500,) if asked.tiny else MILLIONS, 30),
         "simulation": lambda: simulation.rows(
             *(simulation.QUICK if asked.tiny else simulation.Study(), workers, factor, MODEL),
             asked.output,
@@ -199,7 +219,8 @@ def main():
     unknown = set(asked.names) - set(studies)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(studies)}")
-    for name in asked.names or studies:
+    usual = ("overhead", "simulation", "scaling", "vecchia", "faults")
+    for name in asked.names or usual:
         rows = []
         for row in studies[name]():
             print(row, flush=True)
