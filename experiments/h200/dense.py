@@ -112,11 +112,12 @@ def _error(pairs, what, found):
 
 def recursions(machine, budget):
     """Stage e: nested POTRF, SYRK, TRSM and TRMM beside the vendor's FP64 routines."""
-    form = load("nested_cholesky").LAYERS
+    layers = DEEP if machine.tiny else (*load("nested_cholesky").LAYERS, *DEEP)
+    ranges = ("weak",) if machine.tiny else tuple(RANGES)
     known = {}
     for n in machine.sizes(8192, 16_384, 32_768, 65_536, tiny=(520,)):
         # the correlations differ in error, hardly in time
-        kinds = ("uniform + n I", *(RANGES if n <= 8192 else ("medium",)))
+        kinds = ("uniform + n I", *(ranges if n <= 8192 else ("medium",)))
         for what, kind in [("potrf", kind) for kind in kinds] + [
             (what, "uniform + n I") for what in ("syrk", "trsm", "trmm")
         ]:
@@ -125,7 +126,7 @@ def recursions(machine, budget):
                 yield {"what": what, "matrix": kind, "n": n, "note": why}
                 continue
             start = time.perf_counter()
-            yield from Recursion(machine, what, kind, n).rows((*form, *DEEP))
+            yield from Recursion(machine, what, kind, n).rows(layers)
             prediction.learn(n, time.perf_counter() - start)
             machine.give_back()
 
@@ -235,8 +236,11 @@ class Recursion:
 def refinement(machine, budget):
     """Stage h: FP64 answers from low factors on the device, beside potrf and two solves in FP64."""
     spectra = [("arithmetic", 1e2, 0.0), ("arithmetic", 1e4, 0.0), ("geometric", 1.7e5, 0.4)]
+    correlations = ("weak", "medium")
+    if machine.tiny:
+        spectra, correlations = [spectra[0], ("geometric", 1e3, 0.4)], ("weak",)
     prediction = Prediction()
-    for n in machine.sizes(8192, 16_384, 32_768, 65_536, tiny=(300,)):
+    for n in machine.sizes(8192, 16_384, 32_768, 65_536, tiny=(100,)):
         # a matrix of given spectrum is made on the CPU
         small = n <= 16_384
         for kind, condition, shift in spectra if small else []:
@@ -244,7 +248,7 @@ def refinement(machine, budget):
                 continue
             about = {"matrix": kind, "condition": condition, "n": n, "shift": shift}
             yield from _refined_rows(machine, budget, prediction, about)
-        for kind in ("weak", "medium"):
+        for kind in correlations:
             about = {"matrix": f"Matérn {kind}", "condition": "", "n": n, "shift": 0.0}
             yield from _refined_rows(machine, budget, prediction, about)
 
@@ -371,7 +375,8 @@ class System:
         def work():
             found.append(solve(self.a, self.b, gx.uniform(rule), **about))
 
-        seconds, latest = self.machine.seconds(work, 1), found[-1]
+        seconds = self.machine.seconds(work, 1, warm=not self.machine.tiny)
+        latest = found[-1]
         return {
             "seconds": seconds,
             "iterations": latest.iterations,

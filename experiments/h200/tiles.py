@@ -23,9 +23,9 @@ def by_norm(machine, budget):
     """Stage f: rate, formats, bytes and divergence by accuracy, correlation and tile size."""
     places = load("static_schedule_mxp").places
     prediction = Prediction()
-    for n in machine.sizes(16_384, 32_768, 65_536, tiny=(256,)):
+    for n in machine.sizes(16_384, 32_768, 65_536, tiny=(160,)):
         x, tiles = places(n), (32,) if machine.tiny else TILES[n]
-        cases = list(product(tiles, RANGES, ACCURACIES))
+        cases = list(product(tiles, RANGES, ACCURACIES[::3] if machine.tiny else ACCURACIES))
         for tile, name, accuracy in [(tile, "", None) for tile in tiles] + cases:
             if machine.tiny and name not in ("", "weak"):
                 continue
