@@ -22,8 +22,6 @@ import scipy
 
 import geomxp
 from geomxp.benchmarks.bench import ALL
-from geomxp.estimation.bootstrap import simulated
-from geomxp.estimation.likelihood_ratio import reached, statistic_of
 from geomxp.linalg import blas
 from geomxp.linalg.formats import BF16, FP16
 from geomxp.runtime.devices import blas_threads
@@ -149,6 +147,7 @@ def let_blas_rest():
         time.sleep(0.25)
 
 
+@cache
 def _openblas():
     """Return the versions of OpenBLAS and the processors whose kernels they use."""
     try:
@@ -159,6 +158,7 @@ def _openblas():
     return ", ".join(sorted(f"{lib['version']} ({lib['architecture']})" for lib in found)) or "none"
 
 
+@cache
 def _processor():
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -290,6 +290,10 @@ def compared(restricted, full, seed):
 
     The fits are repeated by the searches of `statistic_of`, as those of the draw.
     """
+    # few studies need them, and their import takes a third of a second
+    from geomxp.estimation.bootstrap import simulated
+    from geomxp.estimation.likelihood_ratio import reached, statistic_of
+
     smaller = reached(restricted, restricted.observations, restricted.model)
     again = reached(full, restricted.observations, smaller.model)
     larger = max(full, again, key=lambda fit: fit.log_likelihood)

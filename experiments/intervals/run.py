@@ -153,12 +153,12 @@ def bias(n, count, output):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", nargs="?", choices=("coverage", "coverage-reml", "bias"))
-    parser.add_argument("--tiny", action="store_true", help="3 fields of 100 places")
+    parser.add_argument("--tiny", action="store_true", help="a field of 50 places")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    fields = (100, 3) if options.tiny else (300, 500)
+    fields = (50, 1) if options.tiny else (300, 500)
     if options.study in (None, "bias"):
-        bias(*((40, 20) if options.tiny else (60, 2000)), options.output)
+        bias(*((20, 3) if options.tiny else (60, 2000)), options.output)
     if options.study in (None, "coverage"):
         coverage(*fields, options.output)
     if options.study in (None, "coverage-reml"):

@@ -29,7 +29,7 @@ from geomxp.runtime.devices import usable_cores
 from geomxp.vecchia.blocks import LocalPasses, Neighbours, wanted_for
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import QUIET, write_rows
+from common import QUIET, TINY, write_rows
 
 HERE = Path(__file__).parent
 NEIGHBOURS = 30
@@ -60,7 +60,7 @@ def neighbour_rows(n):
         ),
     }
     for (design, (places, kinds)), rho, nu in product(
-        designs.items(), (0.2, 0.5, 0.8), ((0.5, 0.5), (0.5, 1.5))
+        designs.items(), (0.5,) if TINY else (0.2, 0.5, 0.8), ((0.5, 0.5), (0.5, 1.5))
     ):
         model = gx.ParsimoniousMatern((1.0, 1.0), 0.1, nu, 0.85 * rho, 0.05)
         inputs = gx.Inputs(places, variable=kinds)
@@ -304,12 +304,12 @@ def main():
     tiny = options.tiny
     known = {
         "neighbours": lambda: neighbour_rows(20 if tiny else 300),
-        "validity": lambda: validity_rows(*((3, 10) if tiny else (700, 40))),
-        "time": lambda: time_rows((60,) if tiny else (50_000, 250_000)),
-        "fit": lambda: fit_rows(60 if tiny else 250_000),
+        "validity": lambda: validity_rows(*((2, 10) if tiny else (700, 40))),
+        "time": lambda: time_rows((40,) if tiny else (50_000, 250_000)),
+        "fit": lambda: fit_rows(30 if tiny else 250_000),
         "mixed": lambda: mixed_rows(*((50, 1) if tiny else (8_000, 5))),
         "jura": lambda: (
-            jura_rows(("Cd",), ("log",), ("parsimonious-matern",), every=10)
+            jura_rows(("Cd",), ("log",), ("parsimonious-matern",), every=15)
             if tiny
             else jura_rows(("Cd", "Cu", "Pb", "Co"), ("measured", "log"))
         ),

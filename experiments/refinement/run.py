@@ -467,7 +467,7 @@ def studies(tiny, sizes):
     orders = {"kriging": 4096, "memory": 16_384, "log_determinant": 8192}
     if tiny:
         hardest, lines, cases, fields = hardest[:2], lines[:2], cases[:2], fields[:1]
-        figures, orders = ["4a", "7"], {"kriging": 150, "memory": 500, "log_determinant": 150}
+        figures, orders = ["4a", "7"], {"kriging": 70, "memory": 200, "log_determinant": 100}
     setting = {("clustered", 1e8): FIGURES["5b"][2]}
 
     def histories(*case):

@@ -40,26 +40,28 @@ from geomxp.runtime.devices import usable_cores
 from geomxp.vecchia.blocks import Neighbours
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import QUIET, resume, write_rows
+from common import QUIET, TINY, resume, write_rows
 
 HERE = Path(__file__).parent
 FAMILIES = ("gneiting", "separable", "matern-space-time")
 SPATIAL = "matern, scaled time"
-FACTORS = (0.003, 0.01, 0.03, 0.1, 0.3)
+FACTORS = (0.03, 0.1) if TINY else (0.003, 0.01, 0.03, 0.1, 0.3)
 """Units of length that a unit of time counts."""
 
 NEIGHBOURS, PREDICTED_FROM = 30, 60
+ABOUT = QUIET | ({"fixed": {"smoothness": 0.5}} if TINY else {})
+"""Options of fits; with this smoothness a correlation is a formula."""
 
 
 def simulated():
     """Return a small set like those of the competition: train and test, of x, y, t, z."""
     random = np.random.default_rng(0)
-    stations, times = random.random((20, 2)), np.arange(1.0, 7.0)
-    where = np.column_stack((np.repeat(stations, 6, axis=0), np.tile(times, 20)))
+    stations, times = random.random((12, 2)), np.arange(1.0, 6.0)
+    where = np.column_stack((np.repeat(stations, 5, axis=0), np.tile(times, 12)))
     truth = gx.Gneiting(1.0, 0.2, 3.0, 0.5, 0.8, 0.6, 0.3, 0.01)
     values = gx.simulate(truth, where[:, :2], time=where[:, 2], seed=1)[0]
     whole = np.column_stack((where, values))
-    return whole[:90], whole[90:]
+    return whole[:45], whole[45:]
 
 
 def data_of(number, folder):
@@ -73,7 +75,7 @@ def data_of(number, folder):
 def fitted(train, family):
     """Return the fit of a family, and the factor of time of the spatial model."""
     method = gx.Vecchia(NEIGHBOURS)
-    about = QUIET | {"trend": "zero"}
+    about = ABOUT | {"trend": "zero"}
     if family != SPATIAL:
         seen = gx.Observations(train[:, :2], train[:, 3], time=train[:, 2])
         return gx.fit(seen, family=family, method=method, **about), None
@@ -122,7 +124,7 @@ def kaust_rows(number, model, folder):
 def by_geomxp(seen, new, when, neighbours):
     """Return fit and prediction of a Gneiting model: model, log-likelihood, mean, variance."""
     method = gx.Vecchia(neighbours)
-    about = QUIET | {"trend": "zero"}
+    about = ABOUT | {"trend": "zero"}
     start = time.perf_counter()
     fit = gx.fit(seen, family="gneiting", method=method, **about)
     fitted = time.perf_counter()
@@ -164,7 +166,7 @@ PACKAGES = {"geomxp": by_geomxp, "GPBoost": by_gpboost}
 def subset_rows(number, package, folder):
     """Yield the row of one set and package."""
     train, test = data_of(number, folder)
-    count, neighbours = (80, 10) if folder is None else (5000, NEIGHBOURS)
+    count, neighbours = (40, 10) if folder is None else (5000, NEIGHBOURS)
     rows = np.sort(np.random.default_rng(number).choice(len(train), count, replace=False))
     seen = gx.Observations(train[rows, :2], train[rows, 3], time=train[rows, 2])
     model, value, mean, variance, (fitting, predicting) = PACKAGES[package](
@@ -292,7 +294,7 @@ def fit_rows(n):
     seen = gx.Observations(locations, values, time=when)
     for family in ("gneiting", "matern-space-time"):
         start = time.perf_counter()
-        fit = gx.fit(seen, family=family, method=method, trend="constant", **QUIET)
+        fit = gx.fit(seen, family=family, method=method, trend="constant", **ABOUT)
         seconds = time.perf_counter() - start
         known = gx.log_likelihood(seen, truth, method, trend="constant")
         yield {
@@ -415,8 +417,8 @@ def main():
     known = {
         "neighbours": lambda: neighbour_rows(*((6, 8, (5,)) if tiny else (30, 30, (10, 20, 30)))),
         "time": lambda: time_rows((100,) if tiny else (100_000, 1_000_000)),
-        "fit": lambda: fit_rows(100 if tiny else 1_000_000),
-        "generation": lambda: generation_rows(*((100, 1) if tiny else (4096, 9))),
+        "fit": lambda: fit_rows(40 if tiny else 1_000_000),
+        "generation": lambda: generation_rows(*((70, 1) if tiny else (4096, 9))),
         "validity": lambda: validity_rows(30, 3 if tiny else 2500),
     }
     for name in options.studies or known:
