@@ -493,11 +493,11 @@ def studies(tiny, arguments):
                 [{"n": 320}],
                 partial(volume_rows, tile=32, budget=200_000, repeats=1),
             ),
-            "mixed": lambda: mixed_study((320,), 32, 300_000, 320),
+            "mixed": lambda: mixed_study((256,), 32, 200_000, 256),
             "paper": lambda: paper_rows((14_000,), 2048),
             "paper_mixed": lambda: paper_mixed_rows((8_000,), 2048),
-            "rate": lambda: rate_study([(640, None), (640, 1_000_000)], 32, rates=ceilings(256)),
-            "simulator": lambda: simulator_rows([(640, None, "v3"), (640, 1_000_000, "v3")], 32),
+            "rate": lambda: rate_study([(640, 1_000_000)], 32, rates=ceilings(256)),
+            "simulator": lambda: simulator_rows([(320, None, "v3"), (320, 400_000, "v3")], 32),
             "numa": lambda: numa_rows(10_000, 2048, (2,)),
             "scaling": lambda: scaling_rows([(10_000, 2048)], (1, 2)),
             "devices": lambda: device_rows(320, 32, 400_000, 10_000),
@@ -562,7 +562,7 @@ def main():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(found)}, timeline")
     for name in names:
         if name == "timeline":
-            size = (640, 64, 2_000_000) if arguments.tiny else (5120, 512, 40_000_000)
+            size = (320, 32, 400_000) if arguments.tiny else (5120, 512, 40_000_000)
             timelines(*size, arguments.output)
             continue
         path = arguments.output / f"{'rate_gpu' if name == 'gpu' else name}.csv"
