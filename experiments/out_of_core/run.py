@@ -44,7 +44,7 @@ from geomxp.tiles.plan import POLICIES, Sizes
 from geomxp.tiles.simulate import MACHINES, PLACED, measured, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import ceilings, peak, resume, write_rows
+from common import TINY, ceilings, peak, resume, write_rows
 
 HERE = Path(__file__).parent
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
@@ -52,7 +52,7 @@ CORRELATIONS = {
     name: gx.Matern(1.0, range, 0.5)
     for name, range in (("weak", 0.02627), ("medium", 0.078809), ("strong", 0.210158))
 }
-ACCURACIES = (1e-5, 1e-6, 1e-7, 1e-8)
+ACCURACIES = (1e-5,) if TINY else (1e-5, 1e-6, 1e-7, 1e-8)
 THIN = 8
 """Every so many locations give the norms of a large matrix's tiles up to a factor."""
 
