@@ -34,9 +34,13 @@ def commit_of(clone, *words):
     script.write_text(f"import sys; sys.path.insert(0, {str(clone / 'experiments')!r})\n{code}\n")
     # the script itself is not a change
     (clone / ".git" / "info" / "exclude").write_text("script.py\n")
+    # sources are compiled once, and not into the clone
+    environment = os.environ | {"PYTHONPATH": str(clone)}
+    environment |= {"PYTHONPYCACHEPREFIX": str(clone.parent / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, script, *words],
-        env=os.environ | {"PYTHONPATH": str(clone), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
