@@ -215,11 +215,19 @@ def test_nothing_heavy_is_imported_for(code):
     assert run.stdout.splitlines()[-1] == "[]"
 
 
+def statements(body):
+    """Yield statements with those inside them, without walking through expressions."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, name, ()))
+
+
 def imported():
     """Yield each module of others that a module of ours imports, and whether at its head."""
     for path in MODULES:
         tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
+        for node in statements(tree.body):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
