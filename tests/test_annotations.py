@@ -84,6 +84,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_signatures_are_annotated(name):
     signature = inspect.signature(FUNCTIONS[name])

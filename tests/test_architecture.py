@@ -103,6 +103,7 @@ def test_every_room_has_a_layer():
     assert {room_of(module) for module in MODULES} == set(LEVEL)
 
 
+@pytest.mark.slow
 def test_imports_point_down():
     assert [line for module in MODULES for line in upward(module)] == []
 
@@ -111,6 +112,7 @@ def test_no_modules_import_each_other():
     assert cycles() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_say_what_they_are(module):
     assert ast.get_docstring(ast.parse(MODULES[module].read_text())), "a docstring is missing"
@@ -151,12 +153,14 @@ def classes_asked_for(module):
             )
 
 
+@pytest.mark.slow
 def test_only_the_room_of_likelihoods_tells_methods_apart():
     others = [module for module in MODULES if room_of(module) != "likelihood"]
     asking = {m for m in others if {"Exact", "Vecchia"} & set(classes_asked_for(m))}
     assert asking == set()
 
 
+@pytest.mark.slow
 def test_only_the_backend_asks_what_kind_of_array_it_has():
     # blocks of predictions are what users write: arrays, lists or geometries; == compares anything
     allowed = {"linalg.backend", "prediction.supports", "runtime.equality"}

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_python_of_readme_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README, re.S)
     assert blocks
@@ -509,6 +510,7 @@ def test_seconds_and_bytes_of_trees_are_those_of_the_results():
     assert len(rows) == 6
 
 
+@pytest.mark.slow
 def test_the_smallest_ratios_of_recursions_are_those_of_the_results():
     folder = ROOT / "experiments" / "trsm_trmm"
     command = [sys.executable, folder / "plot.py", "--table"]
@@ -827,6 +829,7 @@ def test_contributing_places_every_room():
     assert {room for room in rooms if f"`{room}`" not in text} == set()
 
 
+@pytest.mark.slow
 def test_options_that_readme_names_exist(capsys):
     assert main(["fit", "--help"]) == 0
     text = capsys.readouterr().out

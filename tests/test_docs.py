@@ -170,6 +170,7 @@ def test_every_option_of_a_command_is_on_its_page(capsys):
         assert {option for option in options if f"`{option}`" not in text} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", results.experiments(), ids=lambda folder: folder.name)
 def test_a_page_of_results_has_every_table_of_its_folder(folder):
     text = results.page(folder)

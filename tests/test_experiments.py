@@ -48,6 +48,7 @@ def commit_of(clone, *words):
     return done.stdout.strip() or done.stderr.strip()
 
 
+@pytest.mark.slow
 def test_an_experiment_refuses_to_write_results_of_uncommitted_code(clone):
     commit = git("describe", "--always", cwd=clone)
     assert commit_of(clone) == commit

@@ -166,6 +166,7 @@ def acting(source):
     return {name for name in found if f"{name}.".startswith(tuple(ACTS))}
 
 
+@pytest.mark.slow
 def test_each_call_of_geomxp_that_could_act_is_known_with_its_reason():
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -430,6 +431,7 @@ def test_a_link_to_a_reference_system_is_not_followed(tmp_path, address, link):
     assert connections == []
 
 
+@pytest.mark.slow
 def test_a_reference_system_in_a_saved_fit_is_not_downloaded(tmp_path, address):
     pytest.importorskip("rasterio")
     url, connections = address

@@ -102,6 +102,7 @@ def ends_well(capsys, path, *options):
     return status
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(columns(), st.sampled_from(OPTIONS))
 def test_numbers_of_any_scale(capsys, tmp_path, data, options):
@@ -114,6 +115,7 @@ def test_numbers_of_any_scale(capsys, tmp_path, data, options):
     ends_well(capsys, path, *options)
 
 
+@pytest.mark.slow
 @FEWER
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=8),

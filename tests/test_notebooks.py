@@ -66,6 +66,7 @@ def shown(book):
     return "\n".join(texts)
 
 
+@pytest.mark.slow
 def test_figures_without_a_window_show_themselves():
     from IPython.core.formatters import DisplayFormatter
 

@@ -145,6 +145,7 @@ class Run:
         return evaluator.derivatives(self.model, names).score
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::geomxp.GeomxpWarning")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -91,6 +91,7 @@ def run_away(installed, folder, *words):
     )
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_the_package_and_the_data_and_nothing_else(wheel):
     ours = {name: data for name, data in wheel.items() if ".dist-info/" not in name}
     ignored = {".pyc", ".nbi", ".nbc"}
@@ -153,6 +154,7 @@ def test_a_wheel_carries_the_licence_and_those_of_the_data(wheel):
         assert f"| `{entry.file}` | {entry.source} | {entry.licence} | `{entry.sha256}` |" in data
 
 
+@pytest.mark.slow
 def test_a_wheel_made_from_the_sdist_is_the_same(built, wheel, tmp_path):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -175,6 +177,7 @@ def test_an_sdist_holds_what_its_tests_read(built):
     assert here <= names
 
 
+@pytest.mark.slow
 def test_the_unpacked_wheel_finds_its_data_sources_and_templates(installed, tmp_path):
     code = """
 import importlib.metadata, pathlib, sys
@@ -197,6 +200,7 @@ assert "<body" in (templates / "report.html").read_text(encoding="utf-8")
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_the_unpacked_wheel_computes(installed, tmp_path):
     model = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
     run = run_away(installed, tmp_path, "-m", "geomxp", "log-likelihood", "meuse", *model)
@@ -206,6 +210,7 @@ def test_the_unpacked_wheel_computes(installed, tmp_path):
     assert "COMPUTED" in run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code", ["import geomxp", "from geomxp.cli.main import main; main(['--help'])"]
 )
@@ -241,6 +246,7 @@ def required(lines):
     return {re.match(r"[\w.-]+", line)[0] for line in lines}
 
 
+@pytest.mark.slow
 def test_whatever_is_imported_is_declared():
     core = required(PROJECT["dependencies"])
     optional = set().union(*map(required, PROJECT["optional-dependencies"].values()))

@@ -112,6 +112,7 @@ def test_every_public_class_of_results_is_among_them():
     assert set(SHOWN) | BASES == public
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_representation_names_its_class_in_a_line_that_does_not_grow(name):
     small, large = (repr(SHOWN[name](n)) for n in (SMALL, LARGE))

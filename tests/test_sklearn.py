@@ -35,12 +35,14 @@ def fitted():
 no_maximum = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
+@pytest.mark.slow
 @no_maximum
 @parametrize_with_checks([GeoRegressor(smoothness=0.5, nugget=0.1)])
 def test_scikit_learn_finds_an_estimator(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 @no_maximum
 @pytest.mark.parametrize("check", [check_fit_idempotent, check_estimators_dtypes])
 def test_scikit_learn_finds_an_estimator_that_searches_for_all_parameters(check):

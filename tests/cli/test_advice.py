@@ -35,6 +35,7 @@ def written(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", NAMES[1::3])
 def test_the_next_command_of_explore_reads_the_same_columns(run, written, names):
     first, second = names
@@ -55,6 +56,7 @@ def test_the_next_command_of_explore_reads_the_same_columns(run, written, names)
     assert seen.location_names == ("East, m", "North, m")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", NAMES)
 def test_the_advice_for_covariates_of_text_runs(run, written, names):
     written(*names, text=True)
@@ -69,6 +71,7 @@ def test_the_advice_for_covariates_of_text_runs(run, written, names):
         assert f"{names[1]}[T.sand]".replace('"', '\\"') in out
 
 
+@pytest.mark.slow
 def test_the_advice_without_a_value_runs(run, written):
     written("a", "b", value="c", places=("East, m", "North, m"))
     status, _, err = run("fit", "table.csv", "--fix", "smoothness=0.5", "--quiet")

@@ -272,6 +272,7 @@ def test_the_unit_of_dates_is_said_where_a_model_is_drawn(run, tmp_path):
     assert (status, "times are in hours since 2026-03-01" in err) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -34,6 +34,7 @@ def test_few_locations_are_exact_without_a_word(run):
         assert method_of(out) == ("exact", None)
 
 
+@pytest.mark.slow
 def test_many_locations_are_vecchias_in_one_line(run, many):
     table = [many, "--locations", "x,y", "--value", "z"]
     held = [*HELD, "--fix", "range=0.1"]
@@ -57,6 +58,7 @@ def test_many_locations_are_vecchias_in_one_line(run, many):
     assert json.loads(named)["log_likelihood"] == json.loads(out)["log_likelihood"]
 
 
+@pytest.mark.slow
 def test_exact_fits_that_take_a_while_are_announced_with_their_cost(run, monkeypatch):
     monkeypatch.setattr("geomxp.cli.options.SAID", 1_000)
     status, out, err = run("fit", "rainfall", *HELD, "--json")
@@ -67,6 +69,7 @@ def test_exact_fits_that_take_a_while_are_announced_with_their_cost(run, monkeyp
     assert line.endswith(": --method vecchia.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -101,6 +104,7 @@ def test_options_of_both_methods_exclude_each_other(run):
     assert "--neighbours is for --method vecchia, and --memory for --method exact" in err
 
 
+@pytest.mark.slow
 def test_comparisons_of_models_use_one_method(run):
     arguments = "compare-models", "meuse", "--smoothness", "0.5", "--json"
 
@@ -116,6 +120,7 @@ def test_comparisons_of_models_use_one_method(run):
     assert few == value("--method", "vecchia", "--neighbours", "5")[0] != value()[0]
 
 
+@pytest.mark.slow
 def test_a_very_smooth_model_of_many_locations_stays_exact(run, monkeypatch):
     monkeypatch.setattr("geomxp.likelihood.automatic.LARGEST", 100)
     model = ["--variance", 1, "--range", 50, "--nugget", 0.5, "--smoothness", 60]

@@ -67,6 +67,7 @@ def test_covariates_are_used(run):
     assert document["log_likelihood"] == pytest.approx(-74.92046627, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_failed_fit_is_one_line_and_status_1(run, tmp_path):
     output = tmp_path / "fit.json"
     status, out, err = run("fit", "meuse", *HELD, "--reml", "--strict", "--output", output)
@@ -99,6 +100,7 @@ def test_unfinished_fit_draws_a_warning(run):
     assert err.startswith("warning: EVALUATION_LIMIT")
 
 
+@pytest.mark.slow
 def test_searches_come_to_the_same_maximum(run):
     values = []
     for search in ("scoring", "bobyqa", "lbfgs", "slsqp"):
@@ -168,6 +170,7 @@ def test_predictions_on_a_grid_as_json(run, fitted):
     assert set(document["rows"][0]) >= {"x", "y", "mean", "variance", "lower", "upper"}
 
 
+@pytest.mark.slow
 def test_predict_refuses_a_table_that_has_changed(run, tmp_path):
     table, fit = tmp_path / "t.csv", tmp_path / "fit.json"
     table.write_bytes(gx.datasets.path("jura").read_bytes())
@@ -206,6 +209,7 @@ def test_help_and_version(run):
 PLACES = "x,y\n1,2\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -100,6 +100,7 @@ def test_simulate_takes_the_locations_of_a_table(run):
     assert run("simulate", "--at", "ll.csv", *model) == named
 
 
+@pytest.mark.slow
 def test_the_unit_of_the_values_is_kept_in_the_fit_and_named_in_the_report(run):
     write("wells.csv")
     words = ("fit", "wells.csv", "--value", "zinc", "--unit", "mg/kg", *HELD)
@@ -118,6 +119,7 @@ def test_the_unit_of_the_values_is_kept_in_the_fit_and_named_in_the_report(run):
     assert "'brief'" in err
 
 
+@pytest.mark.slow
 def test_intervals_below_zero_of_positive_values_suggest_a_transformation(run):
     words = ("fit", "meuse", "--value", "zinc", "--fix", "smoothness=0.5")
     for more, said in (((), 1), (("--transform", "log"), 0)):
@@ -129,6 +131,7 @@ def test_intervals_below_zero_of_positive_values_suggest_a_transformation(run):
             assert run("predict", "fit.json", *where, "--quiet")[2] == ""
 
 
+@pytest.mark.slow
 def test_a_table_of_places_gives_the_report_its_map_where_the_trend_needs_covariates(run):
     write("wells.csv")
     x, y = np.meshgrid(np.arange(179000.0, 180000, 100), np.arange(330000.0, 331500, 100))

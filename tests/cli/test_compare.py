@@ -130,6 +130,7 @@ def test_wrong_options_get_one_line(capsys, arguments, words):
     assert words in err
 
 
+@pytest.mark.slow
 def test_a_fit_in_mixed_formats_says_so_and_predicts_with_them(capsys, tmp_path):
     path = tmp_path / "fit.json"
     status, out, _ = run(
@@ -198,6 +199,7 @@ def test_the_picture_of_a_map_has_a_cell_for_every_tile():
     assert labels == ["FP64, 4", "FP32, 2", "FP16, 4"]
 
 
+@pytest.mark.slow
 def test_a_fit_in_coarse_formats_converges_and_says_how_far_it_scatters():
     random = np.random.default_rng(3)
     places = random.random((300, 2))

@@ -31,6 +31,7 @@ def fit():
     return gx.fit(seen, fixed={"smoothness": 0.5}, trend="poly(elev, 2)")
 
 
+@pytest.mark.slow
 def test_pipes_get_plain_text_whatever_the_environment_wants(tmp_path):
     run = Run(LIKELIHOOD, tmp_path, FORCE_COLOR="1", GITHUB_ACTIONS="true")
     status, errors = run.finish()
@@ -39,6 +40,7 @@ def test_pipes_get_plain_text_whatever_the_environment_wants(tmp_path):
     assert run.output.decode() == f"{found}\n"
 
 
+@pytest.mark.slow
 def test_terminals_get_colour_unless_nobody_wants_it(tmp_path):
     status, shown = Run(LIKELIHOOD, tmp_path, terminal="stdout").finish()
     assert status == 0
@@ -49,6 +51,7 @@ def test_terminals_get_colour_unless_nobody_wants_it(tmp_path):
     assert re.sub(r"\x1b\[[0-9;]*m", "", shown) == re.sub(r"\x1b\[[0-9;]*m", "", plain)
 
 
+@pytest.mark.slow
 def test_json_is_one_object_on_a_terminal_too(tmp_path):
     status, shown = Run([*LIKELIHOOD, "--json"], tmp_path, terminal="stdout").finish()
     assert status == 0

@@ -49,6 +49,7 @@ def test_a_formula_is_the_trend_of_the_variograms_and_of_the_next_command(run):
     assert "--formula sqrt_dist" in found["command"]
 
 
+@pytest.mark.slow
 def test_a_messy_table_is_explored_and_the_next_command_fits_it(run, wells):
     status, out, err = run("explore", *wells, "--json")
     assert status == 0
@@ -73,6 +74,7 @@ def test_a_messy_table_is_explored_and_the_next_command_fits_it(run, wells):
     assert "missing" not in err
 
 
+@pytest.mark.slow
 def test_a_report_is_written_and_named(run, wells, tmp_path):
     status, out, _ = run("explore", *wells, "--report", "lead.html")
     assert status == 0
@@ -82,6 +84,7 @@ def test_a_report_is_written_and_named(run, wells, tmp_path):
     assert "geomxp explore wells.csv" in text
 
 
+@pytest.mark.slow
 def test_many_rows_are_sampled_with_the_seed(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(0).random((2100, 3)).round(4).tolist()

@@ -71,6 +71,7 @@ def test_families_are_compared(run):
     assert re.search(r"matern +constant", out)
 
 
+@pytest.mark.slow
 def test_nugget_covariances_are_compared(run):
     about = ["--value", "Cd,Ni", "--locations", "x,y", "--family", "independent"]
     words = ["compare-models", "jura_validation", *about, "--smoothness", "0.5"]
@@ -98,6 +99,7 @@ def test_wrong_parameters_of_a_family_are_one_line(run, words, message):
     assert message in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reports_name_the_family_and_its_formula(family):
     random = np.random.default_rng(0)

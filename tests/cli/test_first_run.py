@@ -44,6 +44,7 @@ def run(cache, patience, words):
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow
 def test_a_plain_fit_compiles_what_it_needs_once_and_says_so(tmp_path):
     (status, compiled, slow), err = run(tmp_path, 1e-6, FIT)
     # one specialization of each, and nothing for other metrics, dimensions or anisotropy
@@ -53,6 +54,7 @@ def test_a_plain_fit_compiles_what_it_needs_once_and_says_so(tmp_path):
     assert (status, compiled, slow, err) == (0, [], [], "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("patience", "words"), [(1e6, LIKELIHOOD), (1e-6, [*LIKELIHOOD, "--quiet"])]
 )

@@ -26,6 +26,7 @@ def examples(command):
     return [shlex.split(line)[1:] for line in lines if line.startswith("geomxp ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_of_the_help_runs(run, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -54,6 +55,7 @@ def test_every_example_of_the_help_runs(run, name, tmp_path, monkeypatch):
         assert f"geomxp {shlex.join(line[:3])}"[:60] in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_stand_in_panels_and_say_what_they_do(run, name):
     status, out, _ = run(name, "-h")
@@ -138,6 +140,7 @@ def test_a_shell_can_be_taught(run, monkeypatch):
         assert f"_GEOMXP_COMPLETE=complete_{shell}" in out
 
 
+@pytest.mark.slow
 def test_a_shell_asks_a_process_of_its_own(tmp_path):
     code = "import sys; from geomxp.cli.main import main; sys.exit(main([]))"
     run = Run(["-c", code], tmp_path, **asked("compa"))

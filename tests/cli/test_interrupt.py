@@ -23,6 +23,7 @@ LONG += ["--start", "range=0.5,smoothness=0.5,nugget=0.5"]
 PATIENT = "\ngeomxp: stops when the current step is done; press Ctrl-C again to stop at once.\n"
 
 
+@pytest.mark.slow
 def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, monkeypatch):
     output = tmp_path / "fits" / "jura.json"
     output.parent.mkdir()
@@ -51,6 +52,7 @@ def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, mo
     assert found.evaluations > state["evaluations"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_asked_for_is_named(tmp_path):
     run = Run(["-c", SLOWLY, "fit", *LONG, "--checkpoint", "state.json", "--json"], tmp_path)
     wait_until((tmp_path / "state.json").exists)
@@ -63,6 +65,7 @@ def test_a_checkpoint_that_was_asked_for_is_named(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
+@pytest.mark.slow
 def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
     words = ["--variance", "1", "--range", "0.03", "--smoothness", "0.5", "--tile", "64"]
     words = ["log-likelihood", "usprecip", *words, "--memory", "40MB", "--scratch", "tiles"]
@@ -79,6 +82,7 @@ def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
     assert len(list(journals("*.journal"))) == len(list(journals("*.tiles"))) == 1
 
 
+@pytest.mark.slow
 def test_a_second_interruption_does_not_wait(tmp_path):
     # the first one is heard when the call into C returns: in ten minutes, say
     code = (

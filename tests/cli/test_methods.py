@@ -28,6 +28,7 @@ def test_vecchia_with_all_neighbours_is_the_exact_likelihood(run):
     assert few["log_likelihood"] != pytest.approx(exact["log_likelihood"], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [["--memory", "1MB"], ["--device-memory", "1MB"], ["--on", "cpu,cpu"]],
@@ -163,6 +164,7 @@ def test_a_missing_gpu_is_one_line_before_anything_is_timed(run, what, monkeypat
     assert "needs GPU number 1; this machine has 1" in err
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("what", ON_A_GPU[1:])
 def test_a_gpu_is_timed_beside_its_own_library(run, what, monkeypatch):

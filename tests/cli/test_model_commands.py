@@ -82,6 +82,7 @@ def test_wrong_options_of_a_fit_are_one_line(run, arguments, words):
     assert words in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["wald", "profile"])
 def test_intervals_are_those_of_the_fit(run, method):
     status, out, err = run("fit", "meuse", *HELD, "--intervals", method, "--level", "0.9", "--json")
@@ -103,6 +104,7 @@ def test_a_fit_of_nothing_has_no_intervals_and_says_so(run):
     assert err == "warning: no intervals: no parameter was estimated.\n"
 
 
+@pytest.mark.slow
 def test_models_are_compared(run, tmp_path):
     output = tmp_path / "models.csv"
     status, out, err = run(
@@ -181,6 +183,7 @@ def test_a_comparison_of_failures_has_status_1(run, tmp_path):
     assert "no model could be fitted; the first one: NO_FINITE_MAXIMUM" in err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_two_saved_fits_are_compared_by_their_likelihood_ratio(run, tmp_path):
     fits = {}
     for name, held in (("none", ("--fix", "nugget=0")), ("free", ())):

@@ -21,6 +21,7 @@ def compiled():
     assert main(LIKELIHOOD) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_a_pipe_whose_reader_has_gone_ends_a_command_as_sigpipe_does(words):
     reader, writer = os.pipe()
@@ -30,6 +31,7 @@ def test_a_pipe_whose_reader_has_gone_ends_a_command_as_sigpipe_does(words):
     assert (run.returncode, run.stderr) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_reader_of_the_first_line_is_not_told_that_all_went_well():
     with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         run.stdout.close()
@@ -50,6 +52,7 @@ def test_a_closed_standard_output_is_an_error_before_anything_is_computed(tmp_pa
     assert not output.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_full_disk_behind_standard_output_is_one_clear_line():
     with open("/dev/full", "w") as full:
@@ -131,6 +134,7 @@ def test_output_dash_is_refused_where_it_could_not_be_obeyed(saved, tmp_path, ca
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_while_a_table_is_printed_ends_the_command(saved):
     words = [sys.executable, "-m", "geomxp", "predict", str(saved), "--grid", "300", "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:

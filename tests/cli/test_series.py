@@ -87,6 +87,7 @@ def test_the_command_writes_maps_of_several_times(run, tmp_path):
     np.testing.assert_allclose([row["mean"] for row in rows], means, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dates", [True, False])
 def test_maps_of_a_series_are_drawn_side_by_side_and_one_after_the_other(dates, tmp_path):
     fit = fit_of(dates)

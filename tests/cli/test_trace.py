@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 TRACED = """
 import inspect, json, sys, threading
 from pathlib import Path
@@ -39,6 +41,7 @@ checks of tables, transformations, replicates, the choice of a method, labels of
 columns, kinds of files and turns at BLAS had files of their own."""
 
 
+@pytest.mark.slow
 def test_a_plain_fit_runs_functions_in_few_files():
     # once without tracing, so that compiled loops are read from their cache
     files_of_a_fit()

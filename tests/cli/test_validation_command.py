@@ -57,6 +57,7 @@ def test_folds_are_fitted_anew_where_asked(run, fitted):
     assert document["scores"]["rmse"] == pytest.approx(held["rmse"], rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -127,6 +128,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embed", ["--embed", "--no-embed"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_table_is_read_as_that_of_the_fit(run, tables, case, embed):
@@ -176,6 +178,7 @@ def test_a_fit_of_a_frame_names_the_columns_of_the_table(run, tables):
     assert scored(run, folder)["n"] == 30
 
 
+@pytest.mark.slow
 def test_decimal_commas_are_those_of_the_table(run, tables):
     table, folder = tables
     run("fit", folder / "seen.csv", "--value", '"zinc, ppm"', "--output", folder / "fit.json")

@@ -37,6 +37,7 @@ def saved(folder):
     return folder / "fit.json"
 
 
+@pytest.mark.slow
 def test_wide_and_long_tables_give_the_same_fit(run, folder):
     documents = []
     for table, columns in (
@@ -79,6 +80,7 @@ def test_values_may_be_functions_with_commas(run, folder):
     assert json.loads(out)["log_likelihood"] == expected.log_likelihood
 
 
+@pytest.mark.slow
 def test_each_variable_may_have_a_trend(run, folder):
     words = ("fit", folder / "wide.csv", "--value", "log_zinc,om", *FAMILY, *HELD, "--json")
     status, out, _ = run(*words, "--trend", "log_zinc: linear; om: constant")
@@ -181,6 +183,7 @@ def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
         assert said in err
 
 
+@pytest.mark.slow
 def test_nugget_covariances_are_estimated_and_given(run, folder):
     held = (*("fit", folder / "wide.csv", "--value", "log_zinc,om"), *FAMILY, *HELD, "--json")
     documents = []

@@ -66,6 +66,7 @@ MAXIMA = json.loads((REFERENCES / "families_maxima.json").read_text())["cases"]
 NAMES = [f"{case['family']}-{'-'.join(case['held'])}" for case in MAXIMA]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MAXIMA, ids=NAMES)
 def test_fits_reach_the_maximum_of_an_independent_optimizer(case):
     seen = gx.Observations(case["locations"], case["values"])

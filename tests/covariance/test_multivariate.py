@@ -70,6 +70,7 @@ def plain(model, inputs):
     return c
 
 
+@pytest.mark.slow
 @MODELS
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_covariances_are_those_of_the_formula(model, d):
@@ -146,6 +147,7 @@ def kappa(a, b, d):
     return np.exp(np.min((density(w, *a) + density(w, *b)) / 2 - density(w, *both)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_two_variables_have_the_largest_correlation_that_spectral_densities_allow(d):
     rng = np.random.default_rng(d)
@@ -197,6 +199,7 @@ def _triangle(p, rng):
     return [((i, j), rng.normal()) for i in range(p) for j in range(i + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["1", "2", "3", "sphere"])
 def test_random_models_are_positive_definite(space):
     rng = np.random.default_rng(int(space) if space != "sphere" else 9)
@@ -372,6 +375,7 @@ def test_covariances_of_0_are_the_model_without_them(model):
         assert found.log_likelihood == pytest.approx(want.log_likelihood, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_covariances_within_their_limits_are_positive_semidefinite():
     rng = np.random.default_rng(5)
     ends = []

@@ -60,6 +60,7 @@ def by_formula(model, h, u, dimensions):
     return model.variance * decay * matern(model.smoothness, stretched)
 
 
+@pytest.mark.slow
 @each_family
 @pytest.mark.parametrize(("d", "metric"), [(1, "euclidean"), (2, "euclidean"), (2, "chordal")])
 def test_covariances_are_those_of_the_formula(model, d, metric):
@@ -142,6 +143,7 @@ def test_a_gpu_writes_the_bits_of_the_cpu(model, dtype):
     np.testing.assert_array_equal(cupy.asnumpy(out), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @each_family
 @pytest.mark.parametrize("tile", [None, 40])
@@ -219,6 +221,7 @@ def least_eigenvalue(model, seed, metric, d, n=30):
     return np.linalg.eigvalsh(model(a, a))[0], -n * (1e-15 + n * 2.0**-53)
 
 
+@pytest.mark.slow
 @each_family
 @pytest.mark.parametrize(("metric", "d"), SPACES)
 def test_covariance_matrices_are_positive_definite_for_random_parameters(model, metric, d):
@@ -332,6 +335,7 @@ def test_scores_are_slopes_and_vecchias_equal_the_exact_ones(model):
         assert value == pytest.approx((at[1] - at[0]) / (2 * step), rel=1e-5, abs=1e-6), name
 
 
+@pytest.mark.slow
 @each_family
 def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
     data = field(model, 25, 6)
@@ -345,6 +349,7 @@ def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
     np.testing.assert_allclose(nearest.variance, all_of_them.variance, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "truth",
     [
@@ -367,6 +372,7 @@ def test_neighbours_are_those_of_the_fitted_model(truth):
     assert np.isfinite(draws).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluations", [3, 5, 7])
 def test_the_limit_on_evaluations_ends_a_fit_whose_neighbours_move(evaluations):
     stations = np.random.default_rng(3).random((60, 2))
@@ -429,6 +435,7 @@ def test_folds_are_consecutive_times_and_forecasts_know_earlier_ones_only(method
         gx.cross_validate(spatial, 3, in_time="forecast")
 
 
+@pytest.mark.slow
 def test_fits_do_not_depend_on_the_unit_of_time():
     model = MODELS["separable"]
     data = field(model)
@@ -579,6 +586,7 @@ def test_misspecification_is_from_the_same_neighbours():
     np.testing.assert_allclose(found.error_of_true, predicted.variance, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 @pytest.mark.parametrize("correlation", [0.5, 0.05])
 @each_family
@@ -590,6 +598,7 @@ def test_the_effective_lag_has_its_correlation(model, correlation, dimensions):
     assert longer.effective_lag(correlation, dimensions) == pytest.approx(7.0 * lag, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_a_correlation_that_does_not_fall_has_no_effective_lag():
     assert gx.Gneiting(1.0, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0).effective_lag() == np.inf
 

@@ -77,6 +77,7 @@ def test_no_smoothness_gives_nan(nu):
     assert (np.diff(rho) <= 4e-16).all()
 
 
+@pytest.mark.slow
 @given(nu=st.floats(0.02, 50.0), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=25)
 def test_any_smoothness_is_good_to_the_last_bits_anywhere(nu, seed):
@@ -166,6 +167,7 @@ def check_wendland(kappa, mu):
             assert (error <= 2e-9 * exact + 1e-20)[exact > 1e-13].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kappa", "mu"),
     [
@@ -240,6 +242,7 @@ def test_the_lowest_octaves_hold_no_nan(nu):
     assert table.rows("correlation")[1:-1, 0] == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", [0.02, 0.8, 1.0, 4.0, 11.5, 50.0])
 def test_values_and_slopes_at_the_centres_are_good_to_5e_17(nu):
     s = np.array([1e-14, 1e-6, 0.16, 3.6, 4.4, 49.0, 1600.0, 3.6e5], dtype=np.longdouble)
@@ -302,6 +305,7 @@ def test_pairs_nearer_than_the_table_extend_it():
     np.testing.assert_allclose(found, model.covariance(np.abs(places - places.T)), atol=1e-13)
 
 
+@pytest.mark.slow
 def test_places_that_all_but_coincide_end_at_the_lowest_octave():
     places = np.array([[-1.0], [0.0], [1e-160], [1.0]])
     found = gx.Matern(1.0, 0.3, 0.8)(places, places)

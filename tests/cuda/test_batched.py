@@ -252,6 +252,7 @@ def test_blocks_beyond_a_limit_are_refused(n, itemsize, panel, block, limits, me
     assert (found is None) if message is None else re.search(message, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [KEPLER, HOPPER], ids=["kepler", "hopper"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_panels_are_pruned_by_limits_and_occupancy(limits, dtype):
@@ -560,6 +561,7 @@ def test_batches_of_any_number_have_the_bits_of_the_cpu(batch):
         np.testing.assert_array_equal(found.get(), batched.solve(lower.get(), a[:, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", [by_columns, batch_last, part_of_a_larger])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -581,6 +583,7 @@ def test_matrices_may_have_any_layout(layout, dtype):
         np.testing.assert_array_equal(x.get(), batched.solve(expected, b))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_factors_take_the_place_of_their_matrices_if_asked_to():
     import cupy
@@ -717,6 +720,7 @@ def test_a_search_goes_on_with_other_blocks_of_the_best_panel_width(tmp_path, mo
     assert winner == batched.variant_for(n, np.float64, "gpu") == best
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_search_for_substitutions_is_remembered_apart(tmp_path, monkeypatch):
     import cupy

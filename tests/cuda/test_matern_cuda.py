@@ -162,6 +162,7 @@ def test_the_bits_are_those_of_the_cpu(host, form, d):
     assert missed == expected_missed > 100
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processor_has_fma")
 @pytest.mark.parametrize(
     ("what", "single"), [("correlation", False), ("correlation", True), ("slope", False)]
@@ -179,6 +180,7 @@ def test_great_circles_have_the_bits_of_the_cpu(host, what, single):
     assert missed == expected_missed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processor_has_fma")
 @pytest.mark.parametrize("single", [False, True])
 def test_compact_support_has_the_bits_of_the_cpu(host, single):
@@ -200,6 +202,7 @@ def exact(r, nu):
     return 2 ** (1 - nu) / mpmath.gamma(nu) * r**nu * mpmath.besselk(nu, r)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_correlations_are_good_to_the_last_bits(host, nu):
     table = Table(gx.Matern(1.0, 1.0, nu), -82, 20)
@@ -213,6 +216,7 @@ def test_correlations_are_good_to_the_last_bits(host, nu):
         assert max(abs(float(f) - e) for f, e in zip(single, expected, strict=True)) <= 4 * 2**-24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_derivatives_are_good_to_1e_12(host, nu):
     table, some = Table(gx.Matern(1.0, 1.0, nu), -82, 20), DISTANCES[::4]

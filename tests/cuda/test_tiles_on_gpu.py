@@ -98,6 +98,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", METHODS)
 def test_a_full_gpu_is_an_error_that_says_what_to_do(method, little_memory, monkeypatch):
@@ -179,6 +180,7 @@ USES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("use", USES)
 def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monkeypatch):
@@ -205,6 +207,7 @@ def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monke
         pool.set_limit(size=0)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("device_memory", [None, "2MB"])
 def test_threads_may_share_an_evaluator(device_memory):

@@ -258,6 +258,7 @@ def assert_close(found, expected, blocks, m):
     return tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "m", "chosen"), pairwise([*CASES], NEIGHBOURS, SETS))
 def test_sums_and_weights_are_those_of_the_cpu(hosts, case, m, chosen):
     blocks = blocks_of(case, m + 24, m, columns=1 + m % 4)
@@ -271,6 +272,7 @@ def test_sums_and_weights_are_those_of_the_cpu(hosts, case, m, chosen):
         assert np.abs(one - other).max(initial=0.0) <= tolerance * max(1, blocks.model.variance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("downwards", [0, 1])
 @pytest.mark.parametrize(("team", "m"), [(8, 0), (8, 7), (8, 15), (16, 17), (16, 30), (64, 65)])
 def test_teams_have_the_bits_of_one_lane_in_whatever_order_lanes_go(hosts, team, m, downwards):

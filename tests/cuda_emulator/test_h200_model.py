@@ -41,6 +41,7 @@ def spd(n):
 # --- the papers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_rates_that_the_papers_publish_are_predicted_within_a_quarter():
     rows = [row for row in model.published() if row["kind"] == "rate"]
     assert {row["paper"] for row in rows} == {"000", "001"}

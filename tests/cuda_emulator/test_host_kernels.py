@@ -457,6 +457,7 @@ def test_what_is_not_known_is_an_error():
         kernel("undeclared(out);")
 
 
+@pytest.mark.slow
 def test_a_source_is_compiled_once(tmp_path):
     code = """
     import os, sys

@@ -122,6 +122,7 @@ class Case:
             yield "text of digits", (places.assign(time=digits.astype(str)),), {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", FILES)
 @pytest.mark.parametrize("seed", range(8))
 def test_places_and_times_may_be_spelled_otherwise(tmp_path, ending, seed):

@@ -126,6 +126,7 @@ MAPPINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "parameters", "proj"), MAPPINGS)
 @pytest.mark.parametrize(("unit", "metres"), [("m", 1.0), ("km", 1000.0)])
 def test_parameters_of_a_grid_mapping_mean_what_they_mean_to_proj(
@@ -143,6 +144,7 @@ def test_parameters_of_a_grid_mapping_mean_what_they_mean_to_proj(
     np.testing.assert_allclose(degrees_of(seen.crs, seen.locations), want, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("earth", "proj"),
     [
@@ -364,6 +366,7 @@ def test_a_pole_that_nothing_describes_is_asked_for():
     np.testing.assert_array_equal(read(data.drop_vars("pole")).locations, places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_places", [True, False])
 @pytest.mark.parametrize("locations", [(), ("rlon", "rlat"), ("lon", "lat")])
 def test_a_fit_of_a_rotated_grid_reads_it_again_and_writes_its_mapping(
@@ -536,6 +539,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* at the location of an earlier row|column .* far from all")
 @pytest.mark.parametrize(("kind", "index"), KINDS)
 def test_a_ragged_array_is_the_table_with_a_row_for_each_value(tmp_path, kind, index):
@@ -687,6 +691,7 @@ def packed_file(path, random, kind):
             z[1] = some(15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
 def test_cells_are_missing_where_they_are_for_netcdf4(tmp_path, kind):
     random = np.random.default_rng(10)

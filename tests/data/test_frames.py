@@ -868,6 +868,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", ["csv", "gpkg", "nc"])
 @pytest.mark.parametrize("output", ["csv", "parquet", "gpkg", "geojson", "nc"])
 def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places, output):

@@ -140,6 +140,7 @@ def test_points_in_a_file_are_those_of_the_frame(here, name, write):
     same(seen, gx.Observations.from_frame(points(), values="ph"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "write"), [VECTORS[k] for k in (0, 3, 4, 7, 9, 13)], ids=lambda one: str(one)[:20]
 )
@@ -314,6 +315,7 @@ def test_a_fit_is_not_a_table(here):
         gx.read_table("fit.json", values="z")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["p.kml", "p.asc", "p.grd", "p.zip", "p.geoparquet", "p.rds"])
 def test_kinds_that_are_not_written_are_refused_before_the_work(here, name, capsys):
     gx.fit(gx.datasets.load("meuse"), fixed=HELD).save("fit.json")
@@ -408,6 +410,7 @@ UNITS_BELOW = ["time,lon,lat,ph,kind", "UTC,degrees_east,degrees_north,1,"]
 UNITS_BEHIND = "time (UTC),lon (degrees_east),lat (degrees_north),ph (mol m-3),kind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
@@ -628,6 +631,7 @@ RASTERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "write"), RASTERS)
 def test_a_raster_is_the_grid_of_its_cells(here, name, write):
     write(here / name)
@@ -724,6 +728,7 @@ def covered(folder, crs=UTM):
     return cells
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:1 of 30 cells")
 def test_a_raster_of_a_covariate_is_a_map_of_predictions(here, capsys):
     cells = covered(here)
@@ -770,6 +775,7 @@ def test_a_geotiff_of_scattered_locations_is_refused_before_the_work(here, capsy
     assert "can hold only a map" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_names_with_their_units(here, capsys):
     Path("t.csvp").write_text("\n".join([UNITS_BEHIND, *with_dates(",")]))
     locations = "lon (degrees_east),lat (degrees_north)"

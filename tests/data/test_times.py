@@ -359,6 +359,7 @@ def test_absolute_dates_of_files_are_dates():
 # Files that are written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calendar", [*OWN, "standard"])
 @pytest.mark.parametrize("several", [True, False])
 def test_maps_are_written_with_their_dates_and_calendar(tmp_path, calendar, several):

@@ -26,6 +26,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no unnamed files")
 def test_a_process_killed_at_any_moment_leaves_a_whole_file_and_no_other(tmp_path):
     """Between the last two system calls it may leave a whole one, which the next write removes."""
@@ -96,6 +97,7 @@ def holder(path):
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".parquet", ".npz", ".gpkg", ".nc"])
 def test_what_a_killed_process_has_left_is_removed_by_the_next_write(tmp_path, ending):
     """These formats are written by libraries, to a name in a folder beside the file."""

@@ -39,6 +39,7 @@ def some(whole):
     return gx.bootstrap(whole, draws=12, seed=5)
 
 
+@pytest.mark.slow
 def test_estimates_of_the_variance_have_their_chi_square(variance_only, many):
     # n σ̂²/σ² is chi-square with n - p degrees of freedom, at the estimate as the truth
     n, p = len(variance_only.observations), 3
@@ -73,6 +74,7 @@ def test_percentiles_are_those_of_the_draws_and_basic_intervals_their_reflection
     assert basic == pytest.approx((2 * slope - high, 2 * slope - low), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_basic_interval_of_a_nugget_stays_at_zero_or_above(some):
     lower, upper = some.intervals(0.95, "basic")["nugget"]
     assert 0 <= lower < upper
@@ -139,6 +141,7 @@ def test_angles_are_counted_from_the_fits_own():
     assert found.standard_errors["anisotropy_angle"] < 30
 
 
+@pytest.mark.slow
 def test_draws_without_an_estimate_are_counted_and_said():
     # twins with nearly no noise: the likelihood of many draws has no limit
     places = lay_out(64, "jittered", 3)

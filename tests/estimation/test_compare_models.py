@@ -27,6 +27,7 @@ def candidate(found, **words):
     return next(c for c in found.candidates if c.choice.words | words == c.choice.words)
 
 
+@pytest.mark.slow
 def test_every_combination_is_there_once(found):
     choices = {tuple(c.choice.words.items()) for c in found.candidates}
     assert len(choices) == len(found.candidates) == 24
@@ -181,6 +182,7 @@ def test_wrong_choices_are_one_line(seen, options, words):
         gx.compare_models(seen, **options)
 
 
+@pytest.mark.slow
 def test_the_table_has_the_whole_names_of_parameters():
     places = np.repeat(np.random.default_rng(1).random((12, 2)), 4, axis=0)
     times = np.tile(np.arange(4.0), 12)

@@ -53,6 +53,7 @@ def test_score_vanishes_at_the_maximum(field, plain):
     assert 0.5 * score @ np.linalg.solve(plain.information, score) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e6, 1e-9, 1e120])
 @pytest.mark.parametrize("scale", [1e-6, 1e8, 1e-120, 1e120])
 def test_units_of_places_and_values_do_not_matter(field, plain, unit, scale):
@@ -118,6 +119,7 @@ def test_all_parameters_fixed_is_an_evaluation(field):
     assert fit.log_likelihood == pytest.approx(expected, rel=1e-13)
 
 
+@pytest.mark.slow
 def test_parameters_that_the_data_hardly_know_are_named():
     fit = gx.fit(gx.datasets.load("coalash"))
     assert fit.outcome.ending == "CONVERGED"
@@ -151,6 +153,7 @@ def test_noise_on_a_grid_of_checkered_values_has_no_spatial_correlation():
     assert "no spatial correlation" in fit.outcome.message
 
 
+@pytest.mark.slow
 def test_stopped_search_is_never_called_converged(field):
     fit = gx.fit(field, evaluations=5)
     assert fit.outcome.ending == "EVALUATION_LIMIT"
@@ -208,6 +211,7 @@ def test_chordal_metric_fits_longitude_and_latitude():
     assert 50 < fit.model.range < 1000  # km
 
 
+@pytest.mark.slow
 def test_smooth_data_end_in_words_whatever_the_limit():
     """Found by a reviewer: judging a runaway must not run out of the search's evaluations."""
     places = testing.places(60, seed=3)
@@ -470,6 +474,7 @@ def test_checkpoint_is_written_and_resumed(tmp_path, field, plain):
         gx.fit(field, fixed={"smoothness": 0.5}, trend="zero", checkpoint=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"evaluations": count} for count in (-1_000_000_000, -1, 10**40, True, 3.0, "3", None)]
@@ -526,6 +531,7 @@ def test_limits_that_depend_on_another_parameter_do_not_stop_a_fit_with_an_error
     assert np.isfinite(fit.log_likelihood)
 
 
+@pytest.mark.slow
 def test_a_shape_may_be_given_without_the_one_that_its_limit_depends_on():
     """Wendland's shape is at least 3/2 + smoothness; a template has 3.5 and 0.5."""
     some = gx.datasets.load("meuse").subset(range(0, 155, 5))
@@ -568,6 +574,7 @@ def twins():
     return gx.Observations(np.vstack([places, places[:1]]), np.append(values, values[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "ending"),
     [
@@ -616,6 +623,7 @@ def test_a_fit_shows_its_outcome_in_words_then_a_table_in_notebooks():
     assert f"{fit.log_likelihood:.6f}" in html
 
 
+@pytest.mark.slow
 def test_a_best_model_that_rounding_makes_singular_is_never_a_result(monkeypatch):
     from geomxp.estimation.problem import Problem
 
@@ -709,6 +717,7 @@ def held_cases():
     yield "times", timed, apart, {"reml": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HELD_METHODS)
 def test_a_fit_whose_parameters_are_all_fixed_is_an_evaluation(name):
     for case, seen, model, options in held_cases():

@@ -68,6 +68,7 @@ def test_a_nugget_held_above_zero_is_inside(field, plain):
     assert test.p_value == pytest.approx(chi2.sf(test.statistic, 1), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_an_estimate_of_zero_says_nothing_against_zero():
     places = lay_out(144, "jittered", 3)
     seen = gx.Observations(places, gx.simulate(gx.Matern(2.0, 0.1, 0.5), places, seed=8)[0])
@@ -119,6 +120,7 @@ def test_isotropy_is_a_point_inside_and_a_ratio_alone_ends_at_one(field, plain):
         gx.likelihood_ratio_test(free, plain)
 
 
+@pytest.mark.slow
 def test_the_p_value_is_uniform_where_the_smaller_model_is_true():
     places, p_values = lay_out(100, "jittered", 3), []
     for values in gx.simulate(gx.Matern(1.0, 0.15, 0.5), places, draws=80, seed=31):
@@ -193,6 +195,7 @@ def pair(few):
     return gx.fit(few, fixed=HALF), gx.fit(few, fixed=HALF, trend="x")
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_their_number_and_give_the_p_value(pair):
     short = gx.likelihood_ratio_test(*pair, bootstrap=1, seed=2)
     test = gx.likelihood_ratio_test(*pair, bootstrap=3, seed=2)
@@ -206,6 +209,7 @@ def test_draws_do_not_depend_on_their_number_and_give_the_p_value(pair):
     assert other.draws != short.draws
 
 
+@pytest.mark.slow
 def test_a_draw_is_the_statistic_of_two_fits_to_data_from_the_restricted_one(few, pair):
     draw = gx.likelihood_ratio_test(*pair, bootstrap=1, seed=5).draws[0]
     restricted, _ = pair
@@ -218,6 +222,7 @@ def test_a_draw_is_the_statistic_of_two_fits_to_data_from_the_restricted_one(few
     assert draw == pytest.approx(statistic, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_bootstrap_resumes_from_its_checkpoint(pair, tmp_path, monkeypatch):
     path = tmp_path / "draws.json"
     whole = gx.likelihood_ratio_test(*pair, bootstrap=4)
@@ -245,6 +250,7 @@ def test_a_bootstrap_resumes_from_its_checkpoint(pair, tmp_path, monkeypatch):
         gx.likelihood_ratio_test(*pair, bootstrap=4, checkpoint=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("small", "large"),
     [
@@ -262,6 +268,7 @@ def test_every_kind_of_test_has_a_bootstrap(few, small, large):
     assert 0 <= statistic_of((restricted, full), values) < 50
 
 
+@pytest.mark.slow
 def test_a_fit_at_a_limit_has_a_supremum(few):
     noise = replace(few, values=np.random.default_rng(4).standard_normal(40), source={})
     fits = [

@@ -16,6 +16,7 @@ import geomxp as gx
 CASES = json.loads((Path(__file__).parents[1] / "references" / "maxima.json").read_text())["cases"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case["case"])) for case in CASES])
 def test_a_default_fit_ends_at_the_largest_maximum(case):
     seen = gx.Observations(case["locations"], case["values"], metric=case["metric"])
@@ -26,6 +27,7 @@ def test_a_default_fit_ends_at_the_largest_maximum(case):
     assert fit.log_likelihood > case["maximum"] - 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [7, pytest.param(39, id="not a maximum of Vecchia's likelihood")])
 def test_a_default_fit_is_not_below_a_search_from_the_truth(seed):
     places = np.random.default_rng(seed).random((500, 2))

@@ -72,6 +72,7 @@ def test_information_is_minus_the_slope_of_the_score():
         np.testing.assert_allclose(row, slopes, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_replicates_separate_both_variances(fitted):
     assert str(fitted.outcome.ending) == "CONVERGED"
     assert set(fitted.free) == {"variance", "range", "nugget", "microscale"}
@@ -171,6 +172,7 @@ def test_replicates_with_equal_errors_share_the_variation():
     assert gx.log_likelihood(seen, TRUTH).log_likelihood == pytest.approx(expected, rel=1e-11)
 
 
+@pytest.mark.slow
 def test_a_fit_with_a_target_of_divergence_measures_it_on_the_means():
     method = gx.Exact(gx.for_divergence(1e-3), tile=32)
     held = HELD | {"microscale": 0.4}

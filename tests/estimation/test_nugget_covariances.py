@@ -56,6 +56,7 @@ def check_is_maximum(fit, others=0.01):
                 assert evaluator(other).log_likelihood <= value + 1e-6, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["independent", "coregionalization", "flexible-matern"])
 @pytest.mark.parametrize("reml", [False, True])
 def test_fits_end_at_maxima(family, reml):
@@ -69,6 +70,7 @@ def test_fits_end_at_maxima(family, reml):
         check_is_maximum(fit)
 
 
+@pytest.mark.slow
 def test_noise_of_variables_is_estimated(fit, without, uncorrelated):
     assert fit.model.parameters()[ETA] == pytest.approx(0.25, abs=3 * fit.standard_errors[ETA])
     assert "nugget covariance of variable 0 and variable 1" in str(fit)
@@ -88,6 +90,7 @@ def test_diagonal_nuggets_are_tested_within_correlated_ones(fit, without, uncorr
         gx.likelihood_ratio_test(fit, without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [0, 1])
 def test_ends_of_profile_intervals_are_half_a_quantile_below(fit, end):
     intervals = fit.confidence_intervals(method="profile", names=[ETA, "nugget_1"])
@@ -120,6 +123,7 @@ def test_standard_errors_are_those_of_the_observed_information(fit):
     np.testing.assert_allclose((low, high), (values[ETA] - half, values[ETA] + half), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_units_and_the_order_of_the_variables_do_not_matter(fit):
     scaled = fitted(field(units=(1e4, 1e-3)))
     shift = 120 * np.log(1e4 * 1e-3)
@@ -142,6 +146,7 @@ def test_files_keep_the_model(fit, tmp_path):
     np.testing.assert_array_equal(gx.predict(again, there).mean, gx.predict(fit, there).mean)
 
 
+@pytest.mark.slow
 def test_perfectly_correlated_nuggets_are_a_bound():
     truth = replace(TRUE, nugget=(0.3, 0.3), nugget_covariance=0.3)
     fit = fitted(field(truth, seed=3))
@@ -160,6 +165,7 @@ def test_perfectly_correlated_nuggets_are_a_bound():
             assert evaluator(other).log_likelihood <= fit.log_likelihood + 1e-4
 
 
+@pytest.mark.slow
 def test_a_nugget_of_0_has_no_covariances():
     truth = replace(TRUE, nugget=(0.0, 0.5), nugget_covariance=0.0)
     fit = fitted(field(truth, seed=4))
@@ -172,6 +178,7 @@ def test_a_nugget_of_0_has_no_covariances():
         assert fit.standard_errors[ETA] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nugget", "covariance", "seed"), [((0.01, 0.4), 0.06, 0), ((0.02, 0.4), -0.08, 2)]
 )
@@ -187,12 +194,14 @@ def test_searches_from_nuggets_of_0_reach_the_same_maximum(nugget, covariance, s
     assert fit.log_likelihood > without.log_likelihood + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["bobyqa", "lbfgs", "slsqp"])
 def test_other_searches_reach_the_same_maximum(fit, search):
     found = fitted(search=search)
     assert found.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_bounds_of_nugget_covariances_are_kept(fit):
     for box in ((0.0, 0.1), (0.4, 0.6)):
         found = fitted(fixed=FEW_FREE, bounds={ETA: box})
@@ -206,6 +215,7 @@ def test_bounds_of_nugget_covariances_are_kept(fit):
     assert held.model.nugget[0] >= 0.1 - 1e-9
 
 
+@pytest.mark.slow
 def test_three_variables_are_fitted():
     truth = gx.ParsimoniousMatern(
         *((1.0, 2.0, 1.5), 0.2, (0.5, 1.0, 0.5), (0.4, 0.2, 0.1), (0.3, 0.4, 0.2)),
@@ -222,6 +232,7 @@ def test_three_variables_are_fitted():
     assert test.degrees_of_freedom == 3
 
 
+@pytest.mark.slow
 def test_vecchia_and_mixed_precision_fit_near_the_exact_maximum(fit):
     near = fitted(method=gx.Vecchia(60))
     same = gx.log_likelihood(field(), near.model, trend="constant").log_likelihood
@@ -293,6 +304,7 @@ def test_several_values_of_a_variable_at_a_location_are_refused():
                     variable=0, of="observation")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_models_with_and_without_are_compared():
     choices = {"smoothness": (0.5,), "nuggets": (0, "free"), "nugget_covariance": (True, False)}
     found = gx.compare_models(field(), families=("parsimonious-matern",), **choices)

@@ -46,6 +46,7 @@ def curvatures_of(case, information, names):
     return np.linalg.eigvalsh(information[1:, 1:] - np.outer(along, along) / information[0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FITS, ids=name_of)
 def test_fit_is_not_below_the_certain_optimum(case):
     fit, expected = fitted(case), case["reference"]
@@ -95,6 +96,7 @@ def test_curvature_of_an_exponential_agrees_with_mpmath():
     assert found[0] == pytest.approx(8.6192209499180, rel=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FITS, ids=name_of)
 def test_fit_knows_the_certain_curvatures(case):
     """Its information may be that of a step before: logarithms 1e-3 away from the estimate."""
@@ -137,6 +139,7 @@ def test_restricted_likelihood_rises_with_the_range_to_its_limit():
     np.testing.assert_allclose([fit.model.nugget for fit in fits], 0.0365, rtol=5e-3)
 
 
+@pytest.mark.slow
 def test_smoothness_that_grows_for_ever_is_said_in_words():
     assert "Gaussian limit" in GAUSSIAN["expect"]
     with pytest.warns(gx.GeomxpWarning, match="smoothness goes to infinity") as caught:

@@ -16,6 +16,7 @@ def frame(meuse):
     return gx.precision_influence(meuse, (1e-3, 1e-7), method=method, fixed={"smoothness": 0.5})
 
 
+@pytest.mark.slow
 def test_rows_are_fp64_and_the_accuracies_from_fine_to_coarse(frame):
     assert frame["precision"].tolist() == ["fp64", "1e-07", "1e-03"]
     assert np.isnan(frame["accuracy"][0])
@@ -38,6 +39,7 @@ def test_fine_tiles_move_estimates_by_little_of_their_standard_errors(frame):
         assert moved[1] < 1e-3 * frame[f"standard_error_{name}"][0]
 
 
+@pytest.mark.slow
 def test_fits_that_were_made_already_give_the_same_frame(frame, meuse):
     ways = [gx.Exact(gx.by_tile_norm(1e-3), tile=32), gx.Exact(tile=32)]
     first = gx.fit(meuse, method=ways[1], fixed={"smoothness": 0.5})

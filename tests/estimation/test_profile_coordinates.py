@@ -48,6 +48,7 @@ def test_a_fit_on_a_bound_that_follows_another_shape_ends():
     assert fit.confidence_intervals(method="profile")["shape"][0] == 11.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [(), ("shape",), ("smoothness",), ("smoothness", "shape")])
 @pytest.mark.parametrize("which", ["bound", "inside"])
 def test_scores_are_derivatives_in_the_coordinates(request, which, held):
@@ -79,6 +80,7 @@ def test_every_point_of_the_box_is_a_valid_model(bound, held):
         assert again == pytest.approx(model.parameters(), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["bound", "inside"])
 def test_ends_are_where_a_fit_that_holds_them_has_lost_a_half_chi_square(request, which):
     fit = request.getfixturevalue(which)

@@ -42,6 +42,7 @@ def test_a_search_shows_its_iteration_the_usual_ones_and_the_time_left(clock, mo
     assert texts[16] == "iteration 17, usually 5-15, at most 1,000  4.0 s each"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "usual"),
     [
@@ -193,6 +194,7 @@ def field():
     return gx.Observations(places, gx.simulate(TRUTH, places, seed=1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["scoring", "bobyqa", "lbfgs"])
 def test_an_interrupted_fit_hands_over_what_a_checkpoint_holds(field, tmp_path, search):
     about = {"fixed": {"smoothness": 0.5}, "trend": "zero", "search": search}

@@ -63,6 +63,7 @@ NAMES = ("rocks", "rocks of a table", "both", "dated", "power")
 # where a fit computes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("on", ["tcp://127.0.0.1:9", "gpu", "gpu:7", "nowhere"])
 def test_the_file_does_not_say_where_a_fit_computes(documents, tmp_path, name, on):

@@ -36,6 +36,7 @@ def test_every_search_comes_to_the_same_maximum(seen, options):
             assert value == pytest.approx(expected, rel=1e-3), (name, parameter)
 
 
+@pytest.mark.slow
 def test_scoring_needs_few_factorizations(seen):
     assert gx.fit(seen, progress=False).evaluations <= 15
     assert gx.fit(seen, progress=False, fixed={"smoothness": 0.5}).evaluations <= 15
@@ -263,6 +264,7 @@ def test_an_error_of_the_likelihood_ends_a_search(seen, search, error, monkeypat
         gx.fit(seen, gx.Matern(1.0, 0.2, 0.5, 0.1), search=search, progress=False)
 
 
+@pytest.mark.slow
 def test_values_far_from_a_zero_trend_have_an_ending_not_an_overflow():
     places = np.random.default_rng(0).random((60, 2))
     values = 1e4 + gx.simulate(gx.Matern(1.0, 0.05, 0.5), places)[0]

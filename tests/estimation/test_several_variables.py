@@ -33,6 +33,7 @@ def fits():
     return {family: gx.fit(field(), family=family, trend="zero") for family in FAMILIES}
 
 
+@pytest.mark.slow
 def test_fits_end_at_maxima(fits):
     seen = field()
     truth = gx.log_likelihood(seen, TRUE, trend="zero").log_likelihood
@@ -54,6 +55,7 @@ def test_fits_end_at_maxima(fits):
     assert fits["flexible-matern"].log_likelihood > fits["independent"].log_likelihood
 
 
+@pytest.mark.slow
 def test_independent_variables_are_fitted_as_each_alone(fits):
     seen, together = field(), fits["independent"]
     alone = []
@@ -69,6 +71,7 @@ def test_independent_variables_are_fitted_as_each_alone(fits):
             assert found == pytest.approx(value, rel=5e-3, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["flexible-matern", "coregionalization"])
 def test_units_of_the_variables_do_not_matter(fits, family):
     scaled = gx.fit(field(values=(1e4, 1e-3)), family=family, trend="zero")
@@ -80,6 +83,7 @@ def test_units_of_the_variables_do_not_matter(fits, family):
     np.testing.assert_allclose(scaled.model.correlations, before.model.correlations, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_variables_does_not_matter(fits):
     seen = field()
     turned = gx.Observations(seen.locations, seen.values, variable=1 - seen.variable)
@@ -88,6 +92,7 @@ def test_the_order_of_the_variables_does_not_matter(fits):
         assert fit.log_likelihood == pytest.approx(fits[family].log_likelihood, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_intervals_tests_and_files_know_correlations(fits, tmp_path):
     fit = fits["flexible-matern"]
     wald = fit.confidence_intervals()["correlation_12"]
@@ -112,6 +117,7 @@ def test_intervals_tests_and_files_know_correlations(fits, tmp_path):
     assert again.confidence_intervals()["correlation_12"] == wald
 
 
+@pytest.mark.slow
 def test_a_nugget_of_one_variable_may_be_0():
     truth = gx.FlexibleMatern((1.0, 1.0), (0.2, 0.2), (0.5, 0.5), 0.5, (0.0, 0.5))
     for family in FAMILIES:
@@ -125,6 +131,7 @@ def test_a_nugget_of_one_variable_may_be_0():
             assert "nugget_1" not in fit.free
 
 
+@pytest.mark.slow
 def test_vecchia_fits_near_the_exact_maximum(fits):
     fit = gx.fit(field(), family="parsimonious-matern", method=gx.Vecchia(40), trend="zero")
     assert fit.outcome.good
@@ -132,6 +139,7 @@ def test_vecchia_fits_near_the_exact_maximum(fits):
     assert near > fits["parsimonious-matern"].log_likelihood - 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "held"),
     [
@@ -175,6 +183,7 @@ def test_values_without_a_variable_are_refused():
         gx.fit(gx.Observations(places(20), np.arange(20.0)), family="flexible-matern")
 
 
+@pytest.mark.slow
 def test_intervals_of_loadings_are_in_their_units(fits):
     for values in ((1.0, 1.0), (1e4, 1e-3)):
         fit = fits["coregionalization"]
@@ -312,6 +321,7 @@ def test_equal_ranges_are_tested_by_the_bootstrap():
     assert max(found.draws) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "boundary"), [(0, ()), (1, ("correlation_12",))])
 def test_the_sign_of_a_variable_does_not_matter_at_the_limit_of_a_correlation(seed, boundary):
     random, held = np.random.default_rng(seed), {"smoothness_1": 1.0, "smoothness_2": 1.0}
@@ -333,6 +343,7 @@ def test_the_sign_of_a_variable_does_not_matter_at_the_limit_of_a_correlation(se
     assert fits[-1].model.correlation[0] == pytest.approx(-fits[1].model.correlation[0], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_further_starts_are_random_models_near_the_first():
     seen, held = field(n=25), {"smoothness_1": 0.5, "smoothness_2": 1.0}
     about = {"family": "parsimonious-matern", "fixed": held, "trend": "zero"}
@@ -388,6 +399,7 @@ def test_a_model_of_more_variables_than_the_observations_is_not_estimated():
     assert known.log_likelihood == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "held", "n"),
     [

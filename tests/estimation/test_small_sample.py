@@ -138,6 +138,7 @@ def test_the_f_test_equals_the_published_formulas():
     assert m > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 def test_units_of_values_and_locations_do_not_matter(field, reml):
     other = gx.Observations(3e5 * field.locations, 7e3 * field.values, field.covariates)
@@ -254,6 +255,7 @@ def test_the_variance_of_the_score_is_that_of_the_exact_model(smooth, monkeypatc
     np.testing.assert_allclose(ours, theirs, atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 def test_with_all_neighbours_the_sandwich_is_the_information(smooth, reml):
     fit = gx.fit(smooth, method=gx.Vecchia(149), fixed={"smoothness": 1.5}, reml=reml)

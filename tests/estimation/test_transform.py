@@ -35,6 +35,7 @@ def fitted(request):
     return gx.fit(observations(request.param), fixed=HELD, transform=request.param, progress=False)
 
 
+@pytest.mark.slow
 def test_the_log_likelihood_is_that_of_the_values(fitted):
     seen, transform = fitted.observations, fitted.model.transform
     z, model = transform.transform(seen.values), fitted.gaussian.model
@@ -100,6 +101,7 @@ def test_a_saved_fit_has_its_transformation(fitted, tmp_path):
     assert again.confidence_intervals() == fitted.confidence_intervals()
 
 
+@pytest.mark.slow
 def test_profile_intervals_contain_the_estimates(fitted):
     if not fitted.model.transform.declared:
         return
@@ -146,6 +148,7 @@ def test_averages_over_blocks_are_those_of_draws(method):
     assert (raster.interval()[0] < raster.median).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sign", "bounds", "method"),
     [
@@ -253,6 +256,7 @@ def test_averages_and_draws_without_moments_are_said(without_moments):
         assert draws.shape == (50, 4)
 
 
+@pytest.mark.slow
 def test_the_logarithm_is_box_cox_of_power_0():
     seen = observations("log")
     logs = gx.fit(seen, fixed=HELD, transform="log", progress=False)
@@ -281,6 +285,7 @@ def exact():
     return gx.fit(observations("tukey-gh"), fixed=HELD, transform="tukey-gh", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [gx.Exact(tile=64), gx.Vecchia(199)])
 def test_all_methods_find_the_same_parameters(exact, method):
     seen = exact.observations
@@ -312,6 +317,7 @@ def test_replicates_and_known_errors_are_transformed_too():
     assert with_errors.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_symmetric_values_need_no_tails():
     places = testing.places(200, seed=3)
     z = gx.simulate(FIELD, places, seed=3)[0]
@@ -332,6 +338,7 @@ def test_validation_is_on_the_gaussian_scale():
     assert folds.observations.value_name == "log of value"
 
 
+@pytest.mark.slow
 def test_bootstrap_draws_are_fitted_with_their_transformation():
     fit = gx.fit(observations("boxcox", 100), fixed=HELD, transform="boxcox", progress=False)
     powers = gx.bootstrap(fit, draws=19, progress=False).estimates["boxcox_power"]
@@ -359,6 +366,7 @@ def test_wrong_requests_are_refused():
     assert gx.predict(fit, [[0.5, 0.5]]).probability_above(-1.0) == 1.0
 
 
+@pytest.mark.slow
 def test_transformations_are_ranked_by_the_aic_of_the_values():
     seen = observations("log")
     options = {"smoothness": (0.5,), "transforms": ("none", "log", "boxcox"), "progress": False}

@@ -128,6 +128,7 @@ def assert_ends_are_where_the_profile_has_fallen(fit, seen, names=None, **option
             assert fall == pytest.approx(DROP, abs=1e-4), (name, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -164,6 +165,7 @@ def test_intervals_know_no_units(field, plain, method):
         np.testing.assert_allclose(again[name], np.multiply(ends, units[name]), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_nugget_at_zero_has_an_interval_from_zero_and_lets_the_others_go_farther(noiseless, rough):
     assert rough.boundary == ("nugget",)
     assert "nugget" not in rough.free
@@ -210,6 +212,7 @@ def test_ends_stay_where_a_parameter_can_be(field):
     assert ends["anisotropy_ratio"][1] == 1.0
 
 
+@pytest.mark.slow
 def test_great_circle_smoothness_ends_at_one_half():
     seen = gx.datasets.load("ozone", metric="great-circle")
     fit = gx.fit(seen)
@@ -352,6 +355,7 @@ def test_expected_information_of_vecchia_with_all_neighbours_is_exact(field, pla
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True], ids=["ml", "reml"])
 def test_scores_have_mean_zero_and_the_expected_information_as_covariance(reml):
     places, draws = lay_out(64, "jittered", 3), 300

@@ -69,6 +69,7 @@ def fit():
     return gx.fit(data, family=Coregionalization, trend="zero", fixed={"length": 0.1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(gx.by_tile_norm(1e-9), 32)], ids=str)
 def test_exact_methods_evaluate_it(fit, method):
     data = fit.observations
@@ -80,6 +81,7 @@ def test_exact_methods_evaluate_it(fit, method):
     assert abs(gx.kl_divergence(TRUE, data, method).kl) < 1e-6
 
 
+@pytest.mark.slow
 def test_fits_predict_report_and_survive_a_file(fit, tmp_path):
     fit.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json", family=Coregionalization)

@@ -116,6 +116,7 @@ def test_its_divergence_from_the_exact_covariance(observations):
     assert 0 < near < far
 
 
+@pytest.mark.slow
 def test_it_has_a_report(fit, tmp_path):
     gx.report(fit, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1000

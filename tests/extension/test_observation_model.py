@@ -61,6 +61,7 @@ def test_the_density_is_that_of_scipy():
     assert found == pytest.approx(normal - 0.5 * np.log(seen.values**2 + 0.49).sum(), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_fit_estimates_the_parameter_and_predicts(tmp_path):
     seen = measured()
     fit = gx.fit(seen, fixed=HELD, transform=ArcSinh(), progress=False)

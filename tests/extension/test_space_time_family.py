@@ -53,6 +53,7 @@ def fit():
     return gx.fit(gx.Observations(STATIONS, values, time=TIME), family=Separable, trend="zero")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_every_exact_method_evaluates_it(fit, method):
     testing.check_covariance(TRUE, gx.Inputs(STATIONS, time=TIME))
@@ -65,6 +66,7 @@ def test_every_exact_method_evaluates_it(fit, method):
     assert fit.log_likelihood >= value
 
 
+@pytest.mark.slow
 def test_fits_predict_simulate_report_and_survive_a_file(fit, tmp_path):
     fit.save(tmp_path / "fit.json")
     again, new = gx.Fit.load(tmp_path / "fit.json", family=Separable), testing.places(9, seed=7)

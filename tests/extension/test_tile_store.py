@@ -66,6 +66,7 @@ def test_promotions_are_those_of_one_memory():
     np.testing.assert_array_equal(one.dense(), other.dense())
 
 
+@pytest.mark.slow
 def test_a_fit_predicts_and_is_saved(tmp_path):
     there = testing.places(10, seed=9)
     values = gx.simulate(MODEL, testing.places(80), seed=1)[0]

@@ -21,6 +21,7 @@ CLASSES = (
 )
 
 
+@pytest.mark.slow
 @target(
     0.2,
     name=st.sampled_from(CLASSES),
@@ -172,6 +173,7 @@ def independent(observations, model):
     return value, float(error)
 
 
+@pytest.mark.slow
 @target(
     0.25,
     data=st.one_of(fuzzing.data, fuzzing.odd_data),
@@ -309,6 +311,7 @@ ALWAYS = {
 }
 
 
+@pytest.mark.slow
 @target(0.1, given=arguments(ALWAYS, FIT))
 def test_fits(given):
     fit = attempt(call, gx.fit, {"progress": False, **given})
@@ -406,6 +409,7 @@ FITTED = st.one_of(
 )
 
 
+@pytest.mark.slow
 @target(
     0.12,
     about=FITTED,

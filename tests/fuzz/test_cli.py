@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from fuzzing import EXTREMES, LONGEST, PATIENCE, check_message, patience, target
 from hypothesis import strategies as st
 
@@ -221,6 +222,7 @@ def check_answer(words, status, out, err):
         json.loads(out, parse_constant=refuse)
 
 
+@pytest.mark.slow
 @target(0.2, words=commands())
 def test_commands(words):
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
@@ -234,6 +236,7 @@ def test_commands(words):
             assert np.isfinite(numbers).all()
 
 
+@pytest.mark.slow
 @target(0.01, words=commands().filter(lambda words: not any("\0" in word for word in words)))
 def test_commands_in_a_process_of_their_own(words):
     with tempfile.TemporaryDirectory() as name:

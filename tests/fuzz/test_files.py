@@ -8,6 +8,7 @@ from pathlib import Path
 import geopandas
 import numpy as np
 import pandas as pd
+import pytest
 from fuzzing import attempt, check_numbers, target
 from hypothesis import strategies as st
 
@@ -177,6 +178,7 @@ def wrong(documents):
     return st.one_of(contents, contents, contents.flatmap(damaged))
 
 
+@pytest.mark.slow
 @target(0.12, content=wrong(fit_documents))
 def test_saved_fits(content):
     with tempfile.TemporaryDirectory() as folder:

@@ -152,6 +152,7 @@ def grids(draw):
 ASKED = (None, 2.0, "2000-02-28", "2000-02-30", 20000228, np.datetime64("2000-02-28"), "x", np.nan)
 
 
+@pytest.mark.slow
 @target(
     0.15,
     recipe=grids(),

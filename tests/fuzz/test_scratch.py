@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from fuzzing import attempt, target
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def left():
     return files, expected
 
 
+@pytest.mark.slow
 @target(
     0.03,
     number=st.integers(0, 1),

@@ -50,6 +50,7 @@ def test_a_gpu_is_kept():
     assert automatic.automatic(10**6, on="gpu") == gx.Vecchia(30, on="gpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"method": None}, {"method": "auto"}])
 def test_a_fit_of_few_locations_is_exact_and_says_nothing(options):
     observations = gx.datasets.load("meuse")
@@ -58,6 +59,7 @@ def test_a_fit_of_few_locations_is_exact_and_says_nothing(options):
     assert fit.model == gx.fit(observations, method=gx.Exact(), **HELD).model
 
 
+@pytest.mark.slow
 def test_repeated_observations_of_few_locations_are_exact():
     locations = np.random.default_rng(1).random((60, 2)).repeat(120, axis=0)
     (values,) = gx.simulate(MODEL, locations, seed=1, of="observation")
@@ -66,6 +68,7 @@ def test_repeated_observations_of_few_locations_are_exact():
     assert fit.method == gx.Exact()
 
 
+@pytest.mark.slow
 def test_a_fit_of_many_locations_is_vecchias_and_says_so_in_one_line(many):
     with pytest.warns(gx.GeomxpWarning) as caught:
         fit = gx.fit(many, **HELD)
@@ -83,6 +86,7 @@ def test_a_fit_of_many_locations_is_vecchias_and_says_so_in_one_line(many):
     assert fit.model == given.model
 
 
+@pytest.mark.slow
 def test_the_chosen_method_is_saved_and_predicts(many, tmp_path):
     with pytest.warns(gx.GeomxpWarning, match="Vecchia's approximation"):
         fit = gx.fit(many, **HELD)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 def test_calls_from_many_threads_give_the_bits_of_a_lone_call():
     pytest.importorskip("numba")
     script = Path(__file__).parent / "concurrent_calls.py"

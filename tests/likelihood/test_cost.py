@@ -37,6 +37,7 @@ def test_a_fit_costs_more_than_an_evaluation_and_less_than_a_hundred():
         assert 5 < evaluations < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "typical"),
     [(gx.Exact(), cost.EXACT_EVALUATIONS), (gx.Vecchia(30), cost.VECCHIA_EVALUATIONS)],

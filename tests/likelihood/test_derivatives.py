@@ -62,6 +62,7 @@ def test_score_and_information_are_their_definitions(kind, reml):
     np.testing.assert_allclose(found.expected / sizes, expected / sizes, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("kind", MODELS)
 def test_observed_information_is_minus_the_slope_of_the_score(kind, reml):
@@ -155,6 +156,7 @@ def assert_same_derivatives(ours, theirs, condition, n):
         np.testing.assert_allclose(a, b, rtol=0, atol=20 * n * unit * condition * abs(b).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("kind", MODELS)
 def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch, kind, reml):

@@ -39,6 +39,7 @@ def in_errors(information, score):
     return np.linalg.solve(np.linalg.cholesky(information), score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_those_of_the_formulas(case, noisy):

@@ -61,6 +61,7 @@ def test_the_log_likelihood_is_that_of_a_dense_sigma(method, reml):
     assert found.log_likelihood == pytest.approx(expected, rel=allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=64), gx.Vecchia(N - 23)])
 def test_a_gpu_evaluates_as_the_cpu(method):
@@ -135,6 +136,7 @@ def test_means_of_replicates_have_the_nugget_divided_by_their_number():
         assert gradient["nugget"] == pytest.approx(slopes["nugget"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fit_recovers_the_model_and_scales_with_the_data():
     truth, places = gx.Matern(2.0, 0.1, 0.5, 0.2), testing.places(400, seed=3)
     errors = np.random.default_rng(3).uniform(0.0, 2.0, 400)

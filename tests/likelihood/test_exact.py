@@ -144,6 +144,7 @@ def test_what_the_workspace_has_counts_as_free(monkeypatch):
     evaluator.observed_information(testing.MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrices", [3, 6, 20])
 @pytest.mark.parametrize("tile", [None, 100])
 def test_a_fit_ends_with_standard_errors_whatever_memory_is_left(monkeypatch, tile, matrices):

@@ -42,6 +42,7 @@ def seen():
 # the divergence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
 @pytest.mark.parametrize("length", [0.03, 0.3])
@@ -52,6 +53,7 @@ def test_the_measured_divergence_is_below_the_target(places, smoothness, length)
     assert sum(found.formats.counts().values()) == 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [1e-1, 1e-3, 1e-6])
 def test_smaller_targets_have_larger_ranks_and_smaller_divergences(target):
     places = PLACES["jittered grid"]
@@ -63,6 +65,7 @@ def test_smaller_targets_have_larger_ranks_and_smaller_divergences(target):
     assert sizes[0] < sizes[1] < DENSE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothness", [0.5, 1.5])
 @pytest.mark.parametrize("rule", [gx.for_divergence(1e-2, low_rank=True), gx.by_tile_norm(1e-5)])
 def test_random_vectors_estimate_the_divergence(rule, smoothness):
@@ -106,6 +109,7 @@ def test_a_divergence_below_the_rounding_of_fp32_keeps_fp64(seen):
         assert sum(formats[i, k].name == name for i in range(8) for k in range(i)) > 24
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_random_vectors_estimate_the_divergence_of_tiles_on_a_gpu():
     places = PLACES["jittered grid"][:300]
@@ -151,6 +155,7 @@ def test_any_number_of_threads_gives_the_same_bits(seen, monkeypatch):
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_a_fit_predictions_and_scores_are_those_of_fp64(seen):
     seen = seen.subset(np.arange(500))
     exact = gx.fit(seen, fixed={"smoothness": 0.5}, progress=False)
@@ -187,6 +192,7 @@ def in_memory(large):
         return gx.Exact(METHOD.precision, tile=96).prepare(large).factorize(MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threads", "bound"), [(1, 2_500_000), (2, 4_000_000)])
 def test_a_disk_gives_the_bits_of_one_memory_within_its_bound(
     large, in_memory, tmp_path, monkeypatch, threads, bound
@@ -228,6 +234,7 @@ def test_too_little_memory_for_the_work_is_said(large):
         gx.log_likelihood(large, MODEL, gx.Exact(METHOD.precision, tile=256, memory="1MB"))
 
 
+@pytest.mark.slow
 def test_as_many_threads_work_as_have_room(large, monkeypatch):
     monkeypatch.setattr(on_disk, "usable_cores", lambda: 64)
     method = gx.Exact(METHOD.precision, tile=96, memory=20_000_000)
@@ -298,6 +305,7 @@ def test_the_default_tile_suits_few_locations(n):
     assert found == pytest.approx(gx.log_likelihood(seen, MODEL).log_likelihood, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -329,6 +337,7 @@ def test_fits_whose_metric_changes_converge(model):
 # descriptions
 
 
+@pytest.mark.slow
 def test_the_rule_survives_json_and_a_saved_fit(seen, tmp_path):
     rule = gx.for_divergence(1e-3, low_rank=True)
     assert described(describe(rule)) == rule

@@ -113,6 +113,7 @@ def test_more_tiles_than_memory_holds_are_an_error_with_larger_tiles_as_remedy()
         gx.log_likelihood(observations(60_000), MODEL, gx.Exact(tile=1, memory="1GB"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "status", "words"),
     [

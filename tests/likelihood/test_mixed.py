@@ -237,6 +237,7 @@ def test_a_field_too_smooth_for_fp64_is_an_error_that_names_the_closest_places(r
     assert evaluation.outcome.ending == "NOT_POSITIVE_DEFINITE"
 
 
+@pytest.mark.slow
 @every_rule
 @pytest.mark.parametrize("c", [2.0**498, 2.0**-498, 1e150, 1e-150])
 def test_the_unit_of_the_values_moves_the_likelihood_by_its_logarithm(rule, c):
@@ -306,6 +307,7 @@ def field():
     return gx.Observations(places, gx.simulate(truth, places, seed=4)[0])
 
 
+@pytest.mark.slow
 def test_estimates_are_those_of_fp64_as_far_as_the_likelihood_can_tell(field):
     exact = gx.fit(field, fixed={"smoothness": 0.5}, trend="zero")
     method = mixed(gx.by_tile_norm(1e-8))
@@ -493,6 +495,7 @@ def clumped(n, share, width, seed):
     return places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "width", "nugget"),
     by_pairs([0.1, 0.5], [1e-5, 1e-4, 1e-3], [0.0, 1e-4, 1e-2]),
@@ -513,6 +516,7 @@ def test_for_divergence_meets_its_target_where_locations_are_clumped(share, widt
             assert share > 0.1 or not factor.precision_map.all_fp64
 
 
+@pytest.mark.slow
 def test_a_fit_measures_the_divergence_at_its_estimate():
     places, model = np.random.default_rng(227).random((200, 2)), gx.Matern(1.0, 0.0412, 2.5, 1e-4)
     seen = gx.Observations(places, gx.simulate(model, places, seed=0)[0])

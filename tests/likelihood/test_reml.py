@@ -22,6 +22,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_the_restricted_likelihood_is_the_density_of_contrasts(name, monkeypatch):
     # the least memory is for one tile in work

@@ -125,6 +125,7 @@ def test_a_gpu_evaluates_replicates_as_the_cpu():
         np.testing.assert_allclose(other, one, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("trend", ["zero", "linear"])
 @pytest.mark.parametrize("method", [gx.Exact(), TILES, REFINED])

@@ -74,6 +74,7 @@ MIXED = tuple(
 )
 
 
+@pytest.mark.slow
 @extended
 @pytest.mark.parametrize(("methods", "count"), [(TILINGS, 24), (MIXED, 12)], ids=["fp64", "mixed"])
 @pytest.mark.parametrize("seed", range(3))

@@ -76,6 +76,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.slow
 @EACH_OR_CORRELATED
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @pytest.mark.parametrize("reml", [False, True])
@@ -90,6 +91,7 @@ def test_log_likelihoods_are_those_of_dense_formulas(model, method, reml):
     np.testing.assert_allclose(evaluation.coefficients, beta, rtol=1e-5 if method.noisy else 1e-9)
 
 
+@pytest.mark.slow
 @EACH_OR_CORRELATED
 @pytest.mark.parametrize("reml", [False, True])
 def test_scores_are_slopes_and_informations_are_traces(model, reml):
@@ -218,6 +220,7 @@ def test_leaving_one_value_out_uses_the_other_variable_at_its_place(model):
     np.testing.assert_allclose(folds.variance, 1 / np.diag(inverse), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @EACH_OR_CORRELATED
 @pytest.mark.parametrize("tile", [None, 32])
@@ -265,6 +268,7 @@ def named(n=15):
     return gx.Observations(where, values, variable=kinds, variable_names=names, **about)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 def test_variables_may_have_trends_of_other_columns(reml, tmp_path):
     seen = named()

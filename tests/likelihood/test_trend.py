@@ -64,6 +64,7 @@ def test_the_basis_of_a_space_moves_the_likelihood_by_its_determinant_only(reml)
     assert other == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_a_fit_knows_no_unit_of_the_covariates():
     frame = table()
     one = gx.fit(read(frame, "dist"), fixed=HELD, trend="dist")
@@ -93,6 +94,7 @@ def test_levels_are_a_mean_for_each(fitted):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)], ids=["exact", "vecchia"])
 @pytest.mark.parametrize("from_table", [True, False])
 def test_a_saved_fit_predicts_the_same_bits(tmp_path, method, from_table):
@@ -243,6 +245,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("trend", ["constant", "linear"])
 @pytest.mark.parametrize("offset", [2.0**10, 2.0**20, -(2.0**30)])

@@ -115,6 +115,7 @@ def test_it_is_the_product_of_conditional_densities(case, neighbours):
     assert abs(found - expected) <= 10 * tolerance_of(seen, model) * abs(expected)
 
 
+@pytest.mark.slow
 def test_information_is_the_covariance_of_the_score_of_each_conditional():
     """Σ over places of E(s s') = -E(∂s): by differences of the expected score."""
     seen = testing.observations(40)

@@ -161,6 +161,7 @@ def test_the_matrix_is_never_stored_in_fp64():
     assert peak < factor.nbytes + 3 * 4 * (n / 2) ** 2 < 0.6 * 8 * n * n
 
 
+@pytest.mark.slow
 def test_a_fit_in_layers_is_close_to_that_in_fp64(tmp_path):
     places = testing.places(300)
     truth = MODEL.replace(nugget=0.2)
@@ -273,6 +274,7 @@ def test_a_finer_attempt_is_made_only_if_it_fits(monkeypatch):
         gx.log_likelihood(seen, smooth, method)
 
 
+@pytest.mark.slow
 def test_a_report_and_a_plan_say_how_the_matrix_is_stored(tmp_path):
     seen, fixed = testing.observations(60), {"smoothness": 0.5}
     fit = gx.fit(seen, method=whole("fp16", "fp32"), fixed=fixed, progress=False)
@@ -298,6 +300,7 @@ def test_the_map_of_a_gpu_has_the_leaves_of_a_gpu(monkeypatch):
     assert there.nbytes < whole("fp16", "fp32", on="gpu").plan(200).bytes < 1.5 * there.nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", [("fp64",), ("fp16", "fp32"), ("fp32", "fp64")], ids="-".join)
 def test_a_gpu_computes_what_the_cpu_does(layers):

@@ -79,6 +79,7 @@ def check_fit(found, fit, tolerance):
     np.testing.assert_allclose(found["errors"], errors, rtol=10 * np.sqrt(tolerance))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_gpu_computes_with_nothing_but_numpy_scipy_and_cupy(data):
     seen, there, path = data
@@ -108,6 +109,7 @@ keep_predictions(gx.predict(held, there, block=0.1), "block")
         )
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_tiles_in_mixed_formats_on_a_gpu_need_no_numba(data):
     seen, there, path = data
@@ -130,6 +132,7 @@ keep_predictions(gx.predict(gx.fit(seen, model, tiles, fixed=tuple(model.paramet
     np.testing.assert_allclose(found["prediction"], (held.mean, held.variance), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_without_numba_the_start_is_the_maximum_on_some_locations(data):
     seen, _, path = data
@@ -154,6 +157,7 @@ keep(gx.fit(seen, None, gx.Exact(on="gpu"), progress=False))
     check_fit(found, gx.fit(seen), 1e-6)
 
 
+@pytest.mark.slow
 def test_a_cpu_without_numba_warns_that_it_is_slow_and_finds_the_same(data):
     seen, there, path = data
     found = without(
@@ -182,6 +186,7 @@ found["caught"] = [str(one.message) for one in caught]
     np.testing.assert_allclose(found["prediction"], (expected.mean, expected.variance), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_what_needs_a_package_says_which_and_how_to_install_it(data):
     _, _, path = data
     found = without(

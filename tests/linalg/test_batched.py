@@ -281,6 +281,7 @@ def test_one_right_hand_side_has_the_bits_that_it_has_among_many():
         np.testing.assert_array_equal(batched.solve(lower, b[:, :, c]), x[:, :, c])
 
 
+@pytest.mark.slow
 def test_chunks_are_factored_and_solved_from_compiled_functions():
     @njit(nogil=True)
     def last_rows(chunk, x, n):

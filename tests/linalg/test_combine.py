@@ -61,6 +61,7 @@ def assert_combined(layouts, types, shape):
                 assert int(cupy.isfinite(memory).sum()) == c.size
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("types", PAIRS, ids=lambda pair: "-".join(t.__name__ for t in pair))
 @pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS], ids="-".join)

@@ -252,6 +252,7 @@ def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
     both.assert_only(mask)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_blocks_larger_than_a_leaf_are_factored_at_once_on_a_gpu(layers, monkeypatch):
@@ -380,6 +381,7 @@ SHAPES = [(1, 1, 1), (48, 32, 64), (37, 29, 21), (16, 30, 160)]
 """(m, n, k), some of multiples of 16, which is where FP8 needs no copies."""
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("layouts", ["FFF", "CFF", "FCC", "CCF", "FCF"])

@@ -218,6 +218,7 @@ def test_a_sum_takes_products_of_fp32_and_fp64_tiles(form):
     assert np.linalg.norm(tile.widen() - expected) <= 2e-4 * np.linalg.norm(expected)
 
 
+@pytest.mark.slow
 def test_arrays_of_a_tile_must_be_in_fortran_order():
     tile = LowRankTile(FP64, np.ones((30, 2)), v=np.ones((20, 2), order="F"))
     c = Sum(np.ones((30, 30), order="F"), 1e-3, FP64)

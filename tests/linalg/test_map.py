@@ -19,6 +19,7 @@ def pairs(formats):
     return [(i, k) for i in range(len(formats)) for k in range(i + 1)]
 
 
+@pytest.mark.slow
 @given(maps())
 def test_counts_are_of_all_tiles_finest_first(formats):
     counts, tiles = formats.counts(), len(formats)

@@ -235,6 +235,7 @@ def test_what_overflowed_has_no_factor(dtype, place, wrong):
         potrf(a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("forms", [(FP8, FP16), (FP8, FP8), (FP16, FP32), (FP32, FP64)])
 def test_operands_of_concurrent_products_do_not_share_memory(forms, dtype, way):

@@ -155,6 +155,7 @@ def allowed(lower, layers, leaf, dtype=np.float64):
 # plain formats, against SciPy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trans", LETTERS["trans"])
 @pytest.mark.parametrize("uplo", LETTERS["uplo"])
 @pytest.mark.parametrize("side", LETTERS["side"])
@@ -195,6 +196,7 @@ def size_right(t):
     return abs(t) @ abs(np.linalg.inv(t))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trans", LETTERS["trans"])
 @pytest.mark.parametrize("uplo", LETTERS["uplo"])
 @sweep
@@ -309,6 +311,7 @@ def test_the_bits_of_a_factor_do_not_depend_on_the_layout(layers):
 # layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["fp64", "fp32"])
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("layers", [*LAYERS, ("fp32",), ("fp64",)], ids="-".join)
@@ -348,6 +351,7 @@ def test_fp32_layers_above_fp64_err_less_than_fp32_and_more_than_fp64(name):
     np.testing.assert_array_equal(np.tril(dense["fp32", "fp64"])[:h, :h], first)
 
 
+@pytest.mark.slow
 def test_layers_are_a_hundred_times_more_accurate_than_pure_fp16_on_the_papers_matrices():
     n = 2048
     a = paper(n)
@@ -358,6 +362,7 @@ def test_layers_are_a_hundred_times_more_accurate_than_pure_fp16_on_the_papers_m
     assert 100 * backward(layered, a) <= backward(pure, a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 @pytest.mark.parametrize(("dtype", "scale"), [(float, 1e30), (float, 1e-30), ("f4", 1e30)])
 def test_entries_far_from_one_meet_the_same_bound(way, layers, dtype, scale):
@@ -371,6 +376,7 @@ def test_entries_far_from_one_meet_the_same_bound(way, layers, dtype, scale):
         assert backward(lows, a) <= 2 * allowed(lower, layers, leaf, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 @pytest.mark.parametrize("span", [2, 30])
 @pytest.mark.parametrize("name", ["paper", "weak"])
@@ -432,6 +438,7 @@ def test_subnormal_matrices_are_factored(layers, order):
     assert backward(lower, np.eye(40) + 0.01) <= 2.0**-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "last"), ABOVE)
 @pytest.mark.parametrize("scales", [(1, 1), (1e-30, 1), (1e30, 1), (1, 1e-30), (1e-15, 1e-18)])
 def test_layered_solves_and_products_err_by_their_formats_roundoff(way, low, last, scales):
@@ -487,6 +494,7 @@ def units_of_rounding(found, a, rows, columns):
     return np.linalg.norm(found - exact) / np.linalg.norm(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["fp64", "fp32"])
 @pytest.mark.parametrize("trans", LETTERS["trans"])
 @pytest.mark.parametrize("uplo", LETTERS["uplo"])
@@ -613,6 +621,7 @@ def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypat
 # errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [("fp64",), ("fp32",), *LAYERS], ids="-".join)
 @pytest.mark.parametrize("scale", [1.0, 1e30, 1e-30])
 @pytest.mark.parametrize("order", [1, 7, 33, 60])
@@ -655,6 +664,7 @@ def test_the_first_minor_is_named_whatever_the_scale_of_the_rows(ratio):
                 assert error.value.order == order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [("fp64",), ("fp32",), *LAYERS], ids="-".join)
 @pytest.mark.parametrize("where", [(0, 0), (59, 59), (40, 3), (31, 30), (59, 0)])
 @pytest.mark.parametrize(("number", "name"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "inf")])

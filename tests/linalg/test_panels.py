@@ -195,6 +195,7 @@ def test_what_no_format_has_is_named(form, dtype, number):
         panel.put(slice(2, 6), numbers)
 
 
+@pytest.mark.slow
 @form_of_a_panel
 @pytest.mark.parametrize("target", [np.float64, np.float32], ids=["fp64", "fp32"])
 @pytest.mark.parametrize("orders", ["CCC", "CFF", "FCF", "FFF", "FCC", "CFC"])

@@ -204,6 +204,7 @@ def test_fp8_tiles_by_rows_have_the_same_products():
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 def test_compiled_products_and_casts_are_kept_for_the_next_process(tmp_path):
     code = """
 import numpy as np

@@ -306,6 +306,7 @@ def test_an_exponent_that_a_gpu_finds_is_that_of_the_cpu(form, dtype):
         assert as_fp16 == expected - 8 * (form is FP8)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", [(301, 77), (1, 40), (40, 1), (64, 32)], ids=str)
@@ -499,6 +500,7 @@ def tiles_of(numbers, form):
     return quantize(numbers, form), quantize(on_gpu(numbers), form)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("left", COARSE, ids=str)

@@ -52,6 +52,7 @@ def test_a_small_matrix_is_one_leaf_where_avx512_multiplies_a_layer(monkeypatch)
     assert recursive.leaf_size("potrf", largest, (BF16, FP32)) == recursive.SMALL["potrf"]
 
 
+@pytest.mark.slow
 def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypatch):
     faster = Variant("top", 2)
     monkeypatch.setattr(
@@ -67,6 +68,7 @@ def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypat
     assert key == f"{batched.device_name()} float64 24"
 
 
+@pytest.mark.slow
 def test_each_layout_has_a_search_of_its_own(own_cache, monkeypatch):
     raced, faster = [], Variant("top", 2)
 
@@ -189,6 +191,7 @@ def test_a_corrupt_file_is_said_and_ignored(own_cache, text):
     assert batched.variant_for(20, np.float64) == Variant("top", 3)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_said_and_forgotten(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path / "file"))

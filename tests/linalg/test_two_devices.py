@@ -105,6 +105,7 @@ def test_likelihood_derivatives_and_predictions_are_those_of_the_cpu(place, seen
         assert_same(got, expected, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", TILED)
 def test_a_divergence_is_that_of_the_stored_factor(place, seen):
     method = gx.Exact(gx.uniform("fp16"), **PLACES[place])
@@ -125,6 +126,7 @@ def test_methods_on_two_gpus_have_one_reference(seen):
     assert one.kl == other.kl > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["one matrix", "tiles", "two GPUs out of core"])
 def test_a_fit_is_that_of_the_cpu(place, seen):
     known, fit = (
@@ -136,6 +138,7 @@ def test_a_fit_is_that_of_the_cpu(place, seen):
         assert fit.standard_errors[name] == (error and pytest.approx(error, rel=1e-3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", TILED)
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_mixed_tiles_are_as_near_to_the_matrix_as_their_formats_promise(rule, place, seen):
@@ -150,6 +153,7 @@ def test_mixed_tiles_are_as_near_to_the_matrix_as_their_formats_promise(rule, pl
     assert_same(lower @ factor.half_solve(b), b[factor.order], 10 * len(seen) * U * 100)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_nothing_is_computed_on_a_gpu_that_was_not_asked_for(rule, seen):
@@ -158,6 +162,7 @@ def test_nothing_is_computed_on_a_gpu_that_was_not_asked_for(rule, seen):
     evaluator.gradient(testing.MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("out", [False, True])
 @pytest.mark.parametrize("form", [FP64, FP32], ids=str)
@@ -172,6 +177,7 @@ def test_a_careful_tile_is_rounded_where_it_was_generated(form, out, seen):
     np.testing.assert_array_equal(tile.get(), here.tile(1, 0, form, careful=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 def test_dense_operations_stay_on_the_gpu_of_their_operands(monkeypatch):
     monkeypatch.setattr(recursive, "GPU_LEAF", 64)
@@ -233,6 +239,7 @@ def test_recursions_stay_on_the_gpu_of_their_operands(layers, layout):
         assert_same(found / unit, expected / unit, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_a_tree_stays_on_the_gpu_of_its_matrix(layers):
@@ -246,6 +253,7 @@ def test_a_tree_stays_on_the_gpu_of_its_matrix(layers):
     assert_same(there.to_dense().get(), here.to_dense(), tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 def test_casts_stay_on_the_gpu_of_their_operands():
     a = np.random.default_rng(6).standard_normal((90, 70))
@@ -261,6 +269,7 @@ def test_casts_stay_on_the_gpu_of_their_operands():
         np.testing.assert_allclose(tile.widen().get(), a, rtol=2 * FP16.unit_roundoff)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
 def test_batches_stay_on_the_gpu_of_their_operands(dtype):
@@ -275,6 +284,7 @@ def test_batches_stay_on_the_gpu_of_their_operands(dtype):
         np.testing.assert_allclose(found.get(), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 def test_vecchias_likelihood_stays_on_its_gpu(seen):
     here, there = (gx.Vecchia(20, on=on).prepare(seen) for on in ("cpu", ONE))
@@ -300,6 +310,7 @@ def test_triangular_operations_scale_on_the_gpu_of_their_operands(name, alpha):
     assert_same(found.get(), expected, 1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["F", "C"])
 def test_a_matrix_of_the_second_gpu_is_solved_there(order, gpu_0_unused):
     a, b = positive_definite(), np.ones(300)
@@ -310,6 +321,7 @@ def test_a_matrix_of_the_second_gpu_is_solved_there(order, gpu_0_unused):
     np.testing.assert_allclose(found.solution.get(), np.linalg.solve(a, b), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_refined_factor_of_the_second_gpu_solves_there(seen, gpu_0_unused):
     method = gx.Exact(gx.by_tile_norm(1e-4), 40, on=ONE, refine="gmres")
     found = gx.log_likelihood(seen, testing.MODEL, method).quadratic_form

@@ -89,6 +89,7 @@ def test_gemm_is_the_product_in_any_layout(m, n, k, layout, other, dtype):
         assert (abs(c - expected) <= 2 * (k + 3) * UNIT[c.dtype] * size).all()
 
 
+@pytest.mark.slow
 @each_layout
 @each_other
 @pytest.mark.parametrize("transposed", [False, True])

@@ -241,6 +241,7 @@ def drawn(ax):
     return ax
 
 
+@pytest.mark.slow
 def test_axes_say_what_they_show_in_which_unit(fit, known):
     ax = drawn(plots.values_map(fit.observations))
     assert ax.get_xlabel() == "x (units of the locations)"
@@ -284,6 +285,7 @@ def test_variogram_shows_the_points_and_the_model(fit, field):
     np.testing.assert_array_equal(curve, semivariance(fit.model, h))
 
 
+@pytest.mark.slow
 def test_variogram_says_when_it_took_a_sample():
     places = np.random.default_rng(0).random((2001, 2))
     seen = gx.Observations(places, np.random.default_rng(1).standard_normal(2001))
@@ -327,6 +329,7 @@ def test_maps_of_predictions_say_why_there_is_none(fit):
         plots.prediction_map(fit, cells=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "title"), [(1, "Values"), (3, "Values, first two coordinates")])
 def test_other_dimensions_have_pictures_too(d, title):
     random = np.random.default_rng(6)
@@ -368,6 +371,7 @@ def test_overview_has_four_pictures(fit):
     assert titles == ["Values", "Kriging mean", "Semivariogram", "Profile of the range"]
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_late_and_without_a_window():
     code = (
         "import sys, numpy as np, geomxp as gx, geomxp.plots as plots\n"

@@ -96,6 +96,7 @@ def test_every_public_picture_is_tried_here_and_takes_axes():
         assert "ax" in inspect.signature(getattr(plots, name)).parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_PANEL)
 def test_pictures_of_8_by_6_cm_have_no_word_cut_and_no_number_on_another(pictures, name):
     figure = plots.new_figure(8 / 2.54, 6 / 2.54)

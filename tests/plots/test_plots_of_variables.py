@@ -68,6 +68,7 @@ def test_variograms_of_few_common_values_and_of_many_variables_have_fewer_panels
     assert [ax.get_title().split(" of ")[-1] for ax in panels] == [f"metal {k}" for k in range(5)]
 
 
+@pytest.mark.slow
 def test_a_band_of_a_cross_variogram_holds_most_of_simulated_ones():
     truth, inside = MODEL, []
     seen = observations()

@@ -38,6 +38,7 @@ def test_all_observations_as_neighbours_are_kriging(name, trend, local_trend):
     np.testing.assert_allclose(ours.variance, whole.variance, rtol=100 * allowed, atol=allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trend", TRENDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_local_trend_is_kriging_with_the_neighbours_alone(name, trend):

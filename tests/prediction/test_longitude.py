@@ -85,6 +85,7 @@ def test_predictions_with_a_trend_are_those_of_dense_algebra_on_one_branch(middl
         equal(gx.predict(fit, spelled(there, other)).mean, expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trend", ["lon + lat", "poly(lon, 2) + lat", "bs(lon, df=4)"])
 @pytest.mark.parametrize("middle", [-0.7, 180.0])
 def test_a_formula_of_the_longitude_has_one_value_at_one_place(trend, middle):
@@ -421,6 +422,7 @@ def test_a_trend_in_longitude_is_refused_all_round_the_globe(trend):
         fitted(places, values, trend, model=FAR)
 
 
+@pytest.mark.slow
 def test_other_trends_and_periodic_ones_are_fitted_all_round_the_globe():
     places, values = globe()
     there = globe(n=5, seed=4)[0]

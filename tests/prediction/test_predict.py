@@ -212,6 +212,7 @@ def test_cells_whose_mean_is_infinite_are_kept():
     assert f"{raster.mean.size:,} predictions" in str(raster)
 
 
+@pytest.mark.slow
 def test_averages_of_infinite_values_have_no_nan(tmp_path):
     fit = infinite_means()
     # the only warning

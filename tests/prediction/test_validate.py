@@ -176,6 +176,7 @@ def test_folds_fitted_anew_are_predicted_by_their_own_fits():
     assert (found.mean != gx.cross_validate(fit, 2, seed=3).mean).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refit", [False, True])
 def test_a_formula_with_its_transforms_is_evaluated_without_the_fold(refit):
     """Whatever a transform remembers of all rows or of some, its columns span the same space."""

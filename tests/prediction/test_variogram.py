@@ -73,6 +73,7 @@ def counted(seen, r, found):
     return np.array(rows).T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seen", "about"),
     [
@@ -272,6 +273,7 @@ def test_both_estimates_agree_for_independent_normal_values():
     np.testing.assert_allclose(found.robust, 9, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_many_locations_are_a_sample_that_the_variogram_admits():
     seen = field(MOST + 300)
     first, again, other = (gx.variogram(seen, bins=5, seed=seed) for seed in (4, 4, 5))

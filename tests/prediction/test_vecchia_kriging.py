@@ -126,6 +126,7 @@ def field(n=400, model=None, seed=6):
     return gx.Observations(places, 5 + gx.simulate(model or testing.MODEL, places, seed=7)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 def test_a_fit_with_all_predecessors_is_the_exact_fit(reml):
     seen = field(120)
@@ -137,6 +138,7 @@ def test_a_fit_with_all_predecessors_is_the_exact_fit(reml):
         assert abs(getattr(ours.model, name) - getattr(exact.model, name)) < 0.01 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -155,6 +155,7 @@ def test_clean_fields_have_few_outliers():
     assert sum(count > 0 for count in counts) <= 4
 
 
+@pytest.mark.slow
 def test_suspected_sentinels_are_left_out_here_and_in_the_next_command(tmp_path, monkeypatch):
     places, z = field()
     values = z.copy()
@@ -178,6 +179,7 @@ def test_suspected_sentinels_are_left_out_here_and_in_the_next_command(tmp_path,
     assert names["fit"].observations.digest() == found.observations.digest()
 
 
+@pytest.mark.slow
 def test_copied_rows_are_to_be_dropped_and_replicates_to_be_kept(tmp_path, monkeypatch):
     places, z = field(60)
     again = np.vstack((places, places[:2]))
@@ -198,6 +200,7 @@ def test_copied_rows_are_to_be_dropped_and_replicates_to_be_kept(tmp_path, monke
         assert [len(fit.observations) for fit in run(found, tmp_path)] == [62, 62]
 
 
+@pytest.mark.slow
 def test_the_next_command_repeats_how_the_table_was_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
@@ -231,6 +234,7 @@ def test_the_next_command_repeats_how_the_table_was_read(tmp_path, monkeypatch):
         assert fit.trend.text == "elev"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "columns", "trend", "words"),
     [
@@ -256,6 +260,7 @@ def test_the_next_command_of_a_data_set_works(tmp_path, monkeypatch, name, colum
         assert fit.trend.text == trend
 
 
+@pytest.mark.slow
 def test_many_locations_are_fitted_by_vecchias_approximation():
     rng = np.random.default_rng(0)
     many = gx.Observations(rng.random((6001, 2)), rng.standard_normal(6001))
@@ -585,6 +590,7 @@ def test_few_observations_at_times_of_their_own_are_explored(n, metric):
         assert "times" in {one.topic for one in gx.explore(seen).findings}
 
 
+@pytest.mark.slow
 def test_one_time_for_all_is_left_out_of_the_next_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = gx.datasets.load("coalash")

@@ -121,6 +121,7 @@ def sparse():
     return gx.fit(seen, model, gx.Vecchia(8), fixed=EVERYTHING, trend="zero")
 
 
+@pytest.mark.slow
 def test_report_says_every_number(fit, html):
     text = Page(html).text.replace("−", "-")
     symbols = {"variance": "σ²", "range": "a", "smoothness": "ν", "nugget": "τ²"}
@@ -183,6 +184,7 @@ def test_every_name_in_the_page_is_there_once_and_is_found(html):
     assert {a or b for a, b in wanted} <= set(names)
 
 
+@pytest.mark.slow
 def test_headings_never_skip_a_level(html, nasty):
     for page in (Page(html), Page(report_html(nasty))):
         assert page.headings[0] == 1
@@ -200,6 +202,7 @@ def test_every_picture_says_what_it_shows(fit, html):
     assert len({about["aria-label"] for about in shown}) == len(shown)
 
 
+@pytest.mark.slow
 def test_report_is_for_small_screens_and_small_mails(html, sparse):
     page = Page(html)
     assert "width=device-width, initial-scale=1" in page.values("content")
@@ -219,6 +222,7 @@ def test_images_are_images(html):
             assert min(image.size) > 100
 
 
+@pytest.mark.slow
 def test_names_from_strangers_stay_text(nasty):
     html = report_html(nasty, command=NASTY)
     assert html.count("<script") == 2
@@ -241,6 +245,7 @@ def test_text_between_the_tags_of_a_picture_stays_as_it_is():
     assert found.count("id=") == 1
 
 
+@pytest.mark.slow
 def test_report_says_what_is_left_out_and_why(nasty):
     page = Page(report_html(nasty))
     assert "Profiles of the log-likelihood: no parameter was estimated." in page.text
@@ -262,6 +267,7 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
     assert "In Python: geomxp.leave_one_out(fit)." in text
 
 
+@pytest.mark.slow
 def test_a_quick_report_computes_no_map_and_no_profile_and_says_what_adds_them(fit, monkeypatch):
     assert "A quick report leaves out" not in Page(report_html(fit, budget=0.0)).text
 
@@ -289,6 +295,7 @@ def test_the_unit_of_the_values_is_in_tables_and_on_axes(tmp_path):
     assert "value_unit='mg/kg'" in text
 
 
+@pytest.mark.slow
 def test_a_transformed_fit_says_which_numbers_are_on_the_gaussian_scale():
     zinc = gx.datasets.load("meuse", values="zinc")
     logs = gx.fit(zinc, fixed={"smoothness": 0.5}, transform="log")
@@ -300,6 +307,7 @@ def test_a_transformed_fit_says_which_numbers_are_on_the_gaussian_scale():
     assert "begin below 0" not in page.text
 
 
+@pytest.mark.slow
 def test_positive_values_with_intervals_below_zero_are_to_be_transformed():
     zinc = gx.datasets.load("meuse", values="zinc")
     text = Page(report_html(gx.fit(zinc, fixed={"smoothness": 0.5}), level="quick")).text
@@ -378,6 +386,7 @@ def test_many_places_are_predicted_from_near_ones_where_all_would_take_long(fit)
     np.testing.assert_array_equal(found.raster.mean, near.mean)
 
 
+@pytest.mark.slow
 def test_report_warns_of_what_is_no_estimate(nasty):
     outcome = gx.Outcome(gx.Ending.NO_FINITE_MAXIMUM, "it rises for ever")
     text = Page(report_html(replace(nasty, outcome=outcome))).text
@@ -403,6 +412,7 @@ def test_cautions_tell_a_ridge_and_intervals_that_do_not_cover(fit):
     assert not any("cover" in one for one in cautions(Findings(fit, validation=left_out)))
 
 
+@pytest.mark.slow
 def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
     found = findings_of(mixed)
     labels = [asked for asked, _ in found.divergences]
@@ -418,6 +428,7 @@ def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
     assert "Higham, N. J. and Mary, T. (2022)" in page.text
 
 
+@pytest.mark.slow
 def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkeypatch):
     monkeypatch.setattr(findings, "LARGEST", 100)
     found = findings_of(mixed)
@@ -428,6 +439,7 @@ def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkey
     assert "because it needs two n×n matrices and there are more than 100 locations" in text
 
 
+@pytest.mark.slow
 def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     found = findings_of(sparse)
     assert [asked["neighbours"] for asked, _ in found.divergences] == [8, 4, 16]
@@ -542,6 +554,7 @@ def test_of_many_places_a_sample_is_drawn_and_the_report_says_so():
     assert sample_of(7).tolist() == list(range(7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 3])
 def test_other_dimensions_have_a_report(dimensions):
     random = np.random.default_rng(6)
@@ -608,6 +621,7 @@ def test_report_of_arrays_says_that_there_is_no_table(nasty):
     assert bare.observations.digest() in text
 
 
+@pytest.mark.slow
 def test_the_same_fit_has_the_same_report(nasty, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     first = report_html(nasty)

@@ -151,6 +151,7 @@ def shades(tab, selector):
     return (max(light) + 0.05) / (min(light) + 0.05)
 
 
+@pytest.mark.slow
 def test_report_opens_from_a_file_without_a_complaint_or_a_request(page, address):
     assert page.complaints() == []
     first, *others = page.requests()
@@ -331,6 +332,7 @@ def test_keys_zoom_and_walk(page):
     assert view(page) == (1.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 375, 768, 1400])
 @pytest.mark.parametrize("which", ["address", "nasty"])
 def test_nothing_is_wider_than_the_screen(opened, request, which, width):
@@ -408,6 +410,7 @@ def explored(browser, tmp_path_factory):
     return path.as_uri()
 
 
+@pytest.mark.slow
 def test_an_exploration_opens_from_a_file_without_a_complaint_or_a_request(opened, explored):
     tab = opened(where=explored)
     assert tab.complaints() == []
@@ -438,6 +441,7 @@ def test_an_exploration_is_as_wide_as_the_screen(opened, explored, width):
     assert min(sizes) > 7
 
 
+@pytest.mark.slow
 def test_names_from_strangers_run_nothing_in_an_exploration(opened, browser, tmp_path):
     random = np.random.default_rng(0)
     seen = gx.Observations(
@@ -491,6 +495,7 @@ def time_of(tab):
     return k
 
 
+@pytest.mark.slow
 def test_a_film_opens_without_a_complaint_or_a_request(opened, film):
     tab = opened(where=film)
     assert tab.complaints() == []
@@ -614,6 +619,7 @@ def test_dots_of_the_time_shown_have_its_colours(opened, film, hours, tmp_path):
     assert len(set(dark.values())) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 375, 1400])
 def test_a_film_is_not_wider_than_the_screen(opened, film, width):
     tab = opened(width, 740, where=film, touch=width < 500)

@@ -79,6 +79,7 @@ def pixels(address):
         return np.asarray(image.convert("RGBA"))[::-1] / 255.0
 
 
+@pytest.mark.slow
 def test_the_page_has_a_map_of_each_time_with_a_title_and_a_description(html):
     titles = ["2026-03-01 00:00", "2026-03-01 12:00", "2026-03-02 00:00", "2026-03-02 12:00"]
     assert numbers_of(html)["times"] == titles
@@ -204,6 +205,7 @@ def test_a_map_long_after_the_observations_has_none_of_them():
     assert len(rows) == len(still) == 0
 
 
+@pytest.mark.slow
 def test_the_page_says_what_its_maps_leave_out():
     text = text_of(report_html(fit_of(*stations(40), time_unit="hour"), level="quick"))
     assert "600 observations at 15 locations and 40 times" in text
@@ -221,6 +223,7 @@ def test_the_page_says_what_its_maps_leave_out():
     assert "The maps are of" not in text
 
 
+@pytest.mark.slow
 def test_sentences_are_those_of_space_and_time(html, fit):
     text = text_of(html)
     for words in (
@@ -292,6 +295,7 @@ def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit
     assert found.notes[0].startswith("Maps of predictions: left out, because it would take about")
 
 
+@pytest.mark.slow
 def test_neighbours_of_a_space_time_fit_are_those_of_its_model():
     fit = fit_of(*stations(20), gx.Vecchia(6))
     graph = findings_of(fit, level="quick").graph
@@ -315,6 +319,7 @@ def test_replicates_are_one_location_of_the_map_of_neighbours():
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.slow
 def test_a_page_of_twelve_times_is_not_large():
     random = np.random.default_rng(5)
     places, times = random.random((6000, 2)), 50 * random.random(6000)
@@ -324,6 +329,7 @@ def test_a_page_of_twelve_times_is_not_large():
     assert len(page) < 3.2e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 3])
 def test_other_dimensions_have_a_report_in_time(dimensions):
     places = np.repeat(np.random.default_rng(6).random((12, dimensions)), 3, axis=0)
@@ -352,6 +358,7 @@ def grid():
     return pd.DataFrame({"x": x.ravel(), "y": y.ravel(), "c": x.ravel()}).drop(index=[7])
 
 
+@pytest.mark.slow
 def test_places_without_times_are_predicted_at_the_times_of_the_maps(grid):
     fit = covariate_fit(changing=False)
     assert "--places grid.csv" in text_of(report_html(fit))
@@ -364,6 +371,7 @@ def test_places_without_times_are_predicted_at_the_times_of_the_maps(grid):
     assert "the covariates of the table of places at all times" in text_of(page)
 
 
+@pytest.mark.slow
 def test_covariates_that_change_with_time_need_a_table_with_times(grid):
     fit = covariate_fit(changing=True)
     assert "If they change with time, add 'day'" in text_of(report_html(fit)).replace("&#39;", "'")

@@ -47,6 +47,7 @@ def data_of(page):
     return json.loads(re.search(r'id="numbers">(.*?)</script>', page, re.DOTALL)[1])
 
 
+@pytest.mark.slow
 def test_tables_have_names_and_units_of_the_variables(pages):
     page = pages["flexible"][1]
     assert "Flexible Matérn model of zinc, lead and &lt;tin&gt;" in page
@@ -99,6 +100,7 @@ def test_each_variable_has_maps_and_each_two_a_cross_variogram(pages):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_line_and_a_quick_report_and_vecchia_have_reports(pages, tmp_path):
     model = MODELS["flexible"]
     line = gx.fit(observations(1), model, fixed=tuple(model.parameters()))
@@ -110,6 +112,7 @@ def test_a_line_and_a_quick_report_and_vecchia_have_reports(pages, tmp_path):
     assert 'id="map-neighbours"' in (tmp_path / "fit.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_table_of_places_gives_maps_of_each_variable(pages):
     import pandas as pd
 

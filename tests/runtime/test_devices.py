@@ -351,6 +351,7 @@ def test_loops_are_compiled_where_none_can_be_kept(monkeypatch):
     assert devices.njit(cache=True)(lambda x: x + 1.5)(1.0) == 2.5
 
 
+@pytest.mark.slow
 def test_loops_are_compiled_anew_when_a_module_that_they_use_has_changed(tmp_path):
     constants, within = tmp_path / "constants.py", tmp_path / "within.py"
     constants.write_text("import numpy as np\nTEN = 10\nARRAY = np.array([100.0])\n")

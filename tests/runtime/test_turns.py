@@ -115,6 +115,7 @@ def test_after_an_exception_blas_has_its_threads_again(number):
     assert blas() == before
 
 
+@pytest.mark.slow
 def test_callers_whose_numbers_change_in_opposite_orders_all_end():
     before = blas()
 
@@ -201,6 +202,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or blas() != {2})
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_process_has_no_turns_of_other_threads():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], timeout=PATIENCE)

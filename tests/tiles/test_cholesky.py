@@ -106,6 +106,7 @@ def test_fp64_tiles_have_the_dense_factor(nugget, tile):
     assert backward_error(factor, sigma) <= 10 * 101 * FP64.unit_roundoff
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", [1e-4, 1e-5, 1e-6, 1e-7, 1e-8])
 @pytest.mark.parametrize("smoothness", [0.5, 1.5])
 @pytest.mark.parametrize("correlation", RANGES)

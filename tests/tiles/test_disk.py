@@ -97,6 +97,7 @@ def test_a_file_without_a_name_is_seen_by_nobody(way, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_named_file_and_its_journal_go_with_their_store(way, tmp_path):
     scratch = Disk(LAYOUT, 0, tmp_path, "a problem")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".journal", ".tiles"]
@@ -106,6 +107,7 @@ def test_a_named_file_and_its_journal_go_with_their_store(way, tmp_path):
     assert not open_files(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_store_that_nobody_has_any_more_leaves_no_file_and_no_warning(tmp_path):
     Disk(LAYOUT, 0, tmp_path, "a problem")
     # an unclosed journal would be a ResourceWarning, an error here
@@ -154,6 +156,7 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path, problem):
         Disk(LAYOUT, 0, tmp_path, problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [None, "a problem"])
 def test_an_error_where_the_file_is_opened_leaves_nothing(monkeypatch, tmp_path, problem):
 
@@ -170,6 +173,7 @@ def test_an_error_where_the_file_is_opened_leaves_nothing(monkeypatch, tmp_path,
 # full disks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [None, "a problem"])
 def test_a_disk_without_room_is_refused_before_anything_is_computed(tmp_path, problem):
     with pytest.raises(gx.NotEnoughMemory, match=r"need 1000000000.0 GB of disk, .* free in"):
@@ -397,6 +401,7 @@ def test_a_killed_run_goes_on_where_it_was(whole, tmp_path, case, seconds):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_comes_to_its_end(whole, tmp_path):
     for _ in range(2):
         kill_half_way("mixed", tmp_path, at=12)
@@ -405,6 +410,7 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(whole, tmp_path):
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["promote", "rewritten"])
 def test_a_run_that_is_killed_while_a_block_row_is_promoted_goes_on_with_it(whole, tmp_path, kind):
     """Whether its tiles are given up, or are already written over in their finer format."""
@@ -438,6 +444,7 @@ def entries_of(directory):
     return [json.loads(line.partition(" ")[2]) for line in lines]
 
 
+@pytest.mark.slow
 def test_half_a_last_line_in_the_journal_is_not_believed(whole, killed):
     path = journal_of(killed)
     lines = path.read_text().splitlines()
@@ -566,6 +573,7 @@ def test_a_changed_line_of_the_journal_is_not_believed_nor_any_after_it(whole, k
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
     ["[]", "{}", "[1]", '["tile", 0]', '["promote", "x"]', '["promote", 99]', '["tile", 0, 1]']
@@ -602,6 +610,7 @@ def test_a_journal_of_another_version_is_believed_with_a_warning(whole, killed):
 # names that somebody else has taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".tiles", ".journal"])
 @pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "fifo", "folder", "open"])
 def test_a_predictable_name_that_is_no_file_of_ours_is_refused(tmp_path, suffix, kind):
@@ -683,6 +692,7 @@ def test_the_journal_names_no_tile_that_is_not_on_the_disk(monkeypatch, tmp_path
     ]
 
 
+@pytest.mark.slow
 def test_a_run_that_ctrl_c_ends_leaves_what_a_killed_one_leaves(monkeypatch, tmp_path):
     seen = gx.Observations(np.random.default_rng(0).random((257, 2)), np.zeros(257))
     model, method = (

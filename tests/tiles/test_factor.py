@@ -172,6 +172,7 @@ def test_bytes_are_those_of_the_formats():
     assert CholeskyFactor(np.eye(10)).nbytes == 8 * 55
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [0, 1, 4])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("form", FORMATS)
@@ -206,6 +207,7 @@ def test_a_product_with_one_column_writes_no_wider_tile(form, monkeypatch):
     np.testing.assert_allclose(product(tile, x), expected, rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("along_curve", [True, False])
 @pytest.mark.parametrize("rule", [gx.uniform("fp64"), gx.by_tile_norm(1e-6), gx.uniform("fp16")])

@@ -115,6 +115,7 @@ def registered(monkeypatch):
     return ranges
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("on", ["gpu", ("gpu", "gpu")])
 def test_tiles_behind_a_gpu_are_pinned_in_one_piece_of_their_size(registered, on):
@@ -131,6 +132,7 @@ def test_tiles_behind_a_gpu_are_pinned_in_one_piece_of_their_size(registered, on
     assert not registered
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_promoted_tiles_have_room_beside_the_others(registered):
     seen, rule = testing.observations(161), gx.by_tile_norm(1e-3)

@@ -109,6 +109,7 @@ def test_the_bits_are_those_of_a_wait_after_each_tile(rule, tile):
         assert_same_tiles(found, expected)
 
 
+@pytest.mark.slow
 def test_a_run_begins_after_what_was_put_on_the_gpu_before():
     originals, formats = originals_of(ROUGH, 128, 32), None
     found = []
@@ -168,6 +169,7 @@ def test_a_matrix_without_a_factor_is_the_same_error(rule):
     assert errors[0] == errors[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [(0, 0), (3, 1), (4, 4), (5, 2)])
 def test_a_tile_that_is_not_finite_is_an_error(where, monkeypatch):
     """An infinity becomes NaN in the next product: a diagonal tile fails, or the tile itself."""
@@ -199,6 +201,7 @@ def test_all_solves_of_a_column_use_one_set_of_inverses(monkeypatch):
     assert found.formats.counts()["fp64"] < found.layout.tiles * (found.layout.tiles + 1) // 2
 
 
+@pytest.mark.slow
 def test_after_an_error_nothing_is_left_and_the_rest_can_be_done(monkeypatch):
     tile, broken = assemble.Originals.tile, []
 
@@ -270,6 +273,7 @@ def test_fp8_stands_by_rows_where_units_multiply_it_and_once_only(tile):
             assert values.flags.c_contiguous == (k < last - 1)
 
 
+@pytest.mark.slow
 def test_two_devices_have_the_same_bits():
     if gpu_count() < 2:
         pytest.skip("needs two GPUs; this machine has one")
@@ -381,6 +385,7 @@ def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correla
         assert counts["streams created"] == counts["handles created"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ACCURACIES)
 @pytest.mark.parametrize("correlation", RANGES)
 def test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu(correlation, accuracy):
@@ -411,6 +416,7 @@ def test_far_tiles_are_as_near_as_the_rule_promises(accuracy):
     assert np.linalg.norm(error) <= 2 * accuracy * np.linalg.norm(sigma)
 
 
+@pytest.mark.slow
 def test_another_thread_may_replace_the_table_that_is_read(monkeypatch):
     places, rule = np.random.default_rng(2).random((200, 2)), gx.by_tile_norm(1e-6)
     model, main = gx.Matern(1.0, 0.08, 0.7, 1e-2), threading.current_thread()

@@ -107,6 +107,7 @@ def known():
 # the same bits
 
 
+@pytest.mark.slow
 @every_policy
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_every_policy_and_budget_gives_the_bits_of_one_memory(known, rule, policy):
@@ -135,6 +136,7 @@ def test_any_number_of_devices_gives_the_bits_of_one_memory(known, policy, devic
     assert not workers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["sync", "v1", "v3"])
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_tiles_on_a_disk_have_the_bits_of_one_memory(known, tmp_path, rule, policy):
@@ -182,6 +184,7 @@ class Late(Host):
         super().write(key, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(("model", "rule"), PROMOTED)
 def test_block_rows_are_promoted_as_in_one_memory(model, rule, devices):
@@ -376,6 +379,7 @@ def fails_at(where, error, method):
 WHERE = [(0, 0), (4, 2), (5, 5)]
 
 
+@pytest.mark.slow
 @every_policy
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("where", WHERE)
@@ -463,6 +467,7 @@ def test_nothing_to_do_is_done(known):
     assert not workers()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_open_after_many_runs(known, tmp_path):
     """No file, no thread and no name of a file."""
     matrix, formats, _ = known[RULES[0]]

@@ -142,6 +142,7 @@ def test_the_smaller_tiles_of_the_message_fit():
     assert gx.log_likelihood(seen, MODEL, method).log_likelihood == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_an_error_before_anything_is_written(tmp_path):
     seen = testing.observations(300)
     message = r"^tiles of 32 rows, \d+ in work at one time, need at least .* Got 10 bytes: allow"
@@ -207,6 +208,7 @@ def test_the_likelihood_is_that_of_one_memory_bit_for_bit(rule, options):
 
 
 # finer formats need more than the least of the first
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS[1:], ids=str)
 def test_promotions_are_those_of_one_memory(options):
     seen, model = testing.observations(200), gx.Matern(1.0, 0.3, 1.5, 1e-5)
@@ -230,6 +232,7 @@ def test_simulations_are_those_of_one_memory_bit_for_bit(options):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_predictions_are_those_of_one_memory_bit_for_bit(options):
     seen, there = testing.observations(150), testing.places(20, seed=9)
@@ -253,6 +256,7 @@ def test_divergences_are_those_of_one_memory_bit_for_bit(options):
     assert (other.bytes, other.formats) == (one.bytes, one.formats)
 
 
+@pytest.mark.slow
 def test_a_divergence_is_computed_in_a_scratch_directory_as_well(tmp_path):
     """The same factor several times, one after the other."""
     method = gx.Exact(gx.by_tile_norm(1e-4), 32)
@@ -274,6 +278,7 @@ def test_two_factors_of_one_problem_live_beside_each_other(tmp_path):
 # gradients and estimates
 
 
+@pytest.mark.slow
 def test_where_the_inverse_does_not_fit_the_gradient_comes_from_differences():
     seen = testing.observations(300)
     expected = gx.Exact(tile=32).prepare(seen).gradient(MODEL)

@@ -152,6 +152,7 @@ class Reader:
         self.written.append(tile)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(case=cases())
 def test_every_tile_is_where_it_is_read_and_nothing_in_use_is_written_over(case):
@@ -256,6 +257,7 @@ def traffic(policy, layout, formats, arena, streams=2, width=None, devices=1):
     return tuple(int(count) for count in moved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("share", [0.0, 0.15, 0.3, 0.45, 0.7])
@@ -293,6 +295,7 @@ def test_where_all_fits_nothing_is_read(policy, names):
     assert traffic(policy, layout, formats, arena)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("tiles", [8, 16])
 def test_v3_as_published_reads_a_diagonal_tile_once_and_no_more_than_v2(tiles, streams):

@@ -180,6 +180,7 @@ def test_without_a_shift_a_hard_spectrum_has_no_fp16_factor():
         refine.solve(a, b, method="gmres", shift=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spectrum", "condition", "scaled", "c"),
     [
@@ -213,6 +214,7 @@ def test_a_setting_that_is_given_is_kept():
         refine.solve(np.eye(3), np.ones(3), shift="")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_fallback_ends_in_fp64(method):
     a, b = spd_matrix("geometric", 200, 1e9), np.random.default_rng(0).random(200)
@@ -221,6 +223,7 @@ def test_a_fallback_ends_in_fp64(method):
     assert set(found.formats) == {"fp64"}
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(0, 4), st.integers(1, 40), st.integers(0, 9))
 @settings(max_examples=40, deadline=None)
 def test_shapes_of_all_kinds(n, columns, tile, seed):
@@ -327,6 +330,7 @@ def test_a_dense_source_gives_the_scaled_and_shifted_matrix():
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("trend", ["zero", "linear"])
 @pytest.mark.parametrize("reml", [False, True])
@@ -348,6 +352,7 @@ def test_quadratic_forms_and_trends_are_fp64s(method, trend, reml):
     assert "all but the log-determinant" in str(fine)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("spectrum", ["arithmetic", "clustered", "logarithmic"])
@@ -390,6 +395,7 @@ def test_tiles_of_a_cupy_array_are_those_of_a_numpy_array(scaling):
         np.testing.assert_allclose(view(x), other(x), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", ["C order", "FP32", "integers", "a view", "one row"])
 def test_arrays_of_a_gpu_may_have_any_form(form):
@@ -475,6 +481,7 @@ RULES_ON_GPU = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rule", RULES_ON_GPU)
@@ -521,6 +528,7 @@ def test_a_product_on_a_gpu_extends_a_table_that_does_not_reach_all_pairs():
     np.testing.assert_allclose(found * unit, expected @ x, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("options", [{"device_memory": "64KB"}, {"on": ("gpu:0", "gpu:1")}])
 def test_tiles_of_several_memories_are_refined_too(options):
@@ -535,6 +543,7 @@ def test_tiles_of_several_memories_are_refined_too(options):
     assert fine.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_kriging_on_a_gpu_is_fp64s():
     model, there = gx.Matern(1.0, 0.08, 1.5, 1e-4), np.random.default_rng(2).random((5, 2))
@@ -546,6 +555,7 @@ def test_kriging_on_a_gpu_is_fp64s():
     np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("replicated", [False, True])
 def test_everything_that_a_factor_does_is_refined_on_a_gpu(replicated):
@@ -629,6 +639,7 @@ def test_the_divergence_of_a_refined_factor_is_that_of_the_factor():
     assert abs(refined.quadratic_form_error) < 1e-3 * abs(plain.quadratic_form_error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_residuals_at_the_level_of_rounding_are_accepted(method):
     # a nearly diagonal Σ: most residuals of these stall at one or two units of rounding

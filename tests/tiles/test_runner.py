@@ -97,6 +97,7 @@ def tile_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("tiles-")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "rule"), CASES)
 def test_any_number_of_threads_gives_the_same_bits(way, model, rule):
     first = factored(store_of(model, rule), list(left_looking(9)), 1)
@@ -105,6 +106,7 @@ def test_any_number_of_threads_gives_the_same_bits(way, model, rule):
         assert factored(store_of(model, rule), None, threads) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "rule"), CASES)
 def test_any_order_of_the_tiles_gives_the_same_bits(way, model, rule):
     first = factored(store_of(model, rule), list(left_looking(9)), 1)
@@ -114,6 +116,7 @@ def test_any_order_of_the_tiles_gives_the_same_bits(way, model, rule):
             assert factored(store_of(model, rule), order, threads) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "rule"), PROMOTED)
 def test_any_number_of_threads_gives_the_same_bits_where_tiles_are_promoted(way, model, rule):
     first = factored(store_of(model, rule), list(left_looking(9)), 1)

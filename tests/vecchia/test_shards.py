@@ -39,6 +39,7 @@ def places(metric, n=N):
     return np.column_stack((random.uniform(-5, 25, n), random.uniform(40, 60, n)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "metric"),
     [
