@@ -127,7 +127,8 @@ class Seconds:
         own, others = spent.pop("own"), spent.pop("children")
         spent["other"] = own - sum(spent[kind] for kind in PARTS[:-1])
         spent["processes"] = others - spent["g++"]
-        spent["waiting"] = max(0.0, spent["wall"] - own - others)
+        # less than 0 where processes are counted that ended later than their tests
+        spent["waiting"] = spent["wall"] - own - others
         spent["tests"] = tests
         for kind in COLUMNS:
             row[kind] += spent[kind]
@@ -193,6 +194,8 @@ def cpu(row):
 
 def write(rows, path):
     """Write the counts of files, those that take longest first."""
+    for row in rows.values():
+        row["waiting"] = max(0.0, row["waiting"])
     ordered = sorted(rows.items(), key=lambda item: -cpu(item[1]))
     total = sum((row for _, row in ordered), Counter())
     if path.suffix == ".md":
@@ -223,7 +226,7 @@ def page(ordered, total):
         "of searches of fits, of all else in the process of the test, and of other processes.",
         "Waiting is wall-clock time without work of these processes. Workers of clusters and",
         "planted faults run in copies of a process that lasts until the end, so they count as",
-        "waiting. On a machine with no compiled kernels of the emulator, g++ and NVRTC take longer.",
+        "waiting. g++ and NVRTC take longer if nothing is compiled yet.",
         "",
         '```console title="Not run in the tests: runs all of them"',
         "$ pytest -n 2 --dist loadfile -p seconds --seconds docs/pages/development/seconds.md",
