@@ -99,7 +99,7 @@ def serve(path, libraries):
                 for stream in streams:
                     os.close(stream)
                 status = _status(process, client)
-                # whoever asked may have been killed
+                # the process that asked may have been killed
                 with suppress(OSError):
                     client.sendall(str(status).encode())
         else:

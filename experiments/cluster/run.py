@@ -204,7 +204,7 @@ def run(asked, parser, workers):
     n, tile = (300, 50) if asked.tiny else (12_000, 1_024)
     studies = {
         "scaling": lambda: scaling_rows(
-            *(workers, n, tile, (2,) if asked.tiny else (1, 2, 4), 1e-6)
+            workers, n, tile, counts=(2,) if asked.tiny else (1, 2, 4), accuracy=1e-6
         ),
         "overhead": lambda: overhead_rows(
             workers, n, (tile,) if asked.tiny else (tile // 2, tile, 2 * tile)

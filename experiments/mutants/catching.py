@@ -28,7 +28,7 @@ BUDGET = 60.0
 """CPU seconds of the tests for one mutant, collection and compilation left out."""
 
 LIMIT = 900.0
-"""Seconds after which a mutant is said to run for ever."""
+"""Seconds after which a mutant counts as one that does not end."""
 
 FEW = 8
 """Files of tests that are tried before all others are imported, too."""

@@ -1,7 +1,7 @@
 """Do the tests notice small mistakes in the code? Mechanical mutants, drawn at random.
 
     python experiments/mutants/run.py draw NAME [--count N] [--seed K] [--thinned BEFORE AFTER]
-    python experiments/mutants/run.py catch NAME REACHED LABEL [--jobs N] [--only CAUGHT]
+    python experiments/mutants/run.py catch NAME REACHED LABEL [--every PART OF]
     python experiments/mutants/run.py branches REACHED LABEL
 
 draw: writes results/NAME.csv, the mutants of a sample; with --thinned, from the lines that tests of
@@ -12,11 +12,9 @@ results/branches_LABEL.csv.
 """
 
 import argparse
-import csv
 import random
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -59,37 +57,31 @@ def draw(name, count, seed, lines=None):
 
 def sample(name):
     """Return the mutants of a sample that can change a result."""
-    with open(HERE / "results" / f"{name}.csv", newline="") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    from common import read_rows
+
     return [
         Mutant(r["file"], int(r["line"]), int(r["column"]), r["kind"], r["old"], r["new"])
-        for r in rows
+        for r in read_rows(HERE / "results" / f"{name}.csv")
         if not r["same_result"]
     ]
 
 
-def catch(name, reached, label, jobs, output):
-    """Run the tests against each mutant of a sample."""
+def catch(name, reached, label, every, output):
+    """Run the tests against each mutant of a sample that the table does not have yet."""
     from common import resume
 
     _, tests = reach.read(reached)
     selection, sources = Selection(PACKAGE, tests), texts()
-    chosen = sample(name)
-    with ThreadPoolExecutor(jobs) as threads:
 
-        def start(mutant):
-            able = selection.of(mutant)
-            text = applied(mutant, sources[mutant.file])
-            return len(able), threads.submit(catching.caught, ROOT, mutant.file, text, able)
+    def rows_of(**cell):
+        mutant = Mutant(**cell)
+        able = selection.of(mutant)
+        text = applied(mutant, sources[mutant.file])
+        by, ran, seconds = catching.caught(ROOT, mutant.file, text, able)
+        yield {"tests": len(able), "ran": ran, "seconds": round(seconds, 1), "caught_by": by}
 
-        runs = {tuple(map(str, m)): start(m) for m in chosen}
-
-        def rows_of(**cell):
-            able, run = runs[tuple(map(str, cell.values()))]
-            by, ran, seconds = run.result()
-            yield {"tests": able, "ran": ran, "seconds": round(seconds, 1), "caught_by": by}
-
-        resume(output / f"{name}_{label}.csv", [m._asdict() for m in chosen], rows_of)
+    cells = [mutant._asdict() for mutant in sample(name)]
+    resume(output / f"{name}_{label}.csv", cells, rows_of, every=every)
 
 
 def branches(reached, label, output):
@@ -144,7 +136,7 @@ def main():
     one.add_argument("name")
     one.add_argument("reached", type=Path)
     one.add_argument("label")
-    one.add_argument("--jobs", type=int, default=1)
+    one.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
     one = commands.add_parser("branches")
     one.add_argument("reached", type=Path)
     one.add_argument("label")
@@ -153,7 +145,7 @@ def main():
         lines = thinned(*options.thinned) if options.thinned else None
         draw(options.name, options.count, options.seed, lines)
     elif options.command == "catch":
-        catch(options.name, options.reached, options.label, options.jobs, options.output)
+        catch(options.name, options.reached, options.label, options.every, options.output)
     else:
         branches(options.reached, options.label, options.output)
 
