@@ -73,6 +73,8 @@ def serve(path, libraries):
     """Import libraries, and fork for each script; return what a fork is to run, at the end None."""
     for name in libraries:
         importlib.import_module(name)
+    if "numba" in libraries:
+        prepare_numba()
     os.set_blocking(0, False)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -107,6 +109,14 @@ def serve(path, libraries):
     for stream in about["streams"]:
         os.close(stream)
     return about
+
+
+def prepare_numba():
+    """Load what the first call of a compiled function would load."""
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 def _status(process, client):

@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -62,6 +63,12 @@ def _version(
         raise typer.Exit
 
 
+@cache
+def _parser():
+    """Return the parser of all commands, made once."""
+    return typer.main.get_command(app)
+
+
 def main(arguments=None):
     """Run the command line, by default that of the process, and return its exit status.
 
@@ -78,7 +85,7 @@ def main(arguments=None):
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
         try:
-            status = app(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
+            status = _parser()(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
             if status == INTERRUPTED:
                 # typer turns KeyboardInterrupt into a status
                 raise KeyboardInterrupt

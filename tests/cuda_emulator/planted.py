@@ -7,6 +7,7 @@ Each fault is planted in a copy of the package, and its test is run there on the
     python tests/cuda_emulator/planted.py --table    # as the table of README.md
 """
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -893,13 +894,17 @@ def _test(test, folder, seed):
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     os.chdir(ROOT)
+    # pytest collects garbage ten times at its end: not what the libraries have made
+    gc.freeze()
     # this process is perhaps a copy of that of clusters.py, which has the package without the fault
     for name in [name for name in sys.modules if name.partition(".")[0] == "geomxp"]:
         del sys.modules[name]
     sys.path.insert(0, folder)
     # without PYTHONSAFEPATH a process that the test starts would find the package in ROOT
     os.environ |= {"PYTHONPATH": folder, "PYTHONSAFEPATH": "1", "GEOMXP_EMULATOR_SEED": str(seed)}
-    options = ("-x", "-q", "--gpu=emulated", "-p", "no:cacheprovider")
+    options = ("-x", "-q", "--gpu=emulated", "--tb=native", "-p", "no:cacheprovider")
+    # Hypothesis is there already
+    options += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
     status = pytest.main([*options, test])
     tested = Path(sys.modules["geomxp"].__file__)
     if not tested.is_relative_to(folder):

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import pytest
 
@@ -11,6 +12,11 @@ from cuda_emulator import planted
 @pytest.fixture(scope="module")
 def runs():
     """The runs with each fault, some at a time."""
+    if find_spec("distributed"):
+        # each run is then a copy of the process that Dask workers are copies of
+        import clusters
+
+        clusters.begin()
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         yield {fault: threads.submit(planted.caught, fault) for fault in planted.FAULTS}
         threads.shutdown(cancel_futures=True)
