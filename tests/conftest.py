@@ -1,5 +1,6 @@
 """Options, markers and fixtures of all tests."""
 
+import gc
 import os
 import random
 import re
@@ -76,6 +77,8 @@ def pytest_sessionstart(session):
 
 
 def pytest_collection_finish(session):
+    # many tests collect garbage: not among modules and tests, which stay
+    gc.freeze()
     before = session.config.stash[STATE]
     changed = {name: x for name, x in _state().items() if before.get(name) != x}
     session.config.stash[STATE] = changed

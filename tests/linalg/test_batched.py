@@ -11,8 +11,8 @@ from geomxp.linalg import batched, batched_programs
 from geomxp.linalg.batched import LOOKING, Variant
 
 TYPES = [np.float64, np.float32]
-# below 9 each order is compiled for itself
-SIZES = [1, 2, 5, 8, 9, 15, 16, 17, 31, 33, 64, 128]
+# some orders up to 16 are compiled for themselves, which takes the longest for the largest
+SIZES = [1, 2, 5, 8, 9, 17, 31, 33, 64, 128]
 
 
 def positive_definite(batch, n, dtype=np.float64, seed=0):
@@ -68,14 +68,14 @@ VARIANTS = [
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_every_variant_gives_the_same_bits(variant):
-    for n in (7,) if variant.unroll else (1, 2, 6, 7, 23):
+    for n in (7,) if variant.unroll else (1, 6, 7, 23):
         a = positive_definite(29, n)
         expected = batched.potrf(a, variant=Variant())
         np.testing.assert_array_equal(batched.potrf(a, variant=variant), expected)
 
 
 def test_layouts_in_place_and_past_the_cache_give_the_same_bits():
-    for n, batch in ((5, 50), (16, 9000), (24, 50)):
+    for n, batch in ((5, 50), (17, 9000), (24, 50)):
         a = positive_definite(50, n)
         a = np.ascontiguousarray(np.resize(a, (batch, n, n)))
         expected = np.resize(batched.potrf(a[:50]), a.shape)
