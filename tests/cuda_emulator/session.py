@@ -33,9 +33,11 @@ def size(on_a_gpu, emulated):
 
 
 def _ours():
-    # a test for each module would be slow: there are thousands
-    names = [name for name in sys.modules if name.startswith("cupy")]
-    return {name: sys.modules[name] for name in names if name.partition(".")[0] in ROOTS}
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if name.startswith("cupy") and name.partition(".")[0] in ROOTS
+    }
 
 
 _emulated = {}
