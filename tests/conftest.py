@@ -23,8 +23,9 @@ WHERE, REASON = pytest.StashKey[str](), pytest.StashKey[str]()
 EMULATION, STATE = pytest.StashKey[object](), pytest.StashKey[dict]()
 
 
-# scripts: their import would compute and change this process
-collect_ignore_glob = ["golden/record.py", "references/make_*.py", "likelihood/concurrent_calls.py"]
+# their import would compute, or load libraries, and change this process
+collect_ignore_glob = ["begun.py", "golden/record.py", "references/make_*.py"]
+collect_ignore_glob += ["likelihood/concurrent_calls.py"]
 
 SECONDS = Path(__file__).parents[1] / "docs/pages/development/seconds.md"
 
