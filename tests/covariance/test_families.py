@@ -324,6 +324,13 @@ def test_wendland_is_exact_for_large_smoothness_and_shape(kappa, mu):
     np.testing.assert_allclose(found, [exact_wendland(kappa, mu, x) for x in r], rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize(("kappa", "mu"), [(0.5, 3.5), (3, 41), (10, 80), (2, 100)])
+def test_wendland_has_small_relative_errors_near_the_end_of_its_support(kappa, mu):
+    r = np.array([0.72, 0.8, 0.9, 0.95])
+    found = gx.Wendland(1.0, 1.0, kappa, mu).at_squares(r**2, 1 - r**2)("correlation")
+    np.testing.assert_allclose(found, [exact_wendland(kappa, mu, x) for x in r], rtol=1e-13)
+
+
 def test_wendland_refuses_shapes_whose_sums_have_no_end():
     with pytest.raises(gx.InvalidInput, match=r"`shape` must be .* at most 1000"):
         gx.Wendland(1.0, 1.0, 0.5, 1e10)

@@ -269,8 +269,9 @@ def test_moments_of_heavy_tails_are_integrals(g, h, variance):
 
 @pytest.mark.parametrize("power", [-3.0, -2.2, -2.0, -1.3, -1.0, -0.7, -1e-3])
 def test_moments_of_a_negative_power_exist_by_the_power_alone(power):
-    # far from the singularity, near it, and without variance
-    mean, variance = np.array([0.0, -1.0, 0.1, 0.2]), np.array([1e-8, 1e-3, 1e-3, 0.0])
+    # far from the singularity, near it, at six standard deviations, and without variance
+    mean = np.array([0.0, -1.0, 0.1, 0.0, 0.2])
+    variance = np.array([1e-8, 1e-3, 1e-3, (1 / (6 * power)) ** 2, 0.0])
     first, second = gx.BoxCox(power, 2.0).moments(mean, variance)
     assert np.isfinite(first).all() == (power < -1) == (not np.isinf(first).all())
     assert np.isfinite(second).all() == (power < -2) == (not np.isinf(second).all())
@@ -295,6 +296,12 @@ def test_moments_of_a_power_are_those_of_a_truncated_normal(power, mean, spread)
     first, second = gx.BoxCox(power, 2.0).moments(np.array([mean]), np.array([spread**2]))
     assert first[0] == pytest.approx(float(one), rel=1e-12)
     assert second[0] == pytest.approx(variance, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_parameters_that_are_not_given_are_those_of_a_search(name):
+    model = TRANSFORMS[name]()
+    assert {p.name: p.value for p in model.declared} == model.parameters()
 
 
 def test_a_model_of_ones_own_says_which_moments_exist():

@@ -431,3 +431,17 @@ def test_a_file_of_several_maps_gives_cells_and_is_no_mask(tmp_path):
     np.testing.assert_allclose(like.mean, several[1].mean, rtol=1e-12)
     with pytest.raises(gx.InvalidInput, match=r"a mask must be one map\. Got 'mean' with the dim"):
         gx.predict_raster(fit, cells=4, mask=tmp_path / "maps.nc", time=1.0, progress=False)
+
+
+def test_locations_beyond_any_side_of_a_mask_are_outside_it(raster, tmp_path):
+    path = tmp_path / "map.nc"
+    raster.save(path)
+    inside, _ = rasters.read_mask(path, raster.x, raster.y)
+    np.testing.assert_array_equal(inside, np.isfinite(raster.mean))
+    beyond_x, beyond_y = raster.x[-1] - raster.x[0] + 50, raster.y[-1] - raster.y[0] + 50
+    for x, y in ((beyond_x, 0), (-beyond_x, 0), (0, beyond_y), (0, -beyond_y)):
+        assert not rasters.read_mask(path, raster.x + x, raster.y + y)[0].any()
+    # a cell further, other cells
+    inside, _ = rasters.read_mask(path, raster.x + 50, raster.y)
+    np.testing.assert_array_equal(inside[:, :-1], np.isfinite(raster.mean)[:, 1:])
+    assert not inside[:, -1].any()

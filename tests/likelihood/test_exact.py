@@ -7,6 +7,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import sums, table
 from geomxp.likelihood import cost, exact
+from geomxp.likelihood.base import Derivatives
 from geomxp.linalg import device, recursive
 from geomxp.runtime import devices
 from geomxp.tiles import assemble
@@ -288,3 +289,25 @@ def test_trends_and_values_of_the_wrong_kind_are_refused():
         gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5), trend=np.ones(3))
     with pytest.raises(gx.InvalidInput, match="`values` must be an array of numbers"):
         gx.Observations(testing.places(3), [1, 2, 10**400])
+
+
+def test_an_evaluation_that_overflows_says_how_long_it_took():
+    seen = gx.Observations(testing.places(5), [1e200, -1e200, 1.0, 2.0, 3.0])
+    with np.errstate(over="ignore"):
+        found = gx.Exact().prepare(seen)(testing.MODEL)
+    assert found.log_likelihood == -np.inf
+    assert 0 < found.seconds < 60
+
+
+def test_cross_terms_that_are_too_large_for_an_information_are_left_out():
+    information, other = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([[3.0, 0.1], [0.1, 2.0]])
+    one = Derivatives(("a", "b"), np.array([1.0, 2.0]), information)
+    names, order, score = ("c", "a", "d", "b"), [2, 0, 3, 1], np.array([3.0, 4.0])
+    for size in (0.1, 10.0):
+        cross = size * np.array([[1.0, 2.0], [3.0, 4.0]])
+        found = one.joined(names, order, score, cross, other)
+        kept = cross if size < 1 else 0 * cross
+        expected = np.block([[information, kept], [kept.T, other]])[np.ix_(order, order)]
+        np.testing.assert_array_equal(found.information, expected)
+        assert found.score.tolist() == [3.0, 1.0, 4.0, 2.0]
+        assert found.names == names

@@ -108,6 +108,8 @@ def test_a_factor_is_that_of_all_observations(method):
     np.testing.assert_allclose(squares, np.diag(a.T @ inverse @ a), rtol=1e-10)
     np.testing.assert_allclose(cross, a.T @ inverse @ b, rtol=0, atol=1e-9)
     np.testing.assert_allclose(factor.inverse_diagonal(N), np.diag(inverse), rtol=coarse)
+    if method is REFINED:
+        np.testing.assert_allclose(factor.times(a), sigma @ a, rtol=0, atol=1e-10)
     determinant = np.linalg.slogdet(sigma)[1]
     assert factor.log_determinant() == pytest.approx(determinant, abs=coarse)
     root = factor.multiply(np.eye(N, order="F"))
@@ -182,6 +184,19 @@ def test_a_transformation_counts_all_observations():
     found = gx.log_likelihood(positive, model)
     expected = whole(positive, None, False)(model)
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-11)
+
+
+@pytest.mark.parametrize("errors", [False, True])
+def test_the_information_of_a_transformation_is_that_of_all_observations(errors):
+    seen = observations(errors)
+    positive = replace(seen, values=np.exp(seen.values / 4))
+    model = replace(MODEL, transform=gx.BoxCox(0.3))
+    names = ("nugget", "boxcox_power", "variance")
+    found = gx.Exact().prepare(positive).derivatives(model, names, curvature=True)
+    expected = whole(positive, None, False).derivatives(model, names, curvature=True)
+    for name in ("score", "observed"):
+        one, other = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8 * np.abs(other).max())
 
 
 def test_replicates_need_a_nugget():

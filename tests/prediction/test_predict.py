@@ -1,6 +1,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import geomxp as gx
@@ -225,3 +226,21 @@ def test_averages_of_infinite_values_have_no_nan(tmp_path):
     # maps of infinite standard errors
     gx.report(fit, tmp_path / "report.html")
     assert "Infinity" not in (tmp_path / "report.html").read_text()
+
+
+def test_records_hold_covariates_of_numbers_and_of_text():
+    seen = testing.observations()
+    kinds = np.array(["clay", "sand"])[np.arange(len(seen)) % 2]
+    frame = pd.DataFrame(seen.locations, columns=["x", "y"])
+    frame = frame.assign(z=seen.values, depth=np.arange(len(seen)) / 10.0, soil=kinds)
+    observed = gx.Observations.from_frame(
+        frame, values="z", locations=("x", "y"), formula="depth + soil"
+    )
+    held = tuple(testing.MODEL.parameters())
+    fit = gx.fit(observed, testing.MODEL, fixed=held, trend="depth + soil", progress=False)
+    new = frame[["x", "y", "depth", "soil"]].iloc[:3].assign(depth=[0.5, 0.6, 0.7])
+    new["x"] += 0.01
+    found = kriging.records(gx.predict(fit, new), fit, 0.95, "field")
+    assert [row["depth"] for row in found] == [0.5, 0.6, 0.7]
+    assert [row["soil"] for row in found] == ["clay", "sand", "clay"]
+    assert [row["x"] for row in found] == new["x"].tolist()

@@ -9,6 +9,7 @@ import geomxp as gx
 from geomxp.covariance.distance import EARTH_RADIUS
 from geomxp.prediction.variogram import (
     MOST,
+    check_squares,
     lags_of,
     lags_of_variables,
     least_squares,
@@ -483,3 +484,12 @@ def test_cross_variograms_are_frames_and_json_and_text():
     few = gx.Observations(np.eye(3), np.arange(3.0), variable=[0, 0, 1])
     with pytest.raises(gx.InvalidInput, match="at least 10 values of a variable"):
         gx.variogram(few, trend="zero")
+
+
+@pytest.mark.parametrize("spread", [1.5e-145, 0.7e145])
+def test_values_whose_squares_are_numbers_of_fp64_have_variograms(spread):
+    check_squares(np.array([-0.5, 0.5]) * spread)
+    for wrong in (spread / 2, 2 * spread):
+        if not 1e-145 < wrong < 1e145:
+            with pytest.raises(gx.InvalidInput, match="overflows or underflows"):
+                check_squares(np.array([-0.5, 0.5]) * wrong)
