@@ -53,6 +53,25 @@ def test_it_obeys_the_laws(d):
     testing.check_covariance(TRUE.replace(nugget=0.1), gx.Inputs(testing.places(60, 2)))
 
 
+@dataclass(frozen=True)
+class Wrong(Mixture):
+    """Derivatives by the range are 1 % too large."""
+
+    family = "wrong"
+
+    def derivatives(self, a, b, names=None):
+        return {
+            name: slope * (1.01 if name == "range" else 1.0)
+            for name, slope in super().derivatives(a, b, names).items()
+        }
+
+
+def test_a_wrong_derivative_breaks_them():
+    model = Wrong(1.5, 0.2, 0.6, 0.05)
+    with pytest.raises(AssertionError, match="range"):
+        testing.check_covariance(model, gx.Inputs(testing.places(60, 2)))
+
+
 def test_entries_are_good_to_the_last_bits():
     r = np.geomspace(1e-6, 30.0, 200)[:, None]
     model = Mixture(1.0, 1.0, 0.3)

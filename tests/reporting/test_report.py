@@ -452,6 +452,12 @@ def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     assert drawn[0][1:] == ("dot quiet", len(sparse.observations))
     assert drawn[1:] == 4 * [(5, "line", 8), (5, "dot", 8), (11, "dot halo", 1), (11, "dot", 1)]
     assert one.scale is None
+    # lines begin at the location and end at its neighbours
+    paths = [path for _, layer in one.layers for _, _, path in layer]
+    for lines, ends, _, at in zip(*(paths[1 + k :: 4] for k in range(4)), strict=True):
+        place = at.removesuffix("h0")
+        assert re.findall("M[^ML]+", lines) == 8 * [place]
+        assert re.findall("L([^ML]+)", lines) == re.findall("M([^M]+)h0", ends)
 
 
 def test_maps_hold_the_numbers_of_the_observations_and_of_the_predictions(fit, html):

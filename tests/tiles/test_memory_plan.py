@@ -174,6 +174,10 @@ def test_this_machine_is_measured_where_none_is_named(options, monkeypatch):
 def test_a_measured_machine_knows_the_formats_of_the_plan(rule):
     found = gx.Exact(rule, tile=32, memory="600kB").plan(330).play()
     assert found.seconds > 0
+    # operations a second of any core and any format
+    rates = placement.measured_machine(32, ("fp64", "fp32")).rates
+    assert set(rates) == {"fp64", "fp32"}
+    assert all(1e5 < rate < 1e15 for rate in rates.values())
 
 
 # what cannot be planned
