@@ -426,6 +426,26 @@ def both_grid(mapping, **axes):
     return data.assign(old=((), np.int32(0), pyproj.CRS(4314).to_cf()))
 
 
+@pytest.mark.parametrize(
+    ("known", "names"),
+    [
+        ((), ("lon", "lat")),
+        (("grid_mapping",), ("x", "y")),
+        (("standard_name",), ("x", "y")),
+        (("units",), ("x", "y")),
+    ],
+)
+def test_x_and_y_are_coordinates_if_anything_says_more_than_their_names(known, names):
+    data = both_grid("crs")
+    for variable in (data["z"], data["x"], data["y"]):
+        kept = {name: value for name, value in variable.attrs.items() if name in known}
+        variable.attrs = kept
+    data = data.drop_vars("old")
+    if "grid_mapping" not in known:
+        data = data.drop_vars("crs")
+    assert read(data).location_names == names
+
+
 @pytest.mark.parametrize("mapping", ["crs", "crs: x y old: lon lat", "old: lat lon crs: y x"])
 def test_a_mapping_belongs_to_its_own_coordinates(tmp_path, mapping):
     both_grid(mapping).to_netcdf(tmp_path / "t.nc")
