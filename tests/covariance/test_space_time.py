@@ -335,6 +335,18 @@ def test_scores_are_slopes_and_vecchias_equal_the_exact_ones(model):
         assert value == pytest.approx((at[1] - at[0]) / (2 * step), rel=1e-5, abs=1e-6), name
 
 
+@each_family
+@pytest.mark.parametrize("later", [40.0, 1e3, 1e7])
+def test_scores_of_times_far_apart_are_the_exact_ones(model, later):
+    data = field(model)
+    time = data.time + later * (np.arange(len(data)) % 2)
+    data, model = replace(data, time=time), model.replace(time_range=0.3)
+    exact, vecchia = (m.prepare(data) for m in (gx.Exact(), gx.Vecchia(len(data) - 1)))
+    expected = exact.gradient(model)
+    for name, value in vecchia.gradient(model).items():
+        assert value == pytest.approx(expected[name], rel=1e-9, abs=1e-8), name
+
+
 @pytest.mark.slow
 @each_family
 def test_a_fit_finds_a_better_model_than_the_truth_and_predicts(model):
