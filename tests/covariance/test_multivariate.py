@@ -430,6 +430,14 @@ def test_the_number_of_variables_of_a_model_is_said():
         gx.Independent((1.0,), (0.5,), (0.5,))
 
 
+@pytest.mark.parametrize("p", [2, 3, 8])
+def test_numbers_of_pairs_and_triangles_say_how_many_variables_there_are(p):
+    pairs = [0.1] * (p * (p - 1) // 2)
+    assert gx.ParsimoniousMatern(1.0, 0.2, 0.5, pairs).variables == p
+    triangle = np.eye(p)[np.tril_indices(p)].tolist()
+    assert gx.Coregionalization(triangle, 0.2, 0.5).variables == p
+
+
 def test_a_marginal_model_is_of_one_of_the_variables_and_one_matern_model():
     model = THREE["coregionalization"]
     assert model.marginal(0) == gx.Matern(1.0, 0.2, 0.5, 0.1)
