@@ -67,6 +67,8 @@ def test_columns_called_lon_and_lat_are_chordal(tmp_path):
         ("# mine\n1,2,3\n", "the first line must name every column. It names 1"),
         ("x,y,z\n1,2,3\n1,2,3,4,5\n", "line 3 has 5 cells and the first line 3 names"),
         ("x|y|z\n1|2|3\n", "no column 'x': there is only one column"),
+        ("x,y,z\nm,m,ppm\na,b,c\n", "row 1, column 'x': 'm' is not a number"),
+        ('x,y,z\n1,2,"3\n4,5,6\n', "not a CSV table .*EOF inside string"),
         ("x,y,z,x\n1,2,3,4\n", "two columns are called 'x': rename one of them"),
         ("1,2,3\n4,5,6\n", r"The columns are: 1, 2, 3\. The first line must hold"),
         ("x,y,z\n1,2,2020-01-31\n", "'2020-01-31' is not a number .* write dates as numbers"),

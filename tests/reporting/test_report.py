@@ -19,7 +19,7 @@ from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
 from geomxp.reporting.findings import Findings, findings_of
 from geomxp.reporting.maps import FINER, Frame, Maps, Scale, finer, sample_of, ticks
-from geomxp.reporting.report import cautions, number, report_html
+from geomxp.reporting.report import _conventions, cautions, number, report_html
 from geomxp.reporting.sources import python_lines
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
@@ -487,6 +487,12 @@ def test_every_observation_is_a_dot_where_it_lies(fit):
     order, other = np.lexsort(found.round(2).T), np.lexsort(expected.round(2).T)
     # two decimals of a picture that is 330 wide
     np.testing.assert_allclose(found[order], expected[other], atol=0.006)
+
+
+def test_a_package_that_does_not_evaluate_a_model_is_named_with_its_limit():
+    rows = dict(_conventions(gx.Matern(1.0, 0.2, 0.1, 0.1)))
+    assert rows["gpgp"] == "range = 0.2, nugget = 0.1"
+    assert rows["gstools"].startswith("gstools evaluates this model for nu from 0.2 to 20 only.")
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "chordal"])
