@@ -146,7 +146,7 @@ def check_whole(name: str, value: Any, least: int = 1, most: float = LARGEST_WHO
     Examples
     --------
     >>> from math import inf
-    >>> check_whole("starts", 3), check_whole("seed", 10**30, 0, inf)
+    >>> check_whole("starts", 3, 3, 3), check_whole("seed", 10**30, 0, inf)
     (None, None)
     """
     if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= least):
