@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from geomxp.cli.main import main
+from geomxp.cli.main import app, main
 
 SETTINGS = settings(
     max_examples=120,
@@ -18,6 +19,14 @@ SETTINGS = settings(
 )
 FEWER = settings(SETTINGS, max_examples=40)
 """For tables that are refused when they are read, or nearly all of them."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def commands():
+    """The parsers of all commands, which each run would make anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("geomxp.cli.main.app", typer.main.get_command(app))
+        yield
 
 
 @st.composite

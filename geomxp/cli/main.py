@@ -14,7 +14,6 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -63,12 +62,6 @@ def _version(
         raise typer.Exit
 
 
-@cache
-def _parser():
-    """Return the parser of all commands, made once."""
-    return typer.main.get_command(app)
-
-
 def main(arguments=None):
     """Run the command line, by default that of the process, and return its exit status.
 
@@ -85,7 +78,7 @@ def main(arguments=None):
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
         try:
-            status = _parser()(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
+            status = app(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
             if status == INTERRUPTED:
                 # typer turns KeyboardInterrupt into a status
                 raise KeyboardInterrupt
