@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,6 @@ FILES = {
 }
 
 SCRIPT = """
-import sys
 from pathlib import Path
 import catching
 
@@ -103,6 +103,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("git") is None, reason="git, which lists the files, is missing")
 def test_the_first_test_that_fails_catches_a_mutant(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
