@@ -142,7 +142,7 @@ CAPTIONS = {
     "nested_cholesky/throughput.png": "Rate of POTRF against n, and its share of the rate of a "
     "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
-    "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX, of an older version.",
+    "nested_cholesky/speed_amx.csv": "The same on a Xeon with AMX for BF16, beside MKL.",
     "nested_cholesky/speed_zen4.csv": "Seconds and speed of POTRF, SYRK and TRSM on an older AMD "
     "EPYC, with BF16 in AVX-512.",
     "nested_cholesky/depth_avx512.csv": "Speed of POTRF against the number of BF16 layers, in "
@@ -172,6 +172,9 @@ CAPTIONS = {
     "refinement/speed.png": "Speed of a solution relative to the run's fastest solver in FP64.",
     "refinement/factor.png": "Rates of factorizations, by format and library.",
     "refinement/factor.csv": "Seconds and rates of factorizations, by format and library.",
+    "refinement/factor_amx.csv": "The same on a Xeon with AMX for BF16, beside MKL.",
+    "refinement/speed_amx.csv": "Time to solution by factor and method, on a Xeon with AMX for "
+    "BF16, beside MKL.",
     "multivariate/neighbours.csv": "KL divergence by kind and number of neighbours, two variables.",
     "multivariate/jura.csv": "Errors of four metals of the Jura by kriging and cokriging.",
     "multivariate/validity.csv": "Smallest eigenvalues of random models of several variables.",

@@ -51,7 +51,7 @@ def compiled(text, architecture, *more):
     options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}", *more]
     about = text, options, importlib.metadata.version("nvidia-cuda-nvrtc")
     key = hashlib.sha256(repr(about).encode()).hexdigest()[:32]
-    path = host_kernels._cache_folder() / f"{key}.json"
+    path = host_kernels.cache_folder() / f"{key}.json"
     if not path.exists():
         # another process finds a complete file or none
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

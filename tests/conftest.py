@@ -3,12 +3,12 @@
 import gc
 import os
 import random
-import re
 from pathlib import Path
 
 import pytest
 from cuda_emulator import session
 from hypothesis import HealthCheck, settings
+from seconds import longest_first
 
 # no deadlines, because the machine may be loaded; CI always draws the same examples
 settings.register_profile(
@@ -30,29 +30,24 @@ collect_ignore_glob += ["likelihood/concurrent_calls.py"]
 SECONDS = Path(__file__).parents[1] / "docs/pages/development/seconds.md"
 
 
-def longest_first():
-    """Return the files of tests that take longest, in the order of the page that lists them."""
-    text = SECONDS.read_text(encoding="utf-8") if SECONDS.exists() else ""
-    return re.findall(r"^\| `(tests/\S+\.py)` \|", text, re.MULTILINE)
-
-
 def pytest_addoption(parser):
     parser.addoption(
         "--gpu",
         choices=("real", "emulated", "none"),
-        help="where tests marked `gpu` run; default: a real GPU if there is one, else emulated",
+        help="where to run tests marked `gpu`: on a GPU, on the CUDA emulator, or not at all "
+        "(default: on a GPU if there is one, otherwise emulated)",
     )
     parser.addoption(
         "--fuzz",
         type=int,
         metavar="N",
-        help="new cases of tests/fuzz in all; default: a few, always the same",
+        help="total number of new random cases for tests/fuzz (default: the same 240 in each run)",
     )
     parser.addoption(
         "--shuffle",
         type=int,
         metavar="SEED",
-        help="run files, and the tests of each file, in random order",
+        help="run the test files, and the tests within each file, in the random order of SEED",
     )
 
 
@@ -65,7 +60,9 @@ def pytest_configure(config):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     where = config.getoption("--gpu")
     if where == "real" and not session.real_gpus():
-        raise pytest.UsageError("--gpu=real found no GPU, or no CuPy: use --gpu=emulated")
+        raise pytest.UsageError(
+            "--gpu=real needs a GPU and CuPy, and one was not found: use --gpu=emulated"
+        )
     where = where or ("real" if session.real_gpus() else "emulated")
     config.stash[WHERE], config.stash[REASON] = where, "--gpu=none"
     if where == "emulated" and not session.compiler():
@@ -107,7 +104,8 @@ def pytest_collection_modifyitems(config, items):
         items.sort(key=lambda item: _drawn(seed, str(item.path)))
     elif hasattr(config, "workerinput"):
         # no worker is alone with a long file at the end
-        first = {name: k for k, name in enumerate(longest_first())}
+        page = SECONDS.read_text(encoding="utf-8") if SECONDS.exists() else ""
+        first = {name: k for k, name in enumerate(longest_first(page))}
         items.sort(key=lambda item: first.get(item.location[0], len(first)))
     for item in items:
         if item.get_closest_marker("cluster"):
@@ -134,7 +132,7 @@ def _compilation_is_not_announced():
 def way(request, monkeypatch):
     """How a CPU multiplies coarse formats: on matrix units, BF16 in AVX-512, or in FP32."""
     from geomxp.linalg import blas
-    from geomxp.linalg.formats import BF16, FP16
+    from geomxp.linalg.formats import BF16
 
     if request.param == "widening":
         monkeypatch.setattr(blas, "has_unit", lambda form: False)
@@ -142,8 +140,8 @@ def way(request, monkeypatch):
         monkeypatch.setattr(blas, "on_matrix_units", lambda form: False)
         if not blas.in_avx512(BF16):
             pytest.skip("this CPU has no instructions of AVX-512 for BF16")
-    elif not blas.on_matrix_units(FP16):
-        pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
+    elif not blas.on_matrix_units(BF16):
+        pytest.skip("this CPU has no matrix units for BF16, or MKL is not installed")
     return request.param
 
 

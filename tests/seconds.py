@@ -1,16 +1,17 @@
-"""Where the time of the tests goes: a plugin of pytest that writes a table of seconds by file.
+"""A plugin of pytest that writes the CPU time of each test file.
 
     pytest -n 2 --dist loadfile -p seconds --seconds docs/pages/development/seconds.md
 
-It counts CPU seconds of the process that runs a test and of processes that the test has waited for,
-and apart from them those of imports, of compilation by numba, g++ and NVRTC, and of searches of
-fits. What remains of the wall-clock time is waiting: for Dask's workers, browsers, disks, timeouts.
-Its path decides the format: `.md` a page of the documentation, otherwise CSV. With several workers
-the tests begin with the files that take longest according to the page.
+It counts CPU seconds of the process that runs a test and of its finished child processes, and shows
+imports, compilation by numba, g++ and NVRTC, and searches of fits separately. What remains of the
+wall-clock time is waiting: for Dask's workers, browsers, disks, timeouts. The suffix of the path
+selects the format: `.md` a page of the documentation, otherwise CSV. Runs with several workers
+begin with the files that take longest according to the page (see conftest.py).
 """
 
 import csv
 import importlib.machinery
+import re
 import resource
 import subprocess
 import time
@@ -26,9 +27,9 @@ PARTS = ("imports", "numba", "NVRTC", "fits", "other")
 """Parts of the CPU time of the process itself; the rest is "other"."""
 
 COLUMNS = ("tests", "wall", "waiting", *PARTS, "g++", "processes", "started")
-"""Of the table: `processes` is the CPU time of other processes, `started` their number."""
+"""Columns of the table: `processes` is the CPU time of child processes, `started` their number."""
 
-BEGINNING = "(start of a worker)"
+BEGINNING = "(start of the workers: imports and collection)"
 
 
 def children():
@@ -40,7 +41,7 @@ def children():
 class Stopwatches:
     """CPU seconds of the calling thread by kind.
 
-    What a stopwatch within another one takes counts for the inner one only.
+    Time in a nested stopwatch is counted by the inner one only.
     """
 
     def __init__(self):
@@ -136,12 +137,24 @@ class Seconds:
 
 def pytest_addoption(parser):
     """Add the option `--seconds`."""
-    parser.addoption("--seconds", metavar="PATH", help="write the seconds of each file of tests")
+    parser.addoption(
+        "--seconds",
+        metavar="PATH",
+        help="write the CPU time of each test file (.md: a page of the docs; otherwise CSV)",
+    )
 
 
 def pytest_configure(config):
     """Begin to count."""
-    if config.getoption("--seconds"):
+    path = config.getoption("--seconds")
+    if path:
+        parts = config.option.keyword or config.option.markexpr
+        if path.endswith(".md") and (
+            parts or config.args_source is not config.ArgsSource.TESTPATHS
+        ):
+            raise pytest.UsageError(
+                "the page of --seconds lists all tests: leave out paths, -k and -m, or write a .csv"
+            )
         config.pluginmanager.register(_Plugin(config), "counting seconds")
 
 
@@ -179,7 +192,7 @@ class _Plugin:
             self._join(self.seconds.rows)
 
     def pytest_unconfigure(self):
-        if not _is_worker(self.config):
+        if self.all and not _is_worker(self.config):
             write(self.all, Path(self.config.getoption("--seconds")))
 
 
@@ -192,11 +205,16 @@ def cpu(row):
     return sum(row[kind] for kind in (*PARTS, "g++", "processes"))
 
 
+def lasting(row):
+    """Return the seconds of a file, with waiting."""
+    return cpu(row) + row["waiting"]
+
+
 def write(rows, path):
-    """Write the counts of files, those that take longest first."""
+    """Write the counts of files, those that last longest first."""
     for row in rows.values():
         row["waiting"] = max(0.0, row["waiting"])
-    ordered = sorted(rows.items(), key=lambda item: -cpu(item[1]))
+    ordered = sorted(rows.items(), key=lambda item: -lasting(item[1]))
     total = sum((row for _, row in ordered), Counter())
     if path.suffix == ".md":
         path.write_text(page(ordered, total), encoding="utf-8")
@@ -209,26 +227,32 @@ def write(rows, path):
 
 
 LEAST = 5.0
-"""CPU seconds below which a file has no row of its own on the page."""
+"""Seconds, with waiting, below which a file has no row of its own on the page."""
+
+
+def longest_first(page):
+    """Return the files that the text of a page lists: those that last longest, in its order."""
+    return re.findall(r"^\| `(tests/\S+\.py)` \|", page, re.MULTILINE)
 
 
 def page(ordered, total):
     """Return the page of the documentation."""
-    large = [(f"`{name}`", row) for name, row in ordered if cpu(row) >= LEAST]
-    small = [row for _, row in ordered if cpu(row) < LEAST]
-    others = f"{len(small)} others, below {LEAST:.0f} s each"
+    large = [(f"`{name}`", row) for name, row in ordered if lasting(row) >= LEAST]
+    small = [row for _, row in ordered if lasting(row) < LEAST]
+    others = f"{len(small)} other files, each below {LEAST:.0f} s"
     rows = [*large, (others, sum(small, Counter())), ("**all**", total)]
     head = ("file", "tests", "CPU", *PARTS, "g++", "processes", "waiting")
     lines = [
-        "# Seconds of the tests",
+        "# Test times",
         "",
-        "CPU seconds of each file of tests: of imports, of compilation by numba, NVRTC and g++,",
-        "of searches of fits, of all else in the process of the test, and of other processes.",
-        "Waiting is wall-clock time without work of these processes. Workers of clusters and",
-        "planted faults run in copies of a process that lasts until the end, so they count as",
-        "waiting. g++ and NVRTC take longer if nothing is compiled yet.",
+        "CPU time of each test file in seconds, divided into imports, compilation (numba, NVRTC,",
+        "g++), searches of fits, other work of the test process, and child processes. Waiting is",
+        "wall-clock time in which neither the test process nor its finished child processes used",
+        "CPU. Dask workers and planted faults are forked from a process that lives until the end",
+        "of the run; their CPU time is shown as waiting. g++ and NVRTC take longer when their",
+        "caches are empty.",
         "",
-        '```console title="Not run in the tests: runs all of them"',
+        '```console title="Not run in the tests: runs the whole test suite"',
         "$ pytest -n 2 --dist loadfile -p seconds --seconds docs/pages/development/seconds.md",
         "```",
         "",

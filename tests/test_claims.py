@@ -217,6 +217,28 @@ def refined(row):
     return words.get(row["outcome"], row["iterations"])
 
 
+def test_speeds_of_refinement_with_bf16_units_are_those_of_the_results():
+    text = (ROOT / "experiments" / "refinement" / "README.md").read_text()
+    said = {"STALLED": "stalls", "NOT_POSITIVE_DEFINITE": "no factor"}
+    text, slowest = text.partition("factor_amx.csv and speed_amx.csv are")[2], []
+    for figure in ("4a", "4b", "5a", "5b", "6a", "6b", "7"):
+        rows = results("refinement", "speed_amx", n="8192", figure=figure)
+        cells = []
+        for factor, method in (("bf16", "gmres"), ("bf16", "ir"), ("fp32", "ir")):
+            row = next(r for r in rows if (r["factor"], r["method"]) == (factor, method))
+            speed = row["over_baseline"] and f"{float(row['over_baseline']):.2f}"
+            cells.append(said.get(row["outcome"]) or f"{speed} ({row['iterations']})")
+        assert f"| {figure} | {rows[0]['spectrum']} | {' | '.join(cells)} |" in text
+        slowest.append(min(float(r["seconds"]) for r in rows if r["factor"] == "fp64"))
+    assert f"{min(slowest):.2f} to {max(slowest):.2f} s" in text
+    rows = {(r["potrf"], r["factor"]): r for r in results("refinement", "factor_amx", n="8192")}
+    coarse, single = rows["tiles", "bf16"], rows["tiles", "fp32"]
+    assert f"factored {float(coarse['over_baseline']):.2f} times as fast as MKL's" in text
+    share = 100 * float(coarse["share_of_ceiling"])
+    assert f"({float(coarse['gflops']):.0f} GFLOP/s, {share:.0f} % of the rate" in text
+    assert f"FP32 tiles {float(single['over_baseline']):.2f} times." in text
+
+
 def test_the_tables_of_refinement_are_those_of_its_results():
     text = (ROOT / "experiments" / "refinement" / "README.md").read_text()
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
@@ -254,6 +276,7 @@ def test_the_tables_of_refinement_are_those_of_its_results():
 
 def test_speeds_of_refinement_are_those_of_the_results():
     text = (ROOT / "experiments" / "refinement" / "README.md").read_text()
+    text = text.partition("factor_amx.csv and speed_amx.csv are")[0]
     ways = [("fp16", "gmres"), ("fp16", "ir"), ("fp32-fp16", "gmres")]
     ways += [("bf16", "gmres"), ("bf16", "ir"), ("fp32", "ir")]
     words, fast, bf16 = {"EVALUATION_LIMIT": "60 iterations"}, [], []
@@ -548,6 +571,25 @@ def test_speeds_with_bf16_in_avx512_are_those_of_the_results():
 
 def test_speeds_with_bf16_units_are_those_of_the_results():
     text = (ROOT / "experiments" / "nested_cholesky" / "README.md").read_text()
+    text = text.partition("## Speed with AMX")[2].partition("## Accuracy")[0]
+    cells = [(what, cores) for what in ("potrf", "syrk", "trsm") for cores in "12"]
+    found = {
+        (row["n"], row["layers"], row["what"], row["cores"]): row
+        for row in results("nested_cholesky", "speed_amx")
+    }
+    for layers in dict.fromkeys(key[1] for key in found):
+        if layers not in ("mkl", "scipy"):
+            gains = [f"{float(found['8192', layers, *cell]['speedup']):.2f}" for cell in cells]
+            share = 100 * float(found["8192", layers, "potrf", "1"]["share_of_product"])
+            assert f"| {layers} | {' | '.join(gains)} | {share:.0f} % |" in text
+    for n in ("1024", "2048", "4096", "8192"):
+        single, coarse = (
+            [float(found[n, layers, *cell]["seconds"]) for cell in cells]
+            for layers in ("fp32", "bf16 bf16 bf16 fp32")
+        )
+        gains = [f"{a / b:.2f}" for a, b in zip(single, coarse, strict=True)]
+        pairs = (f"{one} and {two}" for one, two in zip(gains[::2], gains[1::2], strict=True))
+        assert f"| {int(n):,} | {' | '.join(pairs)} |" in text
     rows = results("nested_cholesky", "depth_amx")
     assert {(row["n"], row["format"]) for row in rows} == {("8192", "bf16")}
     for title, suffix in (("FP64 matrix", ""), ("FP32 matrix", "_fp32_input")):

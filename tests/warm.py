@@ -6,7 +6,8 @@ that imports them once and forks for each script:
     with python_with("numpy", "pandas") as python:
         subprocess.run([*python, "script.py", "--tiny"])
 
-The script has its own arguments, environment, folder, streams and exit status. What Python and the
+The script has its own arguments, environment, folder, streams and exit status. Scripts run one
+after another: one that starts another by the same words waits forever. What Python and the
 libraries read from the environment when they start is that of the process that imported them.
 geomxp should not be among them: it is then imported by each script, as usual.
 """
@@ -49,13 +50,14 @@ def python_with(*libraries, **environment):
             env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # an interrupt from the terminal ends what asks, and then the server ends the script
+            start_new_session=True,
         )
         with server:
             if not server.stdout.readline():
                 raise RuntimeError(f"{libraries} could not be imported")
             # no site-packages and no settings: this process only waits for the script
             yield [sys.executable, "-I", "-S", __file__, "ask", path]
-            server.stdin.close()
 
 
 def ask(path, words):
@@ -142,7 +144,8 @@ def run(words, environment, folder):
     os.environ.update(environment)
     module = words[0] == "-m"
     sys.argv = words[module:]
-    sys.path[0] = folder if module else str(Path(words[0]).parent)
+    if not sys.flags.safe_path:
+        sys.path[0] = folder if module else str(Path(words[0]).parent)
     if module:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:

@@ -1,4 +1,4 @@
-"""Runs the tests for a mutant, in a process that has imported the libraries but not geomxp."""
+"""Runs the tests on one mutant, in a process that has imported the libraries but not geomxp."""
 
 import multiprocessing
 import os
@@ -25,17 +25,17 @@ PROCESSES.set_forkserver_preload(
 )
 
 BUDGET = 60.0
-"""CPU seconds of the tests for one mutant, collection and compilation left out."""
+"""CPU seconds of the tests for one mutant, without collection; checked before each test."""
 
 LIMIT = 900.0
-"""Seconds after which a mutant counts as one that does not end."""
+"""Wall-clock seconds after which a mutant counts as one that does not end."""
 
 FEW = 8
-"""Files of tests that are tried before all others are imported, too."""
+"""Number of test files that are run before the others are imported."""
 
 
 def plant(checkout, folder, file, text):
-    """Make a copy of a checkout with another text of one file of the package."""
+    """Copy a checkout, with another text of one file of the package."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=checkout, capture_output=True, text=True, check=True
     )
@@ -87,13 +87,16 @@ def _caught_in(folder, tests, budget):
         return "(does not end)", 0, LIMIT
     words = result.read_text().split("\n")
     if len(words) < 3:
-        print((folder / "output").read_text()[-2000:], file=sys.stderr)
+        output = (folder / "output").read_text()[-2000:]
+        if run.exitcode >= 0:
+            raise RuntimeError(f"the tests of a mutant could not be run:\n{output}")
+        print(output, file=sys.stderr)
         return "(crash)", 0, 0.0
     return words[0], int(words[1]), float(words[2])
 
 
 def _test(folder, tests, budget):
-    """Run tests on the checkout in a folder; write there what failed first."""
+    """Run tests on the copy in a folder, and write the first failure to its file `result`."""
     os.setsid()
     with open(Path(folder) / "output", "w") as file:
         for stream in (1, 2):

@@ -1,4 +1,4 @@
-"""Small random mistakes in Python and CUDA: the places of a file and what they become.
+"""Mutation operators for Python and CUDA sources.
 
 Operators, comparisons, constants, indices, conditions and arguments are changed one at a time.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A text of a file of the package and what is put in its place; the line starts at 1."""
+    """One mutation: `old` at a line (from 1) and column (from 0) of a file becomes `new`."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ CUDA = {
 
 
 class _Python:
-    """The places of a Python source, as (start, end, kind, new text) by characters."""
+    """The places of a Python source that can be mutated: (start, end, kind, new text)."""
 
     def __init__(self, text):
         self.text = text
@@ -124,7 +124,7 @@ def _is_text(node):
 
 
 def of_cuda(text):
-    """Yield (start, end, kind, new text) of the places of a CUDA source."""
+    """Yield (start, end, kind, new text) of each place of a CUDA source that can be mutated."""
     code = re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: " " * len(m[0]), text, flags=re.S)
     for old, new in CUDA.items():
         for found in re.finditer(re.escape(old), code):
@@ -134,7 +134,7 @@ def of_cuda(text):
 
 
 def mutants(file, text):
-    """Yield the mutants of a file of the package; a few of them cannot be parsed."""
+    """Yield the mutants of a file of the package; some are not valid Python, see `parses`."""
     places = _Python(text).places() if file.endswith(".py") else of_cuda(text)
     for begin, end, kind, new in places:
         line = text.count("\n", 0, begin) + 1
@@ -143,7 +143,7 @@ def mutants(file, text):
 
 
 def parses(mutant, text):
-    """Return whether the file with a mutant is a program."""
+    """Return whether the mutated file is valid Python; CUDA sources are not checked."""
     if not mutant.file.endswith(".py"):
         return True
     try:
@@ -154,12 +154,12 @@ def parses(mutant, text):
 
 
 def applied(mutant, text):
-    """Return the text of a file with a mutant.
+    """Return the text of a file with the mutation applied.
 
     Raises
     ------
     ValueError
-        If the file has changed there.
+        If the text at this place is not `old`.
     """
     start = 0
     for _ in range(mutant.line - 1):
@@ -167,5 +167,8 @@ def applied(mutant, text):
     start += mutant.column
     end = start + len(mutant.old)
     if text[start:end] != mutant.old:
-        raise ValueError(f"{mutant.file}:{mutant.line}: no longer {mutant.old!r}")
+        raise ValueError(
+            f"{mutant.file}, line {mutant.line}: no longer {mutant.old!r}. The sample was drawn "
+            "from another commit: check that commit out, or draw a new sample."
+        )
     return text[:start] + mutant.new + text[end:]

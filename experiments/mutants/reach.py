@@ -1,9 +1,9 @@
-"""A plugin of pytest: which lines of the package each test reaches, in how many CPU seconds.
+"""A plugin of pytest that records the lines each test executes and its CPU time.
 
     REACHED=FOLDER pytest -n 2 --dist loadfile -p reach      (with this folder on PYTHONPATH)
 
-Each process of pytest writes one file of the folder. Lines that compiled loops, kernels and other
-processes execute are not seen.
+Each process of pytest writes one file to the folder, which is made if it is not there. Lines that
+compiled loops, kernels and other processes execute are not seen.
 """
 
 import os
@@ -16,17 +16,17 @@ import coverage
 import pytest
 
 COLLECTION = "(collection)"
-"""In place of the name of a test: what importing all tests reaches."""
+"""In place of the name of a test: the lines executed while tests are collected."""
 
 
 def cpu():
-    """Return the CPU seconds of this process and of those that have ended."""
+    """Return the CPU seconds of this process and of its finished child processes."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def pytest_configure(config):
-    """Begin to record, in workers or without workers."""
+    """Start recording in each worker of pytest-xdist, or in this process without workers."""
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(_Recorder(Path(os.environ["REACHED"])), "lines reached")
 
@@ -35,6 +35,7 @@ class _Recorder:
     def __init__(self, folder):
         import geomxp
 
+        folder.mkdir(parents=True, exist_ok=True)
         self.root, self.path = Path(geomxp.__file__).parent, folder / f"{os.getpid()}.pickle"
         self.coverage = coverage.Coverage(
             data_file=None, branch=True, source=[str(self.root)], config_file=False
@@ -72,7 +73,7 @@ class _Recorder:
 
 
 def bits(lines):
-    """Return a set of small numbers as an integer."""
+    """Return a set of line numbers as a bit mask."""
     return sum(1 << line for line in lines)
 
 
@@ -82,7 +83,7 @@ def read(folder):
     Parameters
     ----------
     folder : Path
-        That the plugin has written.
+        Written by the plugin.
     """
     arcs, tests = {}, {}
     for path in sorted(folder.glob("*.pickle")):

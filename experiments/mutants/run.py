@@ -1,14 +1,14 @@
-"""Do the tests notice small mistakes in the code? Mechanical mutants, drawn at random.
+"""Mutation testing: draw mutants at random, and run the tests on each of them.
 
     python experiments/mutants/run.py draw NAME [--count N] [--seed K] [--thinned BEFORE AFTER]
-    python experiments/mutants/run.py catch NAME REACHED LABEL [--every PART OF]
-    python experiments/mutants/run.py branches REACHED LABEL
+    python experiments/mutants/run.py [--output DIR] catch NAME REACHED LABEL [--every PART OF]
+    python experiments/mutants/run.py [--output DIR] branches REACHED LABEL
 
-draw: writes results/NAME.csv, the mutants of a sample; with --thinned, from the lines that tests of
-one list reach which another list lacks. catch: for each mutant the tests that reach its line, until
-one fails, at most 60 s of CPU; writes results/NAME_LABEL.csv. REACHED is a folder that the plugin
-`reach` has written. branches: the share of branches that the tests reach, by room;
-results/branches_LABEL.csv.
+draw: write a random sample of mutants to results/NAME.csv; --thinned takes only lines executed by
+tests that BEFORE has and AFTER lacks. catch: for each mutant of a sample, run the tests that
+execute its line until one fails or they have used 60 s of CPU; write DIR/NAME_LABEL.csv. branches:
+write the share of branches that the tests reach, by room, to DIR/branches_LABEL.csv. BEFORE, AFTER
+and REACHED are folders that the plugin `reach` has written.
 """
 
 import argparse
@@ -23,7 +23,8 @@ import reach
 from mutations import Mutant, applied, mutants, parses
 from selection import Selection
 
-# `common` imports geomxp, which processes of mutants, which import this file, must not do first
+# `common` is imported in functions: it imports geomxp, and processes of mutants, which import this
+# file, must import the mutated copy
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGE = ROOT / "geomxp"
@@ -40,7 +41,7 @@ def texts():
 
 
 def draw(name, count, seed, lines=None):
-    """Draw mutants, all places alike; from some lines of files only, if given."""
+    """Draw mutants uniformly from all places, or from those on the given lines of files."""
     from common import write_rows
 
     sources = texts()
@@ -66,8 +67,8 @@ def sample(name):
     ]
 
 
-def catch(name, reached, label, every, output):
-    """Run the tests against each mutant of a sample that the table does not have yet."""
+def catch(name, reached, label, every, output, anew):
+    """Run the tests on each mutant of a sample that is not yet in the results file."""
     from common import resume
 
     _, tests = reach.read(reached)
@@ -81,7 +82,7 @@ def catch(name, reached, label, every, output):
         yield {"tests": len(able), "ran": ran, "seconds": round(seconds, 1), "caught_by": by}
 
     cells = [mutant._asdict() for mutant in sample(name)]
-    resume(output / f"{name}_{label}.csv", cells, rows_of, every=every)
+    resume(output / f"{name}_{label}.csv", cells, rows_of, every=every, anew=anew)
 
 
 def branches(reached, label, output):
@@ -112,7 +113,10 @@ def branches(reached, label, output):
 
 
 def thinned(before, after):
-    """Return the lines that tests reach which are no longer there, by file."""
+    """Return, by file, the lines executed by tests that are not in the second folder.
+
+    Files must not have changed between the two, nor since then.
+    """
     _, old = reach.read(before)
     _, new = reach.read(after)
     lines = Counter()
@@ -125,7 +129,8 @@ def thinned(before, after):
 def main():
     """Run a command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--output", type=Path, default=HERE / "results", help="folder of tables")
+    parser.add_argument("--dirty", action="store_true", help="run with uncommitted changes")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("draw")
     one.add_argument("name")
@@ -137,6 +142,7 @@ def main():
     one.add_argument("reached", type=Path)
     one.add_argument("label")
     one.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
+    one.add_argument("--anew", action="store_true", help="replace the table")
     one = commands.add_parser("branches")
     one.add_argument("reached", type=Path)
     one.add_argument("label")
@@ -145,7 +151,8 @@ def main():
         lines = thinned(*options.thinned) if options.thinned else None
         draw(options.name, options.count, options.seed, lines)
     elif options.command == "catch":
-        catch(options.name, options.reached, options.label, options.every, options.output)
+        about = options.every, options.output, options.anew
+        catch(options.name, options.reached, options.label, *about)
     else:
         branches(options.reached, options.label, options.output)
 

@@ -1,4 +1,7 @@
-"""Which tests can notice a mutant: those that reach its line, or what mentions its function."""
+"""Selects the tests that can detect a mutant: those that execute its line.
+
+For compiled loops, defaults and constants: those that execute a line that mentions their name.
+"""
 
 import ast
 from collections import defaultdict
@@ -15,7 +18,7 @@ KERNELS = {
     "rows": "tests/cuda/test_batched.py",
     "vecchia": "tests/cuda/test_vecchia.py",
 }
-"""Files of tests that run the kernels of a CUDA source; tests of other files may, too."""
+"""Test files that run the kernels of each CUDA source; the list is not exhaustive."""
 
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -49,7 +52,7 @@ class Selection:
                     self._mentions[name].add((file, node.lineno))
 
     def of(self, mutant):
-        """Return the tests, those of the file whose tests take the least time in all first."""
+        """Return the tests for a mutant, by the total time of their file, shortest first."""
         if mutant.file.endswith(".py"):
             names = self._reaching(mutant.file, mutant.line)
         else:
@@ -89,7 +92,7 @@ class Selection:
         return found
 
     def _statement(self, file, line):
-        """Return the lines of the innermost statement, without those of statements within."""
+        """Return the lines of the innermost statement, without those of nested statements."""
         around = self._enclosing(file, line)
         if not around:
             return {line}
@@ -100,7 +103,7 @@ class Selection:
         return set(range(_first(around[-1]), around[-1].end_lineno + 1)) - inner
 
     def _named(self, file, line):
-        """Return the names of what a line defines: its functions and classes, or variables."""
+        """Return the names that the statement around a line defines: function, class, variables."""
         around = self._enclosing(file, line)
         functions = [x.name for x in around if isinstance(x, ast.FunctionDef)]
         if functions:

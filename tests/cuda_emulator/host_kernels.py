@@ -310,7 +310,7 @@ def _cached_library(code, options):
     flags = _flags(options)
     parts = (code, flags, version, HEADER.read_text(), Path(__file__).read_text())
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-    path = _cache_folder() / f"{key}.so"
+    path = cache_folder() / f"{key}.so"
     if not path.exists():
         _compile(code, compiler, flags, path)
     return _Library.opened(path)
@@ -373,7 +373,7 @@ def _compiler():
 
 
 @cache
-def _cache_folder():
+def cache_folder():
     """Return the folder of the compiled libraries."""
     given = os.environ.get("GEOMXP_EMULATOR_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()

@@ -515,8 +515,9 @@ MOST_SPARE, MOST_SPARES = 64 * PAGE, 32
 
 
 def _mapped(pages):
-    """Return new memory between two pages without access."""
+    """Return new poisoned memory between two pages without access."""
     mapped = np.frombuffer(mmap.mmap(-1, pages + 2 * PAGE), np.uint8)
+    mapped[PAGE:-PAGE].fill(POISON)
     for guard in (mapped[:PAGE], mapped[-PAGE:]):
         _libc.mprotect(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(PAGE), 0)
     return mapped
@@ -541,7 +542,6 @@ class Allocation:
         pages = -(-max(nbytes, 1) // PAGE) * PAGE
         self.mapped = _spare[pages].pop() if _spare.get(pages) else _mapped(pages)
         whole = self.mapped[PAGE:-PAGE]
-        whole.fill(POISON)
         first = (pages - nbytes) // ALIGNMENT * ALIGNMENT
         self.before, self.after = whole[:first], whole[first + nbytes :]
         self.memory = whole[first : first + nbytes]
@@ -562,6 +562,8 @@ class Allocation:
         kept = spare.setdefault(pages, [])
         # two references, of the name here and of the call, unless an array still shows the memory
         if references(mapped) == 2 and pages <= MOST_SPARE and len(kept) < MOST_SPARES:
+            # whoever still reads there finds no number
+            mapped[PAGE:-PAGE].fill(POISON)
             kept.append(mapped)
 
 

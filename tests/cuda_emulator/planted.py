@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 PROCESSES = multiprocessing.get_context("forkserver")
-"""Starts each test in a process that has imported the libraries, but not the package."""
+"""Starts each test in a copy of a process that has imported the libraries (see `_test`)."""
 
 
 class Fault(NamedTuple):

@@ -10,13 +10,17 @@ from cuda_emulator import planted
 
 
 @pytest.fixture(scope="module")
-def runs():
-    """The runs with each fault, some at a time."""
+def begun():
+    """The process that each run is a copy of: that of Dask workers, if there is Dask."""
     if find_spec("distributed"):
-        # each run is then a copy of the process that Dask workers are copies of
         import clusters
 
         clusters.begin()
+
+
+@pytest.fixture(scope="module")
+def runs(begun):
+    """The runs with each fault, some at a time."""
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         yield {fault: threads.submit(planted.caught, fault) for fault in planted.FAULTS}
         threads.shutdown(cancel_futures=True)
@@ -29,7 +33,8 @@ def test_a_planted_fault_is_caught(fault, runs):
     assert found, output
 
 
-def test_without_a_fault_the_test_passes():
+@pytest.mark.slow
+def test_without_a_fault_the_test_passes(begun):
     fault = next(each for each in planted.FAULTS if each.file == "linalg/device.py")
     found, output = planted.caught(fault._replace(new=fault.old))
     assert not found, output

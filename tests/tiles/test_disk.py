@@ -95,6 +95,7 @@ def test_a_file_without_a_name_is_seen_by_nobody(way, tmp_path):
     scratch = Disk(LAYOUT, 0, tmp_path)
     scratch.write((0, 0), random_bytes(4096, 1))
     assert not list(tmp_path.iterdir())
+    assert open_files(tmp_path)
 
 
 @pytest.mark.slow
