@@ -165,6 +165,7 @@ def test_what_the_script_promises_of_fits_holds(seen, fit, tmp_path):
     assert (tmp_path / "fit.html").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_what_the_script_promises_of_judgements_holds(seen, fit):
     number, validation = typed_user.judge(fit, seen)
     assert number > 0

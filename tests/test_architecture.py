@@ -108,6 +108,7 @@ def test_imports_point_down():
     assert [line for module in MODULES for line in upward(module)] == []
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other():
     assert cycles() == []
 

@@ -1344,6 +1344,7 @@ STUDIES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
 def test_numbers_of_a_study_are_those_of_its_results(study):
     folder = re.sub("_(third|fourth|fifth)$", "", study.__name__)

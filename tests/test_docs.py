@@ -76,6 +76,7 @@ def test_every_block_of_a_page_runs_or_gives_a_reason(path):
         assert block.runs or blocks.UNTESTED.search(block.about), f"{path.name}:{block.line}"
 
 
+@pytest.mark.slow
 def test_the_diagram_of_the_layers_has_every_room_once():
     rooms = set(architecture.modules()) - set(architecture.FACADE)
     drawn = re.findall(r"<text[^>]*>(\w+)</text>", architecture.diagram())
@@ -160,6 +161,7 @@ def test_every_picture_is_in_the_gallery():
         assert f"gallery-{name}.png" in text, name
 
 
+@pytest.mark.slow
 def test_every_option_of_a_command_is_on_its_page(capsys):
     for path, text in reference.command_pages().items():
         name = path.removeprefix("reference/command-").removesuffix(".md")
@@ -186,6 +188,7 @@ def test_a_page_of_results_has_every_table_of_its_folder(folder):
             assert {cell for cell in cells if f"<td>{html.escape(cell)}</td>" not in text} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", results.experiments(), ids=lambda folder: folder.name)
 def test_every_table_and_figure_of_results_has_a_caption_and_a_machine(folder):
     text = results.written(folder)

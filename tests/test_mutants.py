@@ -55,6 +55,7 @@ def test_a_kernel_is_changed_outside_its_comments():
     assert sorted(changed) == sorted(text.replace(*change) for change in changes)
 
 
+@pytest.mark.slow
 def test_mutants_of_a_module_differ_from_it_in_one_place_and_are_found_there():
     import mutations
 

@@ -110,6 +110,7 @@ def test_a_wheel_holds_the_package_and_the_data_and_nothing_else(wheel):
     } <= set(ours)
 
 
+@pytest.mark.slow
 def test_a_wheel_says_what_it_is(wheel):
     (about,) = (data.decode() for name, data in wheel.items() if name.endswith("/METADATA"))
     assert f"\nVersion: {geomxp.__version__}\n" in about
@@ -131,6 +132,7 @@ def test_the_licence_covers_the_code_and_every_data_set():
     assert set(PROJECT["license"].split(" AND ")) == needed
 
 
+@pytest.mark.slow
 def test_a_package_index_shows_the_readme_without_links_into_the_repository(wheel):
     (about,) = (data.decode() for name, data in wheel.items() if name.endswith("/METADATA"))
     head, _, shown = about.partition("\n\n")
@@ -145,6 +147,7 @@ def test_a_package_index_shows_the_readme_without_links_into_the_repository(whee
     assert shown.split() == words.split()
 
 
+@pytest.mark.slow
 def test_a_wheel_carries_the_licence_and_those_of_the_data(wheel):
     licences = {name.split("/licenses/")[1]: name for name in wheel if "/licenses/" in name}
     assert set(licences) == {"LICENSE", "data/README.md", "data/GPL-2.txt"}
@@ -165,6 +168,7 @@ def test_a_wheel_made_from_the_sdist_is_the_same(built, wheel, tmp_path):
     assert contents(again) == wheel
 
 
+@pytest.mark.slow
 def test_an_sdist_holds_what_its_tests_read(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:

@@ -491,18 +491,18 @@ def studies(tiny, arguments):
     if tiny:
         return {
             "volume": lambda: (
-                [{"n": 320}],
-                partial(volume_rows, tile=32, budget=200_000, repeats=1),
+                [{"n": 192}],
+                partial(volume_rows, tile=32, budget=120_000, repeats=1),
             ),
-            "mixed": lambda: mixed_study((256,), 32, 200_000, 256),
+            "mixed": lambda: mixed_study((192,), 32, 120_000, 192),
             "paper": lambda: paper_rows((14_000,), 2048),
             "paper_mixed": lambda: paper_mixed_rows((8_000,), 2048),
-            "rate": lambda: rate_study([(640, 1_000_000)], 32, rates=ceilings(256)),
-            "simulator": lambda: simulator_rows([(320, None, "v3"), (320, 400_000, "v3")], 32),
+            "rate": lambda: rate_study([(320, 250_000)], 32, rates=ceilings(256)),
+            "simulator": lambda: simulator_rows([(192, None, "v3"), (192, 150_000, "v3")], 32),
             "numa": lambda: numa_rows(10_000, 2048, (2,)),
             "scaling": lambda: scaling_rows([(10_000, 2048)], (1, 2)),
-            "devices": lambda: device_rows(320, 32, 400_000, 10_000),
-            "resume": lambda: resume_rows(640, 32, 1_000_000),
+            "devices": lambda: device_rows(192, 32, 150_000, 10_000),
+            "resume": lambda: resume_rows(320, 32, 250_000),
         }
     two = 2_000_000_000
     sizes = [{"n": n} for n in (4096, 6144, 8192)]
@@ -563,7 +563,7 @@ def main():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(found)}, timeline")
     for name in names:
         if name == "timeline":
-            size = (320, 32, 400_000) if arguments.tiny else (5120, 512, 40_000_000)
+            size = (192, 32, 150_000) if arguments.tiny else (5120, 512, 40_000_000)
             timelines(*size, arguments.output)
             continue
         path = arguments.output / f"{'rate_gpu' if name == 'gpu' else name}.csv"

@@ -44,6 +44,7 @@ def test_fit_prints_a_table_and_writes_the_fit(run, tmp_path):
     assert gx.Fit.load(tmp_path / "fit.json").model.smoothness == 0.5
 
 
+@pytest.mark.slow
 def test_fit_of_a_file_is_the_fit_of_the_data_set(run, fitted):
     status, out, _ = run(
         "fit",
@@ -121,6 +122,7 @@ def test_a_fallback_is_the_methods(run, tmp_path):
     assert json.loads(out)["log_likelihood"] == expected.log_likelihood
 
 
+@pytest.mark.slow
 def test_quiet_leaves_the_result_and_errors(run, fitted, tmp_path):
     output = tmp_path / "fit.json"
     loud = run("fit", "meuse", *HELD, "--evaluations", "4", "--output", output)
@@ -359,6 +361,7 @@ def test_a_traceback_is_shown_only_with_debug(run, monkeypatch):
         run("fit", "meuse", "--debug")
 
 
+@pytest.mark.slow
 def test_module_and_command_are_the_same():
     run = subprocess.run(
         [sys.executable, "-m", "geomxp", "--version"], capture_output=True, text=True, check=True
@@ -366,6 +369,7 @@ def test_module_and_command_are_the_same():
     assert run.stdout.strip() == f"geomxp {gx.__version__}"
 
 
+@pytest.mark.slow
 def test_bench_prints_rates_beside_baselines(run, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     status, out, _ = run("bench", "likelihood", "--n", "64", "--json")

@@ -29,6 +29,7 @@ def write(name, **renamed):
     pd.read_csv(gx.datasets.path("meuse")).rename(columns=renamed).to_csv(name, index=False)
 
 
+@pytest.mark.slow
 def test_locations_that_are_taken_are_said_in_one_line(run):
     write("wells.csv", x="Easting", y="Northing")
     words = ("fit", "wells.csv", "--value", "zinc", *HELD)

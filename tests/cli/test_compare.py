@@ -83,6 +83,7 @@ def test_compare_writes_a_table_and_a_figure(capsys, tmp_path):
     assert figure.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.slow
 def test_compare_and_log_likelihood_take_tiles_of_low_rank(capsys):
     words = ("compare", "--n", "800", *MODEL, "--kls", "1e-2", "--low-rank", "--tile", "100")
     status, out, _ = run(capsys, *words, "--json")

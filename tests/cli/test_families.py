@@ -46,6 +46,7 @@ def test_each_family_has_a_log_likelihood(run, family):
     assert json.loads(out)["log_likelihood"] == expected
 
 
+@pytest.mark.slow
 def test_a_family_is_fitted_predicted_from_and_drawn(run, tmp_path):
     path = str(tmp_path / "fit.json")
     words = ["fit", "jura", "--family", "powered-exponential", "--fix", "power=1.0"]
@@ -63,6 +64,7 @@ def test_a_family_is_fitted_predicted_from_and_drawn(run, tmp_path):
     assert run("compare", "--n", "60", *words, "--tile", "20", "--accuracies", "1e-3")[0] == 0
 
 
+@pytest.mark.slow
 def test_families_are_compared(run):
     words = ["compare-models", "meuse", "--family", "matern,spherical", "--smoothness", "0.5"]
     status, out, _ = run(*words)

@@ -96,6 +96,7 @@ def test_compare_puts_neighbours_beside_accuracies(run):
     assert "neighbours" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [

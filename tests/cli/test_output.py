@@ -91,6 +91,7 @@ TABLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", TABLES, ids=lambda words: " ".join(words[:3]))
 def test_output_dash_prints_the_whole_table_that_a_file_would_hold(saved, tmp_path, capsys, words):
     words = [saved if word == "fit.json" else word for word in words]
@@ -144,6 +145,7 @@ def test_a_pipe_that_is_closed_while_a_table_is_printed_ends_the_command(saved):
     assert run.returncode == 141
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["fit.csv", "fit.csv.gz", "fit.PARQUET", "fit.gpkg", "fit.CSV.GZ", "fit.xlsx"]
 )

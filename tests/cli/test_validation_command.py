@@ -188,6 +188,7 @@ def test_decimal_commas_are_those_of_the_table(run, tables):
     assert scored(run, folder, "--decimal", ",")["scores"] == expected
 
 
+@pytest.mark.slow
 def test_points_of_a_file_have_their_own_coordinates(run, tables):
     geopandas = pytest.importorskip("geopandas")
     table, folder = tables
@@ -215,6 +216,7 @@ def test_a_data_set_may_stand_for_the_table_and_predictions_are_written(run, tmp
     assert frame.observed.tolist() == pd.read_csv(gx.datasets.path("jura_validation")).Ni.tolist()
 
 
+@pytest.mark.slow
 def test_rows_that_the_fit_has_too_are_counted(run, tables):
     table, folder = tables
     run("fit", folder / "seen.csv", "--value", '"zinc, ppm"', "--output", folder / "fit.json")

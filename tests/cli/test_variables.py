@@ -92,6 +92,7 @@ def test_each_variable_may_have_a_trend(run, folder):
     assert "--trend" in err or "trend" in err
 
 
+@pytest.mark.slow
 def test_each_value_may_have_an_error_variance(run, folder):
     words = ("fit", folder / "wide.csv", "--value", "log_zinc,om", *FAMILY, *HELD, "--json")
     status, out, _ = run(*words, "--error-variance", "none,I(0.01 * elev)")

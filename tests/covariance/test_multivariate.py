@@ -327,6 +327,7 @@ NOISY = {
 NOISES = pytest.mark.parametrize("model", NOISY.values(), ids=NOISY)
 
 
+@pytest.mark.slow
 @NOISES
 def test_variables_at_one_location_share_noise(model):
     inputs = inputs_of()

@@ -105,6 +105,7 @@ def test_second_derivatives_near_the_end_of_a_distribution_are_exact(x):
     assert np.isfinite([of_z, of_jacobian]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("g", "h"), [(0.6, 0.2), (-1.5, 0.05), (1e-9, 0.3), (0.0, 0.1)])
 def test_all_second_derivatives_of_tukeys_transformation(g, h):
     y = np.array([-0.6, 0.1, 0.55])

@@ -39,6 +39,7 @@ def test_maximin_of_a_grid_breaks_ties_but_keeps_the_law(side):
         distance = np.minimum(distance, ((points - points[chosen]) ** 2).sum(axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordering", ["morton", "hilbert", "maximin", "given"])
 @given(st.integers(1, 40), st.integers(1, 3), st.sampled_from([1e-300, 1.0, 1e300]), st.booleans())
 def test_every_ordering_is_a_permutation(ordering, n, d, scale, twins):

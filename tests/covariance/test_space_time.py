@@ -156,6 +156,7 @@ def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
         assert value == pytest.approx(expected[name], abs=1e-8), name
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @each_family
 @pytest.mark.parametrize("m", [5, 30])
@@ -306,6 +307,7 @@ def test_log_likelihoods_of_gneitings_models_are_gpboosts(case):
         assert found == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0.0, 0.5, 20.0])
 @pytest.mark.parametrize("kind", ["separable", "gneiting"])
 def test_a_distance_has_the_correlation_of_a_lag(kind, lag):
@@ -335,6 +337,7 @@ def test_scores_are_slopes_and_vecchias_equal_the_exact_ones(model):
         assert value == pytest.approx((at[1] - at[0]) / (2 * step), rel=1e-5, abs=1e-6), name
 
 
+@pytest.mark.slow
 @each_family
 @pytest.mark.parametrize("later", [40.0, 1e3, 1e7])
 def test_scores_of_times_far_apart_are_the_exact_ones(model, later):
@@ -400,6 +403,7 @@ def test_the_limit_on_evaluations_ends_a_fit_whose_neighbours_move(evaluations):
     assert fit.log_likelihood == pytest.approx(again, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_neighbours_stay_during_a_fit_of_repeated_observations():
     truth = gx.Separable(1.0, 0.2, 3.0, 0.5, 0.5, 0.1)
     data = field(truth, 40, 8)
@@ -516,6 +520,7 @@ def nearest_to(place, when, data, scale, count):
     return np.argsort(np.hypot(apart, scale * (data.time - when)))[:count]
 
 
+@pytest.mark.slow
 def test_predictions_are_from_the_neighbours_of_vecchias_scale():
     fit, count = series(ROUGH), 12
     assert ROUGH.half_lag() < 0.2
@@ -545,6 +550,7 @@ def test_predictions_are_from_the_neighbours_of_vecchias_scale():
     assert 0 < excess < earlier
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 15])
 def test_neighbours_have_the_smallest_divergence_of_all_scales_of_time(count):
     inputs = series(ROUGH).observations.inputs
@@ -572,6 +578,7 @@ def test_neighbours_have_the_smallest_divergence_of_all_scales_of_time(count):
         assert not evaluator.would_move(model)
 
 
+@pytest.mark.slow
 def test_the_error_of_predictions_from_neighbours_falls_to_that_from_all():
     fit = series(ROUGH)
     new, when = testing.places(30, seed=9), np.linspace(0.0, 10.0, 30)

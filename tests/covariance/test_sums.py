@@ -60,6 +60,7 @@ def test_sums_do_not_depend_on_the_products():
     assert lone.products.shape == (0, 4)
 
 
+@pytest.mark.slow
 def test_two_places_closer_than_any_table_count_all_the_same():
     model = gx.Matern(1.0, 1.0, 0.3)
     places = np.array([[0.0, 0.0], [1e-60, 0.0], [1.0, 0.0]])

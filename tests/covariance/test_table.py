@@ -181,6 +181,7 @@ def test_wendland_tables_are_good_to_the_last_bits(kappa, mu):
     check_wendland(kappa, mu)
 
 
+@pytest.mark.slow
 @given(kappa=st.floats(0.0, 100.0), more=st.floats(1.0, 200.0))
 @settings(max_examples=10)
 def test_tables_of_any_wendland_are_good_to_the_last_bits(kappa, more):
@@ -195,6 +196,7 @@ def test_the_lowest_octaves_of_wendland_hold_no_nan():
         assert table.rows("correlation")[1:-1, 0] == pytest.approx(1.0, abs=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kappa", "mu"), [(0, 2), (0.001, 2), (0.5, 3.5), (2, 5), (2.3, 8), (10, 80), (30, 120)]
 )

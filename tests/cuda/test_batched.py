@@ -775,6 +775,7 @@ def test_a_gpu_refuses_right_hand_sides_in_other_memory():
 LANES = (None, 32, 96, "batch")
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_interleaved_batches_of_a_gpu_have_the_bits_of_the_cpu(dtype):

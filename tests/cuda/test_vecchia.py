@@ -279,6 +279,7 @@ def test_teams_have_the_bits_of_one_lane_in_whatever_order_lanes_go(hosts, team,
     check_teams(hosts, blocks_of("anisotropic", m + 5, m), team, downwards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("downwards", [0, 1])
 def test_teams_have_the_bits_of_one_lane_with_known_errors(hosts, downwards):
     check_teams(hosts, blocks_of("known errors", 20, 15), 8, downwards)
@@ -296,6 +297,7 @@ def check_teams(hosts, blocks, team, downwards):
         np.testing.assert_array_equal(shared, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["plane", "great-circle"])
 def test_bits_do_not_depend_on_which_rows_of_a_table_stand_in_shared_memory(hosts, case):
     blocks = blocks_of(case, 40, 12)
@@ -307,6 +309,7 @@ def test_bits_do_not_depend_on_which_rows_of_a_table_stand_in_shared_memory(host
         np.testing.assert_array_equal(other, first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_the_window_holds_the_rows_that_most_pairs_need(d):
     n, m, model = 20_000, 30, gx.Matern(1.0, 0.1, 0.5)
@@ -326,6 +329,7 @@ def test_the_window_holds_the_rows_that_most_pairs_need(d):
         assert ((row >= first) & (row < first + staged)).mean() > share
 
 
+@pytest.mark.slow
 def test_parts_of_any_size_have_the_same_sums_but_for_rounding(hosts):
     blocks = blocks_of("plane", 50, 9)
     names = names_of("all", blocks.model)
@@ -334,6 +338,7 @@ def test_parts_of_any_size_have_the_same_sums_but_for_rounding(hosts):
         assert_close(blocks.on_host(hosts[1, 1, 1], names, size)[0], expected, blocks, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [(), ("variance", "range")])
 def test_the_first_place_without_a_factor_is_that_of_the_cpu(hosts, names):
     places = testing.places(60, seed=3)
@@ -348,6 +353,7 @@ def test_the_first_place_without_a_factor_is_that_of_the_cpu(hosts, names):
     np.testing.assert_array_equal(variances > 0, blocks.weights_on_cpu()[1] > 0)
 
 
+@pytest.mark.slow
 def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(hosts):
     far, close = testing.places(30, seed=1), 0.5 + 1e-13 * testing.places(8, seed=2)
     blocks = Case(gx.Matern(1.0, 0.1, 0.4, 0.1), "euclidean", np.vstack((far, close)), 5)
@@ -371,6 +377,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
     assert given.octaves[0] < before[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("c", [2.0**500, 2.0**-500])
 def test_values_at_the_ends_of_fp64_have_the_sums_of_others(hosts, c):
     plain = blocks_of("plane", 40, 9)
@@ -464,6 +471,7 @@ def test_a_gpu_evaluates_as_the_cpu(case, m, reml):
     assert np.abs(weights[0] - weights[1]).max(initial=0.0) <= 1e6 * (m + 4) * U
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same_bits_again():
     model, _, gpu = evaluators("plane", sized(50_000, 500), 30)

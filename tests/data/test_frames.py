@@ -543,6 +543,7 @@ def test_times_of_a_grid_in_another_unit_are_converted():
     np.testing.assert_array_equal(found.mean, gx.predict(fit, places, time=first).mean)
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_the_times_of_a_netcdf_file(tmp_path, capsys):
     cube().to_netcdf(tmp_path / "t.nc")
     cube().isel(time=slice(2)).rename("w").to_netcdf(tmp_path / "new.nc")

@@ -133,6 +133,7 @@ VECTORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "write"), VECTORS)
 def test_points_in_a_file_are_those_of_the_frame(here, name, write):
     write(points(), here / name)

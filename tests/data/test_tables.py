@@ -258,6 +258,7 @@ def test_every_data_set_is_what_its_entry_says(name):
         assert word in readme
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", gx.datasets.DATASETS)
 def test_a_data_set_knows_the_unit_of_its_coordinates(name):
     entry, seen = gx.datasets.DATASETS[name], gx.datasets.load(name)
@@ -324,6 +325,7 @@ def test_a_data_set_of_several_times_has_their_column_and_unit():
     assert gx.datasets.load("ozone").time is None
 
 
+@pytest.mark.slow
 def test_a_fit_to_a_data_set_of_several_times_reads_it_again(tmp_path):
     model = gx.Separable(200.0, 400.0, 2.0, 0.5, 0.5, nugget=10.0)
     seen = gx.datasets.load("ozone_summer")

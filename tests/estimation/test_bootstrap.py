@@ -52,6 +52,7 @@ def test_estimates_of_the_variance_have_their_chi_square(variance_only, many):
     assert many.bias["variance"] == pytest.approx(bias, abs=4 * error / 20)
 
 
+@pytest.mark.slow
 def test_coefficients_vary_as_generalised_least_squares_says(variance_only, many):
     names = variance_only.trend.names
     for name, value, error in zip(
@@ -62,6 +63,7 @@ def test_coefficients_vary_as_generalised_least_squares_says(variance_only, many
         assert many.estimates[column].mean() == pytest.approx(value, abs=4 * error / 20)
 
 
+@pytest.mark.slow
 def test_percentiles_are_those_of_the_draws_and_basic_intervals_their_reflection(many):
     value = many.estimate["variance"]
     low, high = many.intervals(0.9)["variance"]
@@ -80,6 +82,7 @@ def test_basic_interval_of_a_nugget_stays_at_zero_or_above(some):
     assert 0 <= lower < upper
 
 
+@pytest.mark.slow
 def test_columns_are_what_was_estimated_and_the_microergodic_parameter(whole, some):
     expected = ["variance", "range", "nugget", "trend: intercept", "microergodic"]
     assert list(some.estimates.columns) == expected == list(some.estimate)
@@ -89,6 +92,7 @@ def test_columns_are_what_was_estimated_and_the_microergodic_parameter(whole, so
     assert some.estimate["microergodic"] == pytest.approx(known, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_seed_is_all_that_the_draws_hang_on(whole, some):
     again = gx.bootstrap(whole, draws=12, seed=5)
     assert again.estimates.equals(some.estimates)
@@ -96,11 +100,13 @@ def test_the_seed_is_all_that_the_draws_hang_on(whole, some):
     assert not np.isclose(other.estimates["range"][0], some.estimates["range"][0])
 
 
+@pytest.mark.slow
 def test_a_draw_does_not_hang_on_how_many_there_are(whole, some):
     few = gx.bootstrap(whole, draws=4, seed=5)
     assert few.estimates.equals(some.estimates.loc[few.estimates.index])
 
 
+@pytest.mark.slow
 def test_each_draw_is_a_fit_of_simulated_values(field, whole, some):
     white = np.random.default_rng([5, 3, 3]).standard_normal(len(field))
     sigma = whole.model(field.locations, field.locations)
@@ -121,6 +127,7 @@ def test_vecchias_approximation_with_all_neighbours_has_the_exact_standard_error
     assert found == pytest.approx(error, rel=4 / np.sqrt(120))
 
 
+@pytest.mark.slow
 def test_draws_keep_to_the_bounds_and_the_trend_of_the_fit(field):
     fit = gx.fit(
         field, fixed={"smoothness": 0.5}, bounds={"range": (0.1, 0.13)}, trend="linear", reml=True
@@ -130,6 +137,7 @@ def test_draws_keep_to_the_bounds_and_the_trend_of_the_fit(field):
     assert "trend: y" in found
 
 
+@pytest.mark.slow
 def test_angles_are_counted_from_the_fits_own():
     places = lay_out(100, "jittered", 3)
     model = gx.Matern(1.0, 0.3, 0.5, 0.0, (178.0, 0.25))

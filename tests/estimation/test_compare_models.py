@@ -33,6 +33,7 @@ def test_every_combination_is_there_once(found):
     assert len(choices) == len(found.candidates) == 24
 
 
+@pytest.mark.slow
 def test_each_is_the_fit_of_its_choice(found, seen):
     plain = candidate(found, trend="constant", smoothness="1.5", nugget="free", anisotropic="no")
     alone = gx.fit(seen, fixed={"smoothness": 1.5})
@@ -47,6 +48,7 @@ def test_each_is_the_fit_of_its_choice(found, seen):
     assert turned.fit.log_likelihood >= alone.log_likelihood - 1e-5
 
 
+@pytest.mark.slow
 def test_no_model_lies_below_one_that_it_contains(found):
     pairs = [
         (large, small)
@@ -91,6 +93,7 @@ def test_the_frame_is_what_the_criterion_says(seen, criterion):
     assert frame["weight"].notna().to_numpy().tolist() == sorted(frame["weight"].notna())[::-1]
 
 
+@pytest.mark.slow
 def test_what_fails_stays_with_its_reason():
     places = lay_out(49, "jittered", 3)
     values = gx.simulate(gx.Matern(1.0, 0.5, 1.5), places, seed=1)[0]
@@ -140,6 +143,7 @@ def test_vecchias_fits_compare_too(seen):
     assert all(isinstance(c.fit.method, gx.Vecchia) for c in found.candidates)
 
 
+@pytest.mark.slow
 def test_each_is_told_as_it_comes(seen):
     told = []
     found = gx.compare_models(seen, smoothness=(0.5, 1.5), each=told.append)
@@ -150,6 +154,7 @@ def test_each_is_told_as_it_comes(seen):
     assert [c.choice.smoothness for c in told] == [0.5, 1.5]
 
 
+@pytest.mark.slow
 def test_the_document_has_no_nan(found):
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert document["n"] == 155

@@ -100,6 +100,7 @@ def test_a_fit_of_arrays_cannot_leave_them_out(tmp_path):
 HELD = ("--fix", "smoothness=0.5", "--fix", "range=200")
 
 
+@pytest.mark.slow
 def test_predict_says_where_it_took_the_observations_from(table, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["fit", "wells.csv", "--locations", "x,y", "--value", "zinc", *HELD, "--output"]

@@ -78,6 +78,7 @@ def test_start_makes_no_difference(field, plain):
         assert fit.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_fixed_nugget_and_bounded_variance_search_without_the_profile(field):
     free = gx.fit(field, fixed={"smoothness": 0.5, "nugget": 0.2}, trend="zero")
     assert free.model.nugget == 0.2
@@ -232,6 +233,7 @@ def test_default_bounds_are_never_called_bounds_of_the_user(field):
     assert fit.outcome.ending == "AT_LIMIT"
 
 
+@pytest.mark.slow
 def test_bounds_on_the_angle_are_kept_and_named():
     truth = gx.Matern(1.0, 0.3, 0.5, 0.0, (60.0, 0.3))
     places = lay_out(225, "jittered", 1)
@@ -288,6 +290,7 @@ def test_numbers_that_changed_behind_a_table_are_embedded(tmp_path):
         seen.values[0] = 0.0
 
 
+@pytest.mark.slow
 def test_great_circle_holds_the_smoothness_at_a_half():
     fit = gx.fit(gx.datasets.load("ozone", metric="great-circle"))
     assert fit.model.smoothness <= 0.5
@@ -594,6 +597,7 @@ def test_the_call_in_the_message_of_a_failed_fit_works(options, ending):
             gx.fit(observations, **options)
 
 
+@pytest.mark.slow
 def test_the_call_in_the_message_of_a_strict_fit_works():
     meuse = gx.datasets.load("meuse")
     options = {"fixed": {"smoothness": 0.5}, "reml": True}
@@ -682,6 +686,7 @@ def test_a_nugget_that_the_data_do_not_identify_is_0(gain):
         assert fit.standard_errors["nugget"] > fit.model.nugget
 
 
+@pytest.mark.slow
 def test_noise_of_dense_smooth_data_is_estimated_however_small_it_is():
     places, truth = np.linspace(0, 1, 300)[:, None], 5e-12
     seen = gx.Observations(places, gx.simulate(gx.Matern(1.0, 0.3, 2.5, truth), places, seed=2)[0])
@@ -732,6 +737,7 @@ def test_a_fit_whose_parameters_are_all_fixed_is_an_evaluation(name):
         assert derivatives.gradient(model, ()) == {}
 
 
+@pytest.mark.slow
 def test_limits_and_seeds_beyond_a_machine_integer(field):
     about = {"fixed": {"smoothness": 0.5}, "trend": "zero", "progress": False}
     usual = gx.fit(field, **about)

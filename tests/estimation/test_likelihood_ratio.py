@@ -105,6 +105,7 @@ def test_several_parameters_mix_chi_squares_of_neighbouring_degrees(field, bare)
     assert test.p_value == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_isotropy_is_a_point_inside_and_a_ratio_alone_ends_at_one(field, plain):
     free = gx.fit(field, fixed=HALF, anisotropy=True)
     test = gx.likelihood_ratio_test(plain, free)
@@ -142,6 +143,7 @@ def test_fits_that_are_not_nested_are_refused_with_what_differs(field, plain, ba
         gx.likelihood_ratio_test(other, plain)
 
 
+@pytest.mark.slow
 def test_fits_of_different_likelihoods_are_refused(field, plain):
     moved = gx.Observations(field.locations, field.values + 1.0, field.covariates)
     reml = gx.fit(field, fixed=HALF, reml=True)

@@ -146,6 +146,7 @@ def test_it_needs_replicates():
         gx.Matern(1.0, 1.0, 0.5, microscale=-1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [None, gx.Vecchia(10), gx.Exact(tile=32)])
 def test_replicates_that_differ_in_their_errors_are_refused(method):
     places = locations()

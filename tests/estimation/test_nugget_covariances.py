@@ -78,6 +78,7 @@ def test_noise_of_variables_is_estimated(fit, without, uncorrelated):
     assert uncorrelated.log_likelihood == pytest.approx(without.log_likelihood, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_diagonal_nuggets_are_tested_within_correlated_ones(fit, without, uncorrelated):
     for restricted in (without, uncorrelated):
         test = gx.likelihood_ratio_test(restricted, fit)
@@ -99,6 +100,7 @@ def test_ends_of_profile_intervals_are_half_a_quantile_below(fit, end):
         assert fit.log_likelihood - held.log_likelihood == pytest.approx(1.9207, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_the_observed_information(fit):
     design = np.eye(2)[fit.observations.variable]
     evaluator, values = fit.method.prepare(fit.observations, design), fit.model.parameters()
@@ -137,6 +139,7 @@ def test_units_and_the_order_of_the_variables_do_not_matter(fit):
     assert other.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_files_keep_the_model(fit, tmp_path):
     fit.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json")
@@ -241,6 +244,7 @@ def test_vecchia_and_mixed_precision_fit_near_the_exact_maximum(fit):
     assert mixed.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_draws_of_a_fit_have_correlated_noise(fit):
     new = np.repeat(places(6, seed=9), 2, axis=0)
     kinds = np.tile([0, 1], 6)
@@ -266,6 +270,7 @@ def few_common(common):
     return gx.Observations(where, values, variable=kinds, variable_names=("zinc", "lead"))
 
 
+@pytest.mark.slow
 def test_too_few_common_locations_are_refused():
     with pytest.raises(gx.InvalidInput) as refused:
         fitted(few_common(9))
@@ -277,6 +282,7 @@ def test_too_few_common_locations_are_refused():
     assert fitted(few_common(9), fixed=HELD | {ETA: 0.0}).outcome.good
 
 
+@pytest.mark.slow
 def test_several_values_of_a_variable_at_a_location_are_refused():
     seen = field(n=30)
     model = replace(TRUE, nugget_covariance=0.1)

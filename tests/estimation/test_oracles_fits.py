@@ -78,6 +78,7 @@ def curvatures_at(case, model):
     return curvatures_of(case, information - np.diag(score), names), score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FITS, ids=name_of)
 def test_likelihood_has_the_certain_curvatures_at_the_certain_optimum(case):
     expected = np.sort(-np.array(case["reference"]["hessian_eigs"]))
@@ -122,6 +123,7 @@ def test_restricted_likelihood_without_a_finite_maximum_is_said_in_words():
     assert other.model.nugget == pytest.approx(fit.model.nugget, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_restricted_likelihood_rises_with_the_range_to_its_limit():
     ranges = [45000.0, 1e6, 1e8, 3.7e8, 1e10]
     fits = [fitted(WITHOUT_END, fixed={"range": value}) for value in ranges]

@@ -25,6 +25,7 @@ def test_rows_are_fp64_and_the_accuracies_from_fine_to_coarse(frame):
     assert frame.loc[0, "tiles_fp64"] == 15
 
 
+@pytest.mark.slow
 def test_first_row_is_the_fit_in_fp64(frame, meuse):
     fit = gx.fit(meuse, method=gx.Exact(tile=32), fixed={"smoothness": 0.5})
     for name, value in fit.model.parameters().items():
@@ -33,6 +34,7 @@ def test_first_row_is_the_fit_in_fp64(frame, meuse):
     assert np.isnan(frame["standard_error_smoothness"]).all()
 
 
+@pytest.mark.slow
 def test_fine_tiles_move_estimates_by_little_of_their_standard_errors(frame):
     for name in ("variance", "range", "nugget"):
         moved = np.abs(frame[f"estimate_{name}"] - frame[f"estimate_{name}"][0])

@@ -77,6 +77,7 @@ def test_contours_know_no_units(fit, field):
     np.testing.assert_allclose(two.curves, one.curves * (1024.0, 64.0), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_contours_that_reach_a_nugget_of_zero_are_open_and_follow_it():
     fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
     found = profile_contours(fit, "nugget", "variance", rays=16)

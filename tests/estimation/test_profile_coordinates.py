@@ -66,6 +66,7 @@ def test_scores_are_derivatives_in_the_coordinates(request, which, held):
         assert score[k] == pytest.approx(change / 2e-5, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [(), ("shape",)])
 def test_every_point_of_the_box_is_a_valid_model(bound, held):
     path = Path(bound, held)
@@ -106,6 +107,7 @@ def test_ends_are_where_a_fit_that_holds_them_has_lost_a_half_chi_square(request
         assert fall == pytest.approx(lost, abs=2e-3), (name, x)
 
 
+@pytest.mark.slow
 def test_an_open_end_of_a_shape_is_that_for_any_value_of_the_other():
     """The shape may fall to 3/2, together with the smoothness."""
     fit = fitted(gx.Wendland(1.0, 0.7, 1.0, 4.0), 0)

@@ -76,6 +76,7 @@ def test_the_file_does_not_say_where_a_fit_computes(documents, tmp_path, name, o
     assert places == {None}
 
 
+@pytest.mark.slow
 def test_the_caller_says_where_a_fit_computes(documents, tmp_path):
     path = tmp_path / "fit.json"
     path.write_text(json.dumps(documents["power"]))
@@ -112,6 +113,7 @@ def as_in_javascript(text):
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
+@pytest.mark.slow
 def test_a_file_as_it_was_written_says_nothing(documents, tmp_path):
     path = tmp_path / "fit.json"
     for name in NAMES:
@@ -128,6 +130,7 @@ def test_a_file_as_it_was_written_says_nothing(documents, tmp_path):
             assert loaded(path)[1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
@@ -223,6 +226,7 @@ def test_a_file_with_a_wrong_value_is_refused_or_says_that_it_was_edited(documen
     assert tried > 150
 
 
+@pytest.mark.slow
 def test_what_a_file_may_hold_is_checked_by_name(documents, tmp_path):
     path = tmp_path / "fit.json"
     for name, at, value, message in (

@@ -279,6 +279,7 @@ def test_values_far_from_a_zero_trend_have_an_ending_not_an_overflow():
     assert "range goes to infinity" in str(fit.outcome) or "with the range" in str(fit.outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["scoring", "bobyqa"])
 def test_newtons_steps_stay_where_a_model_is_a_covariance(search):
     random = np.random.default_rng(52)

@@ -170,6 +170,7 @@ def _marginal(model):
     return model.variance, (model.range,) * 3, model.smoothness, model.nugget
 
 
+@pytest.mark.slow
 def test_fixed_and_started_parameters_keep_their_values(fits):
     seen = field()
     held = {"smoothness_1": 0.5, "smoothness_2": 1.0, "nugget_2": 0.2}
@@ -200,6 +201,7 @@ def test_intervals_of_loadings_are_in_their_units(fits):
         assert error == pytest.approx(fit.standard_errors["loading_21"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_correlations_have_intervals_by_the_delta_method(fits):
     for family, fit in fits.items():
         table = fit.correlation_table(0.9)
@@ -234,6 +236,7 @@ def test_correlations_have_intervals_by_the_delta_method(fits):
         one.correlation_table()
 
 
+@pytest.mark.slow
 def test_tables_name_variables_and_not_their_numbers(fits):
     seen = field()
     named = gx.Observations(
@@ -258,6 +261,7 @@ def test_tables_name_variables_and_not_their_numbers(fits):
     assert gx.plots.unit_of("correlation_12", named) is None
 
 
+@pytest.mark.slow
 def test_messages_of_fits_name_variables():
     seen = field(
         truth=gx.FlexibleMatern((1.0, 1.0), (0.2, 0.2), (0.5, 0.5), 0.5, (0.0, 0.5)), seed=4
@@ -275,6 +279,7 @@ def test_messages_of_fits_name_variables():
         assert name.replace("_", " ") not in fit.outcome.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inside", "family", "tested"),
     [
@@ -297,6 +302,7 @@ def test_a_family_is_tested_within_one_that_contains_it(fits, inside, family, te
         gx.likelihood_ratio_test(full, restricted)
 
 
+@pytest.mark.slow
 def test_equal_ranges_of_three_variables_need_a_model_of_the_larger_family():
     near = gx.ParsimoniousMatern((1.0,) * 3, 0.2, (0.3, 1.0, 2.0), (0.6, 0.5, 0.6))
     flexible = gx.FlexibleMatern((1.0,) * 3, (0.2,) * 3, (0.3, 1.0, 2.0), (0.1,) * 3)
@@ -438,6 +444,7 @@ def test_options_that_several_variables_lack_are_refused(model):
         gx.fit(twice, microscale=True, **about)
 
 
+@pytest.mark.slow
 def test_compared_models_hold_smoothness_and_nugget_of_each_variable():
     found = gx.compare_models(
         field(n=40),

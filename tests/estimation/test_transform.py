@@ -48,6 +48,7 @@ def test_the_log_likelihood_is_that_of_the_values(fitted):
     assert fitted.degrees_of_freedom == 4 + len(transform.declared)
 
 
+@pytest.mark.slow
 def test_the_end_is_a_maximum_in_all_parameters(fitted):
     seen = fitted.observations
     evaluator = gx.Exact().prepare(seen, np.ones((len(seen), 1)))
@@ -57,6 +58,7 @@ def test_the_end_is_a_maximum_in_all_parameters(fitted):
         assert abs(slopes[name]) * fitted.standard_errors[name] < 5e-3, name
 
 
+@pytest.mark.slow
 def test_predictions_are_back_transformed(fitted):
     new, transform = testing.places(6, seed=8), fitted.model.transform
     found, plain = gx.predict(fitted, new), gx.predict(fitted.gaussian, new)
@@ -84,6 +86,7 @@ def test_predictions_are_back_transformed(fitted):
     np.testing.assert_array_equal(raster.median.ravel(), same.median)
 
 
+@pytest.mark.slow
 def test_draws_have_the_distribution_of_predictions(fitted):
     new = testing.places(4, seed=8)
     draws, found = gx.simulate(fitted, new, draws=2000), gx.predict(fitted, new)
@@ -92,6 +95,7 @@ def test_draws_have_the_distribution_of_predictions(fitted):
         assert np.abs(share - p).max() < 5 * np.sqrt(p * (1 - p) / 2000)
 
 
+@pytest.mark.slow
 def test_a_saved_fit_has_its_transformation(fitted, tmp_path):
     fitted.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json")
@@ -122,6 +126,7 @@ def test_profile_intervals_contain_the_estimates(fitted):
         assert fitted.log_likelihood - there.log_likelihood == pytest.approx(1.9207, abs=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(30)])
 def test_averages_over_blocks_are_those_of_draws(method):
     fit = gx.fit(observations("log"), fixed=HELD, transform="log", method=method, progress=False)
@@ -427,6 +432,7 @@ def test_a_parameter_without_upper_limit_can_be_searched():
     assert low < 0.5 < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"seed": -1}, {"seed": 1.5}, {"draws": 1}])
 def test_wrong_draws_of_block_averages_are_refused(wrong):
     fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)

@@ -53,6 +53,7 @@ def closed_form(share, drop):
     return 1 / brentq(excess, 1, 50, xtol=1e-14), 1 / brentq(excess, 1e-6, 1, xtol=1e-14)
 
 
+@pytest.mark.slow
 def test_criteria_count_a_nugget_that_was_estimated_as_zero(rough):
     assert rough.boundary == ("nugget",)
     # variance, range, smoothness, nugget and the constant
@@ -154,6 +155,7 @@ def test_search_from_bracket_to_bracket_finds_the_same_end(plain):
         assert ends[0] == pytest.approx(ends[1], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["wald", "profile"])
 def test_intervals_know_no_units(field, plain, method):
     length, value = 1000.0, 8.0
@@ -188,6 +190,7 @@ def test_end_is_zero_where_no_nugget_is_not_refused():
     assert fit.log_likelihood - none.log_likelihood < DROP
 
 
+@pytest.mark.slow
 def test_end_is_infinity_where_the_supremum_is_at_infinity():
     seen = gx.datasets.load("meuse")
     with pytest.warns(gx.GeomxpWarning, match="AT_LIMIT: .* as the range goes to infinity"):
@@ -201,6 +204,7 @@ def test_end_is_infinity_where_the_supremum_is_at_infinity():
     assert set(fit.confidence_intervals()) == {"variance", "nugget"}
 
 
+@pytest.mark.slow
 def test_ends_stay_where_a_parameter_can_be(field):
     isotropic = gx.fit(field, fixed={"smoothness": 0.5}, anisotropy=True)
     names = ("anisotropy_angle", "anisotropy_ratio")
@@ -293,6 +297,7 @@ def test_effective_range_is_better_known_than_the_range_where_the_smoothness_is_
     assert reach.standard_error / reach.value < fit.standard_errors["range"] / fit.model.range
 
 
+@pytest.mark.slow
 def test_derived_quantities_are_those_of_what_was_estimated(field, plain, rough):
     assert set(plain.derived()) == {"microergodic", "effective_range", "nugget_ratio"}
     ratio = plain.derived()["nugget_ratio"]

@@ -80,6 +80,7 @@ def test_fits_predict_simulate_report_and_survive_a_file(fit, tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_other_data_and_other_families_are_refused(fit):
     with pytest.raises(gx.InvalidInput, match="needs the time of each location: give `time`"):
         gx.predict(fit, STATIONS)
@@ -87,6 +88,7 @@ def test_other_data_and_other_families_are_refused(fit):
         gx.fit(fit.observations)
 
 
+@pytest.mark.slow
 def test_a_map_names_the_call_that_works(fit):
     with pytest.raises(gx.InvalidInput, match=r"raster=gx.predict_raster\(fit, time=") as refused:
         gx.plots.prediction_map(fit)

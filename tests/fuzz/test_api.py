@@ -250,6 +250,7 @@ VERBS = {
 }
 
 
+@pytest.mark.slow
 @target(
     0.25,
     case=st.sampled_from(sorted(VERBS)).flatmap(lambda verb: st.tuples(st.just(verb), VERBS[verb])),

@@ -149,6 +149,7 @@ def test_a_search_goes_on_from_the_checkpoint_of_an_interrupted_one(files, tmp_p
     assert json.loads(checkpoint.read_text())["evaluations"] > kept["evaluations"]
 
 
+@pytest.mark.slow
 def test_a_command_goes_on_from_the_checkpoint_of_a_limited_one(files, tmp_path):
     checkpoint = files / record.COMMAND_CHECKPOINT.name
     kept = json.loads(checkpoint.read_text())

@@ -110,6 +110,7 @@ def test_information_is_that_of_dense_derivatives(reml):
         np.testing.assert_allclose(row, slopes, atol=1e-4 * np.sqrt(np.diag(expected)).max())
 
 
+@pytest.mark.slow
 def test_equal_error_variances_are_a_nugget():
     seen = observations()
     same = gx.Observations(seen.locations, seen.values, error_variance=np.full(N, 0.3))
@@ -188,6 +189,7 @@ def test_wrong_numbers_of_replicates_are_refused(replicates):
         gx.Observations(testing.places(10), np.ones(10), replicates=replicates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [7, 1e6])
 def test_a_fit_of_means_of_many_measurements_is_that_of_their_nugget(number):
     places = testing.places(60, seed=5)

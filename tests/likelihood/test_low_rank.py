@@ -265,6 +265,7 @@ def test_fallback_ends_in_fp64():
     assert found.precision_map.all_fp64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refine", ["ir", "cg", "gmres"])
 def test_refined_solutions_are_those_of_fp64(seen, refine):
     rough = gx.Exact(gx.for_divergence(1.0, low_rank=True), tile=128)

@@ -51,6 +51,7 @@ def test_tiles_that_fit_in_the_coarsest_format_only_cost_a_64th_of_their_norms(t
     assert 0 < tiles[0] < n**2 / 2 / 40
 
 
+@pytest.mark.slow
 def test_the_estimate_of_the_memory_is_close(monkeypatch):
     needed = []
     monkeypatch.setattr(exact, "LARGE", 2000)

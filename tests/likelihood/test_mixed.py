@@ -105,6 +105,7 @@ def test_a_tile_larger_than_the_matrix_is_refused_and_none_given_fits(rule):
     assert_close(found, gx.log_likelihood(seen, MODEL), tolerance_of(seen, MODEL, unit))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "tile"), [(31, 1), (101, 7), (101, 16), (101, 100), (101, 101)])
 def test_a_prime_number_of_places_in_tiles_of_any_size(n, tile):
     seen = testing.observations(n)
@@ -140,6 +141,7 @@ def test_places_that_coincide_are_an_error_of_their_own_kind():
         gx.log_likelihood(twins(0), gx.Matern(1.0, 0.2, 1.5), mixed(gx.by_tile_norm(1e-8)))
 
 
+@pytest.mark.slow
 @every_rule
 @pytest.mark.parametrize("tile", [7, 32])
 def test_places_that_coincide_with_a_nugget_are_observations_like_others(rule, tile):

@@ -167,6 +167,7 @@ def test_fits_and_predictions_of_ill_conditioned_models_warn(method):
             gx.predict(fit, seen.locations[:3] + 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=16), gx.Vecchia(20)])
 @pytest.mark.parametrize("nugget", [0.0, 0.01])
 def test_well_conditioned_likelihoods_have_many_digits_and_do_not_warn(method, nugget):

@@ -234,6 +234,7 @@ def test_likelihoods_and_scores_are_the_same_on_a_gpu(model, tile):
         assert value == pytest.approx(expected[name], rel=1e-8, abs=1e-8), name
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("accuracy", [1e-6, 1e-3])
 def test_mixed_formats_on_a_gpu_are_as_accurate_as_on_a_cpu(accuracy):

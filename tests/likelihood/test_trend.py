@@ -327,6 +327,7 @@ def test_the_design_of_several_variables_is_that_of_each(text):
     assert whole.needs == alone.needs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("text", ALL)
 def test_independent_variables_have_the_sum_of_their_log_likelihoods(text, reml):

@@ -40,12 +40,14 @@ def sigma_of(seen, model=MODEL):
     return model.matrix(seen.inputs, seen.inputs) + model.nugget * np.eye(len(seen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", testing.LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize(("layers", "unit"), [(("fp64",), 2.0**-53), (("fp32",), 2.0**-24)])
 def test_matrices_factored_as_a_whole_obey(law, layers, unit):
     testing.check_likelihood(whole(*layers), unit_roundoff=unit, laws=[law])
 
 
+@pytest.mark.slow
 @in_all_layers
 def test_the_divergence_is_that_of_the_rounded_blocks(layers):
     seen = testing.observations(300)
@@ -62,6 +64,7 @@ def test_the_divergence_is_that_of_the_rounded_blocks(layers):
 UNITS = {"fp64": 2.0**-53, "fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8, "fp8": 2.0**-4}
 
 
+@pytest.mark.slow
 @in_all_layers
 @pytest.mark.parametrize("ratio", [0.0, 1.0], ids=["one noise", "noise of its own"])
 def test_the_tree_is_that_of_the_assembled_matrix(layers, ratio):
@@ -88,6 +91,7 @@ def test_the_tree_is_that_of_the_assembled_matrix(layers, ratio):
         np.testing.assert_array_equal(factor.dense(), dense * 2.0**factor.exponent)
 
 
+@pytest.mark.slow
 @in_all_layers
 @pytest.mark.parametrize("columns", [None, 1, 3])
 def test_products_and_solves_are_those_of_the_factor(layers, columns):
@@ -140,6 +144,7 @@ def test_the_map_shows_the_halvings_as_they_are_stored():
     assert str(layered_map((FP16, FP32), 16)) == "S"
 
 
+@pytest.mark.slow
 @in_all_layers
 def test_the_plan_has_the_bytes_of_the_tree(layers):
     seen = testing.observations(500)
@@ -147,6 +152,7 @@ def test_the_plan_has_the_bytes_of_the_tree(layers):
     assert stored < whole(*layers).plan(500).bytes < 1.15 * stored
 
 
+@pytest.mark.slow
 def test_the_matrix_is_never_stored_in_fp64():
     seen = testing.observations(600)
     method = whole("fp16", "fp32")
@@ -184,6 +190,7 @@ def test_a_fit_in_layers_is_close_to_that_in_fp64(tmp_path):
     np.testing.assert_array_equal(gx.predict(again, new).mean, here.mean)
 
 
+@pytest.mark.slow
 def test_a_matrix_without_a_factor_in_its_layers_gets_finer_ones():
     seen = testing.observations(200)
     smooth = gx.Matern(1.0, 0.3, 1.5, 1e-5)

@@ -74,6 +74,7 @@ def test_every_variant_gives_the_same_bits(variant):
         np.testing.assert_array_equal(batched.potrf(a, variant=variant), expected)
 
 
+@pytest.mark.slow
 def test_layouts_in_place_and_past_the_cache_give_the_same_bits():
     for n, batch in ((5, 50), (17, 9000), (24, 50)):
         a = positive_definite(50, n)

@@ -228,6 +228,7 @@ def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters,
     triangle.assert_only(np.zeros(stored.shape, bool))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("layers", "layout", "beta", "uplo"),
@@ -417,6 +418,7 @@ def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkey
     np.testing.assert_array_equal(c.gpu.get(), c.cpu - 2.0 * a.cpu @ b.cpu.T)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_gpu_without_units_for_fp8_factors_as_one_with_them(monkeypatch):
     sigma, lower = positive_definite(203)

@@ -39,6 +39,7 @@ def assert_only_the_triangle_was_written(around, view):
 SIZES = st.integers(1, 90) | st.sampled_from([128, 129, 255, 256, 257, 300])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(SIZES, st.sampled_from([8, 16, 100, 128]), st.sampled_from(["F", "C", "F part", "C part"]))
 def test_the_inverse_by_halves_is_that_of_lapack(n, leaf, layout):

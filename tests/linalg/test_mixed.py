@@ -86,6 +86,7 @@ def test_a_square_on_the_diagonal_is_summed_in_fp64_where_fp32_would_be_off(form
     assert arithmetic(np.zeros((1, 1), np.float32), tile, tile) is on_fp32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["on fp64", "on fp32"])
 @pytest.mark.parametrize("left", FORMATS.values(), ids=str)
 @pytest.mark.parametrize("right", FORMATS.values(), ids=str)

@@ -278,6 +278,7 @@ def test_tiles_larger_than_a_leaf_are_factored_by_halves(dtype, monkeypatch):
     assert np.linalg.norm(found - lower) <= 600 * UNIT[np.dtype(dtype)] * np.linalg.norm(lower)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("layers", [("fp32",), ("fp16", "fp32"), ("tf32", "fp32")], ids=str)
 def test_an_unread_triangle_stays_as_it_was_where_fp64_is_worked_on_in_fp32(layers, order):
@@ -324,6 +325,7 @@ def test_the_backward_error_is_what_the_coarse_blocks_take_part_in(way, layers, 
     assert backward(found, a) <= allowed(lower, layers, leaf, dtype)
 
 
+@pytest.mark.slow
 def test_coarser_layers_err_more_and_each_format_is_really_used():
     a, _ = case("paper", 250)
     all_layers = (("fp8", "fp32"), ("bf16", "fp32"), ("fp16", "fp32"), ("fp32",), ("fp64",))
@@ -461,6 +463,7 @@ def test_layered_solves_and_products_err_by_their_formats_roundoff(way, low, las
             assert np.linalg.norm(solved - x) <= 2 * u * size + rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "last"), ABOVE)
 @pytest.mark.parametrize("scale", [1.0, 1e-15, 1e15, 1e-30, 1e30])
 def test_layered_rank_k_updates_err_by_their_formats_roundoff(way, low, last, scale):
@@ -599,6 +602,7 @@ def test_powers_of_two_change_no_digit_of_a_rank_k_update(layers):
         np.testing.assert_array_equal(scaled, 4.0**power * plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["fp32", "fp64"])
 @pytest.mark.parametrize("low", ["fp8", "bf16", "fp16"])
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, low, last):

@@ -48,6 +48,7 @@ in_each_order = pytest.mark.parametrize("order", ["C", "F"])
 of_each_type = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["fp64", "fp32"])
 
 
+@pytest.mark.slow
 @form_of_a_panel
 @in_each_order
 @of_each_type
@@ -70,6 +71,7 @@ def test_widening_undoes_a_cast_to_the_formats_roundoff(form, order, dtype, shap
     np.testing.assert_array_equal(widened(stored), widened(panel))
 
 
+@pytest.mark.slow
 @form_of_a_panel
 @in_each_order
 @of_each_type
@@ -214,6 +216,7 @@ def test_products_are_those_of_the_numbers_in_the_format(way, form, target, orde
     assert (abs(c - before - alpha * x @ y.T) <= allowed).all()
 
 
+@pytest.mark.slow
 @form_of_a_panel
 @of_each_type
 @pytest.mark.parametrize(

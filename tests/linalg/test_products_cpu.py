@@ -159,6 +159,7 @@ def test_an_fp8_tile_times_itself_changes_only_the_lower_triangle():
     np.testing.assert_array_equal(c, np.tril(whole) + np.triu(np.ones_like(c), 1))
 
 
+@pytest.mark.slow
 def test_divergences_with_fp8_tiles_are_within_a_tenth_of_those_with_products_in_fp32(monkeypatch):
     places = np.random.default_rng(0).random((1200, 2))
     model, rule = gx.Matern(1.0, 0.02627, 0.5, nugget=0.01), gx.by_tile_norm(1e-4)

@@ -211,6 +211,7 @@ def test_what_a_map_promises_is_the_error_of_its_formats(norms, rule):
     assert len(formats) == len(norms)
 
 
+@pytest.mark.slow
 @given(statistics(), targets)
 def test_predicted_divergence_is_the_sum_of_the_shares_and_meets_the_target(case, target):
     formats = gx.for_divergence(target)(*case)

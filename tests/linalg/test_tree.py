@@ -71,6 +71,7 @@ def test_half_precision_blocks_take_five_eighths_of_fp32s_lower_triangle(levels,
     assert SymmetricTree(paper(n), ("fp64",), leaf=leaf).nbytes == 2 * bytes_of_fp32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaf", [8, 32])
 def test_each_block_takes_the_bytes_of_its_format(leaf):
     n = 8 * leaf
@@ -112,6 +113,7 @@ def test_fp32_layers_above_fp64_err_less_than_fp32_and_more_than_fp64(family):
     assert 1e4 * fp64 < one < three < fp32
 
 
+@pytest.mark.slow
 @in_all_layers
 def test_a_factored_tree_takes_no_more_bytes(layers):
     tree = SymmetricTree(paper(100), layers, leaf=8)

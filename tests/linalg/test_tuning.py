@@ -123,6 +123,7 @@ def test_larger_chunks_are_tried_for_the_best_variant_of_a_race(own_cache, monke
         assert raced[1:] == [[replace(best, chunk=k) for k in sizes], [batched.UNTUNED, best]]
 
 
+@pytest.mark.slow
 def test_a_real_race_of_interleaved_batches_compares_chunks_and_none(own_cache):
     among = (*QUICK, Variant("left", 4, "batch"))
     winner, seconds = batched.fastest(12, layout="interleaved", batch=64, rounds=1, among=among)
@@ -143,12 +144,14 @@ def test_the_untuned_variant_stays_where_the_others_gain_little(own_cache, monke
     assert batched.search(20, np.float32, batch=16, among=QUICK)[0] == batched.UNTUNED
 
 
+@pytest.mark.slow
 def test_a_real_race_has_a_winner_with_lapacks_factors(own_cache):
     winner, seconds = batched.search(12, np.float64, batch=64, rounds=1, among=QUICK)
     assert winner in seconds
     assert all(value > 0 for value in seconds.values())
 
 
+@pytest.mark.slow
 def test_a_variant_with_wrong_factors_is_not_raced(own_cache, monkeypatch):
     right = batched.potrf
 

@@ -76,6 +76,7 @@ def test_what_blas_cannot_read_is_not_contiguous(view):
         views.by_columns(view)
 
 
+@pytest.mark.slow
 @each_layout
 @each_other
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)

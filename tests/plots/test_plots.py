@@ -362,6 +362,7 @@ def test_given_axes_are_drawn_on_and_returned(fit):
         assert ax.get_title()
 
 
+@pytest.mark.slow
 def test_overview_has_four_pictures(fit):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

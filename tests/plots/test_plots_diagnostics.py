@@ -127,6 +127,7 @@ def test_pictures_of_8_by_6_cm_have_no_word_cut_and_no_number_on_another(picture
                 assert before[1] <= after[0], axis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_PANEL)
 def test_pictures_say_what_is_on_their_axes(pictures, name):
     ax = pictures[name](None)
@@ -134,12 +135,14 @@ def test_pictures_say_what_is_on_their_axes(pictures, name):
     assert ax.get_ylabel() or name in ("model_weights", "timeline")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_PANEL)
 def test_no_axes_are_refused_in_one_line(pictures, name):
     with pytest.raises(gx.InvalidInput, match="`ax` must be matplotlib axes"):
         pictures[name]("here")
 
 
+@pytest.mark.slow
 def test_pictures_of_several_panels_take_as_many_axes(validation, fit, influence):
     figure = plots.new_figure()
     for draw, source, count in (
@@ -250,6 +253,7 @@ def test_map_of_standardised_errors_ends_at_four(validation):
     assert dots.colorbar.extend == "both"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_residuals_have_pictures_in_other_dimensions(d):
     random = np.random.default_rng(6)
@@ -336,6 +340,7 @@ def test_profiles_are_those_of_all_estimated_parameters(fit):
         plots.profiles(held)
 
 
+@pytest.mark.slow
 def test_influence_of_precision_draws_the_wald_intervals_of_fp64(influence, meuse):
     panels = plots.influence_of_precision(influence)
     assert [ax.get_title() for ax in panels] == ["Variance", "Range", "Nugget"]
@@ -350,6 +355,7 @@ def test_influence_of_precision_draws_the_wald_intervals_of_fp64(influence, meus
     assert words == ["FP64", "1e-06", "1e-02"]
 
 
+@pytest.mark.slow
 def test_influence_of_precision_says_where_there_is_no_estimate(influence):
     lost = influence.copy()
     lost.loc[2, ["estimate_range", "standard_error_range"]] = np.nan

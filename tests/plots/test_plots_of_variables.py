@@ -108,6 +108,7 @@ def test_correlations_are_written_with_their_intervals():
         plots.correlations(one)
 
 
+@pytest.mark.slow
 def test_maps_show_one_variable_with_its_own_colours(fit):
     seen = fit.observations
     for draw, source in (

@@ -53,6 +53,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(12)], ids=["exact", "Vecchia"])
 @pytest.mark.parametrize("case", MODELS)
 def test_a_held_out_table_is_a_fold_that_the_fit_lacks(case, method):

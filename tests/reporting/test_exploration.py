@@ -273,6 +273,7 @@ def test_many_locations_are_fitted_by_vecchias_approximation():
     assert found.costs["exact"].bytes > 8 * 6001**2
 
 
+@pytest.mark.slow
 def test_the_method_follows_the_number_of_locations_not_of_observations():
     places = np.tile(np.random.default_rng(1).random((10, 2)), (650, 1))
     values = np.random.default_rng(2).standard_normal(6500)
@@ -457,6 +458,7 @@ def test_the_unit_of_the_values_does_not_change_what_is_found(scale):
     assert gain[1] == pytest.approx(gain[0], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_values_of_any_kind_at_places_of_any_kind_are_explored():
     rng = np.random.default_rng(0)
     places = (
@@ -505,6 +507,7 @@ def in_space_and_time():
     return gx.Observations(places, values, time=when)
 
 
+@pytest.mark.slow
 def test_observations_of_several_times_are_explored_and_the_next_command_fits_them(
     tmp_path, monkeypatch
 ):
@@ -551,6 +554,7 @@ def test_outliers_of_times_that_occur_once_are_found(tmp_path):
     assert "most times have one observation" in said["times"]
 
 
+@pytest.mark.slow
 def test_the_page_of_an_exploration_has_the_findings_and_loads_nothing(zinc, tmp_path):
     path = tmp_path / "zinc.html"
     gx.report(zinc, path, command="geomxp explore meuse --value zinc")
@@ -569,6 +573,7 @@ def test_the_page_of_an_exploration_has_the_findings_and_loads_nothing(zinc, tmp
         gx.report(3, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_there_is_a_page_for_locations_on_a_line_and_in_space(d, tmp_path):
     places = np.random.default_rng(0).random((50, d))

@@ -145,6 +145,7 @@ def test_report_says_every_number(fit, html):
         assert number(value).replace("−", "-") in text
 
 
+@pytest.mark.slow
 def test_report_says_where_it_comes_from_and_not_where_that_lies(fit, html):
     text, source = Page(html).text, fit.observations.source
     assert source["sha256"] in text
@@ -156,6 +157,7 @@ def test_report_says_where_it_comes_from_and_not_where_that_lies(fit, html):
     assert "Gneiting, T. and Raftery, A. E. (2007)" in text
 
 
+@pytest.mark.slow
 def test_report_asks_the_network_for_nothing_and_runs_nothing_but_its_own_script(html):
     page = Page(html)
     assert not {"link", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.tags}
@@ -175,6 +177,7 @@ def test_report_asks_the_network_for_nothing_and_runs_nothing_but_its_own_script
     )
 
 
+@pytest.mark.slow
 def test_every_name_in_the_page_is_there_once_and_is_found(html):
     page = Page(html)
     names = page.values("id")
@@ -192,6 +195,7 @@ def test_headings_never_skip_a_level(html, nasty):
         assert max(np.diff(page.headings)) <= 1
 
 
+@pytest.mark.slow
 def test_every_picture_says_what_it_shows(fit, html):
     shown = Page(html).pictures()
     # values, mean, error and misses; semivariogram, profiles, contours; four of validation
@@ -210,6 +214,7 @@ def test_report_is_for_small_screens_and_small_mails(html, sparse):
     assert len(report_html(sparse)) < 2e6
 
 
+@pytest.mark.slow
 def test_images_are_images(html):
     from PIL import Image
 
@@ -253,6 +258,7 @@ def test_report_says_what_is_left_out_and_why(nasty):
     assert "--places grid.csv" in page.text
 
 
+@pytest.mark.slow
 def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit):
     text = Page(report_html(fit, budget=0.0)).text
     assert f"{fit.model.range:.6g}" in text
@@ -285,6 +291,7 @@ def test_a_quick_report_computes_no_map_and_no_profile_and_says_what_adds_them(f
     assert "leave-one-out RMSE" in page.text
 
 
+@pytest.mark.slow
 def test_the_unit_of_the_values_is_in_tables_and_on_axes(tmp_path):
     zinc = gx.datasets.load("meuse", values="zinc", value_unit="mg/kg")
     page = Page(report_html(gx.fit(zinc, fixed={"smoothness": 0.5}), level="quick"))
@@ -319,6 +326,7 @@ def test_positive_values_with_intervals_below_zero_are_to_be_transformed():
     assert "begin below 0" not in text
 
 
+@pytest.mark.slow
 def test_the_map_of_predictions_fades_far_from_observations(fit):
     raster = gx.predict_raster(fit, cells=30)
     share = opacity(raster, fit)
@@ -460,6 +468,7 @@ def test_report_of_vecchias_approximation_shows_neighbours(sparse):
         assert re.findall("L([^ML]+)", lines) == re.findall("M([^M]+)h0", ends)
 
 
+@pytest.mark.slow
 def test_maps_hold_the_numbers_of_the_observations_and_of_the_predictions(fit, html):
     numbers = json.loads(Page(html).scripts[0][1])
     seen, places = fit.observations, numbers["places"]
@@ -596,6 +605,7 @@ def test_lines_of_python_name_a_method_that_would_not_be_chosen(fit, monkeypatch
     assert "method=gx.Exact()" in python_lines(fit)
 
 
+@pytest.mark.slow
 def test_lines_of_python_make_the_fit_of_a_data_set_again(fit, mixed):
     np.testing.assert_array_equal(again(python_lines(fit)).coefficients, fit.coefficients)
     seen = mixed.observations
@@ -682,6 +692,7 @@ def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
         report_html(fit, level="brief")
 
 
+@pytest.mark.slow
 def test_a_report_of_space_and_time_has_the_units_of_both():
     places = np.repeat(np.random.default_rng(2).random((12, 2)), 5, axis=0)
     when = np.tile(np.arange("2026-03-01", "2026-03-06", dtype="datetime64[D]"), 12)

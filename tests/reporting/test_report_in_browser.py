@@ -159,6 +159,7 @@ def test_report_opens_from_a_file_without_a_complaint_or_a_request(page, address
     assert all(other.startswith("data:image/png;base64,") for other in others)
 
 
+@pytest.mark.slow
 def test_all_pictures_are_visible(page):
     sizes = page.ask(
         "[...document.querySelectorAll('main svg')].map((svg) => "
@@ -176,6 +177,7 @@ def test_all_pictures_are_visible(page):
     assert min(drawn) > 100
 
 
+@pytest.mark.slow
 def test_dots_are_drawn_in_the_colours_of_their_numbers(page, tmp_path):
     from PIL import Image
 
@@ -191,6 +193,7 @@ def test_dots_are_drawn_in_the_colours_of_their_numbers(page, tmp_path):
     assert blue < 80
 
 
+@pytest.mark.slow
 def test_pointing_at_an_observation_tells_its_numbers(page, fit):
     places, left_out = numbers(page)["places"], gx.leave_one_out(fit, progress=False)
     for row in (3, 80, 154):
@@ -205,6 +208,7 @@ def test_pointing_at_an_observation_tells_its_numbers(page, fit):
     assert tip(page, "values") is None
 
 
+@pytest.mark.slow
 def test_pointing_at_a_prediction_tells_mean_and_error_of_the_cell(page, fit):
     raster = gx.predict_raster(fit, cells=80, progress=False)
     for i, j in ((5, 9), (40, 30), (70, 50)):
@@ -221,6 +225,7 @@ def test_pointing_at_a_prediction_tells_mean_and_error_of_the_cell(page, fit):
             assert len(set(page.ask(marks))) == 1
 
 
+@pytest.mark.slow
 def test_zooming_moves_all_maps_and_the_way_back_leads_to_where_it_began(page):
     before = labels(page)
     x, y, width, height = box(page, "figure .zoom button")
@@ -241,6 +246,7 @@ def test_zooming_moves_all_maps_and_the_way_back_leads_to_where_it_began(page):
     np.testing.assert_allclose(places, before[1], atol=0.006)
 
 
+@pytest.mark.slow
 def test_the_wheel_zooms_with_ctrl_about_the_pointer_and_else_scrolls(page):
     west, east, south, north = numbers(page)["frame"]["box"]
     place = west + 0.3 * (east - west), south + 0.6 * (north - south)
@@ -259,6 +265,7 @@ def test_the_wheel_zooms_with_ctrl_about_the_pointer_and_else_scrolls(page):
     assert 0.4 * height * k + down == pytest.approx(0.4 * height, abs=1.5 * k)
 
 
+@pytest.mark.slow
 def test_dots_keep_their_size_however_near_one_is(page, fit, tmp_path):
     from PIL import Image
 
@@ -347,6 +354,7 @@ def test_nothing_is_wider_than_the_screen(opened, request, which, width):
     assert wide == []
 
 
+@pytest.mark.slow
 def test_letters_on_a_phone_can_be_read(opened):
     phone = opened(375, 740, touch=True)
     sizes = phone.ask(
@@ -358,6 +366,7 @@ def test_letters_on_a_phone_can_be_read(opened):
     assert min(sizes) > 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_letters_stand_out_by_day_and_by_night(opened, dark):
     tab = opened(dark=dark)
@@ -369,6 +378,7 @@ def test_letters_stand_out_by_day_and_by_night(opened, dark):
         assert shades(tab, selector) > 4.5
 
 
+@pytest.mark.slow
 def test_names_from_strangers_run_nothing(opened, nasty):
     tab = opened(where=nasty)
     assert tab.complaints() == []
@@ -380,6 +390,7 @@ def test_names_from_strangers_run_nothing(opened, nasty):
     assert tab.ask("document.querySelectorAll('.tip img, .tip script').length") == 0
 
 
+@pytest.mark.slow
 def test_without_scripts_all_pictures_are_there(opened):
     tab = opened(scripts=False)
     shot = tab("DOM.getDocument", depth=-1)["root"]
@@ -392,6 +403,7 @@ def test_without_scripts_all_pictures_are_there(opened):
     assert buttons["nodeIds"] == []
 
 
+@pytest.mark.slow
 def test_paper_has_the_whole_map_and_all_that_was_folded(page, tmp_path):
     page.ask("document.querySelector('figure .zoom button').click()")
     assert view(page)[0] > 1
@@ -420,6 +432,7 @@ def test_an_exploration_opens_from_a_file_without_a_complaint_or_a_request(opene
     assert tip(tab, "values")["title"] == "observation 8"
 
 
+@pytest.mark.slow
 def test_pictures_of_an_exploration_are_visible(opened, explored):
     sizes = opened(where=explored).ask(
         "[...document.querySelectorAll('main svg')].map((svg) => "
@@ -429,6 +442,7 @@ def test_pictures_of_an_exploration_are_visible(opened, explored):
     assert np.array(sizes).min() > 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_an_exploration_is_as_wide_as_the_screen(opened, explored, width):
     tab = opened(width, 800, where=explored, touch=width < 500)
@@ -512,6 +526,7 @@ def test_a_film_opens_without_a_complaint_or_a_request(opened, film):
     assert min(drawn) > 100
 
 
+@pytest.mark.slow
 def test_the_slider_and_its_keys_choose_the_time_of_all_maps(opened, film):
     tab = opened(where=film)
     tab.ask("document.querySelector('.player input').focus()")
@@ -528,6 +543,7 @@ def test_the_slider_and_its_keys_choose_the_time_of_all_maps(opened, film):
     assert time_of(tab) == 2
 
 
+@pytest.mark.slow
 def test_a_button_plays_all_times_and_stops(opened, film):
     tab = opened(where=film)
     button = "document.querySelector('.player button')"
@@ -547,6 +563,7 @@ def test_a_button_plays_all_times_and_stops(opened, film):
     assert time_of(tab) in range(4)
 
 
+@pytest.mark.slow
 def test_pointing_tells_the_numbers_of_the_time_shown(opened, film, hours):
     tab, seen = opened(where=film), hours.observations
     series = gx.predict_raster(hours, cells=48, time=np.unique(seen.time), progress=False)
@@ -566,6 +583,7 @@ def test_pointing_tells_the_numbers_of_the_time_shown(opened, film, hours):
         assert float(said) == pytest.approx(series[k].mean[20, 10], rel=5e-4)
 
 
+@pytest.mark.slow
 def test_an_exploration_of_several_times_is_played_too(opened, hours, tmp_path):
     gx.report(gx.explore(hours.observations), tmp_path / "hours.html")
     tab = opened(where=(tmp_path / "hours.html").as_uri())
@@ -577,6 +595,7 @@ def test_an_exploration_of_several_times_is_played_too(opened, hours, tmp_path):
     assert tip(tab, "values")["title"] == "observation 12, time 3 (hour)"
 
 
+@pytest.mark.slow
 def test_small_maps_of_all_times_are_on_paper_and_where_scripts_do_not_run(opened, film):
     count = (
         "[...document.querySelectorAll('.small')]"
@@ -597,6 +616,7 @@ def test_small_maps_of_all_times_are_on_paper_and_where_scripts_do_not_run(opene
             assert min(model["width"], model["height"]) > 40
 
 
+@pytest.mark.slow
 def test_dots_of_the_time_shown_have_its_colours(opened, film, hours, tmp_path):
     from PIL import Image
 

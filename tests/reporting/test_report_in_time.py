@@ -98,6 +98,7 @@ def test_the_page_has_a_map_of_each_time_with_a_title_and_a_description(html):
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.slow
 def test_the_numbers_of_each_time_are_those_of_its_prediction(fit, html):
     cells, times = numbers_of(html)["cells"], np.unique(fit.observations.dates)
     series = gx.predict_raster(fit, cells=findings.CELLS_IN_TIME, time=times)

@@ -65,6 +65,7 @@ def test_tables_have_names_and_units_of_the_variables(pages):
     assert "range of field 2" in pages["coregionalization"][1]
 
 
+@pytest.mark.slow
 def test_correlations_and_scores_are_those_of_the_fit(pages):
     for name, (fit, page) in pages.items():
         table, left_out = fit.correlation_table(), gx.leave_one_out(fit)
@@ -78,6 +79,7 @@ def test_correlations_and_scores_are_those_of_the_fit(pages):
             assert re.search(rf"{value:.3g}\S*\s+leave-one-out RMSE of {of}", text), (name, of)
 
 
+@pytest.mark.slow
 def test_each_variable_has_maps_and_each_two_a_cross_variogram(pages):
     fit, page = pages["flexible"]
     keys = re.findall(r'<svg class="map" id="map-(\S+?)"', page)

@@ -52,6 +52,7 @@ def rows(events):
     return found
 
 
+@pytest.mark.slow
 def test_nothing_overlaps_within_a_row_of_the_timeline(traced):
     _, trace = traced
     for row, events in rows(trace.events()).items():
@@ -59,6 +60,7 @@ def test_nothing_overlaps_within_a_row_of_the_timeline(traced):
             assert one.begin <= one.end <= other.begin, (row, one, other)
 
 
+@pytest.mark.slow
 def test_every_kernel_of_every_tile_is_there_once(traced):
     store, trace = traced
     kernels = [event for event in trace.events() if event.kind not in COPIES]

@@ -126,6 +126,7 @@ RULES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("depths", [(1,), (3,), (4, 2)])
 def test_pieces_give_the_bits_of_whole_tiles(rule, depths):

@@ -456,6 +456,7 @@ def test_half_a_last_line_in_the_journal_is_not_believed(whole, killed):
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [b"\xff\xfe\x00\n\n", b"no JSON\n{\n"])
 @pytest.mark.parametrize("where", ["instead", "after"])
 def test_a_journal_of_rubbish_costs_time_and_nothing_else(whole, killed, rubbish, where):
@@ -468,6 +469,7 @@ def test_a_journal_of_rubbish_costs_time_and_nothing_else(whole, killed, rubbish
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [b"", b"\0" * 5000])
 def test_a_journal_without_a_line_is_that_of_a_run_that_has_just_begun(whole, killed, rubbish):
     journal_of(killed).write_bytes(rubbish)
@@ -476,6 +478,7 @@ def test_a_journal_without_a_line_is_that_of_a_run_that_has_just_begun(whole, ki
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 def test_a_journal_of_another_problem_is_not_believed(whole, killed):
     path = journal_of(killed)
     path.write_text("another problem\n" + "\n".join(path.read_text().splitlines()[1:]) + "\n")
@@ -486,6 +489,7 @@ def test_a_journal_of_another_problem_is_not_believed(whole, killed):
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 0, 3 * PAGE])
 def test_a_journal_without_its_tiles_is_not_believed(whole, killed, size):
     """Somebody has removed the large file, or cut it off."""
@@ -520,6 +524,7 @@ def finished(killed):
     return [tuple(entry[1:3]) for entry in entries_of(killed)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [0x80, 0x40, 0x01], ids=["sign", "exponent", "one bit"])
 def test_a_tile_with_a_changed_bit_is_computed_again(whole, killed, mask):
     keys = finished(killed)
@@ -534,6 +539,7 @@ def test_a_tile_with_a_changed_bit_is_computed_again(whole, killed, mask):
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 def test_two_tiles_that_changed_places_are_computed_again(whole, killed):
     path, first = start_of(killed, (0, 0))
     _, second = start_of(killed, (1, 1))
@@ -549,6 +555,7 @@ def test_two_tiles_that_changed_places_are_computed_again(whole, killed):
     assert bits(store) == whole["mixed"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["exponent", "removed", "exchanged", "shape"])
 def test_a_changed_line_of_the_journal_is_not_believed_nor_any_after_it(whole, killed, change):
     path = journal_of(killed)

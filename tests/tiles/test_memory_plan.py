@@ -170,6 +170,7 @@ def test_this_machine_is_measured_where_none_is_named(options, monkeypatch):
     assert found.moved == plan.traffic("v3")["v3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [gx.uniform("fp64"), gx.layered("fp8", "fp16", "fp32")])
 def test_a_measured_machine_knows_the_formats_of_the_plan(rule):
     found = gx.Exact(rule, tile=32, memory="600kB").plan(330).play()

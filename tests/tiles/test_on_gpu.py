@@ -159,6 +159,7 @@ def test_rules_are_made_finer_as_if_each_failure_were_seen_at_once(case):
         assert found.precision_map.all_fp64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["fp64", "by norm", "fp8", "fp8 beside all"])
 def test_a_matrix_without_a_factor_is_the_same_error(rule):
     model, errors = gx.Matern(1.0, 50.0, 2.5), []

@@ -245,6 +245,7 @@ def test_predictions_are_those_of_one_memory_bit_for_bit(options):
     np.testing.assert_array_equal(other.variance, one.variance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_divergences_are_those_of_one_memory_bit_for_bit(options):
     places, rule = testing.places(150), gx.by_tile_norm(1e-4)

@@ -223,6 +223,7 @@ class Hurry:
         self.done.add(step.number)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(case=cases(), seed=st.integers(0, 2**32), queued=st.sampled_from([1, 2, 64]))
 def test_whoever_is_first_all_is_done_in_the_end(case, seed, queued):

@@ -111,6 +111,7 @@ def test_the_shift_is_a_multiple_of_the_roundoff_of_products():
         assert found.outcome.good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_every_method_and_factor_has_the_same_solution(spectrum):
     a, b = spd_matrix(spectrum, 200, 1e3), np.random.default_rng(0).standard_normal((200, 2))
@@ -125,6 +126,7 @@ def test_every_method_and_factor_has_the_same_solution(spectrum):
             assert error <= 1e3 * 200 * np.abs(a).sum(axis=1).max() * 1e-14 * np.abs(b).max()
 
 
+@pytest.mark.slow
 def test_rounding_of_a_scaled_clustered_matrix_grows_with_its_order_and_of_the_plain_one_not():
     """The first block column rounded to FP16: ‖E‖₂ of the Schur complement, in units of u."""
     ratios = {}
@@ -590,6 +592,7 @@ def test_everything_that_a_factor_does_is_refined_on_a_gpu(replicated):
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=1e-8, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothness", [0.5, 1.5])
 def test_kriging_is_fp64s(smoothness):
     model = gx.Matern(1.0, 0.08, smoothness, 1e-4)

@@ -148,6 +148,7 @@ def test_too_little_memory_is_an_error():
         simulate(SIMPLE, LAYOUT, formats_of("fp64"), memory=3 * 8192)
 
 
+@pytest.mark.slow
 def test_this_machine_can_be_measured(tmp_path):
     machine = measured(32, 10_000_000, tmp_path, forms=("fp64", "fp32", "fp16"))
     assert machine.units == machine.streams >= 1
