@@ -3,11 +3,12 @@
 from itertools import combinations, product
 
 
-def pairwise(*values):
+def by_pairs(*values):
     """Return cases in which each pair of values of two arguments occurs.
 
     A fault that depends on one or two arguments is found by these cases as by the full product,
-    which grows with the number of arguments.
+    which grows with the number of arguments. A new value may change which other cases are chosen,
+    and with them names like `chosen17`.
 
     Parameters
     ----------
@@ -21,7 +22,7 @@ def pairwise(*values):
 
     Examples
     --------
-    >>> pairwise("ab", (1, 2), "xy")
+    >>> by_pairs("ab", (1, 2), "xy")
     [('a', 1, 'x'), ('a', 2, 'y'), ('b', 1, 'y'), ('b', 2, 'x')]
     """
     # by index, so that values need not be hashable

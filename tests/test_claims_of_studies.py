@@ -998,6 +998,48 @@ def short(number, digits=2):
     return f"{float(number):.{digits}e}".replace("e-0", "e-")
 
 
+def mutants():
+    sample, able = results("mutants", "first"), set()
+    for row in sample:
+        if not row["same_result"]:
+            able.add((row["file"], row["line"], row["column"], row["new"]))
+    before = [
+        row
+        for row in results("mutants", "first_before")
+        if (row["file"], row["line"], row["column"], row["new"]) in able
+    ]
+    assert len(before) == len(able)
+    yield f"Of the {len(sample)} mutants of the first sample, {len(sample) - len(able)} cannot"
+    yield f"change a result. Of the other {len(able)}:"
+    caught = [row for row in before if row["caught_by"]]
+    thinned = results("mutants", "first_thinned")
+    assert all(row["caught_by"] for row in thinned)
+    yield cells("caught within 60 s", str(len(caught)), str(len(caught)))
+    yield cells("survived", str(len(before) - len(caught)), "0")
+    yield f"Of the {len(caught)}, {len(caught) - len(thinned)} were caught by tests that have not"
+    yield f"The other {len(thinned)} were run again"
+    some = [row for row in before if row["file"].startswith("covariance/")]
+    first = sum(bool(row["caught_by"]) for row in some)
+    yield f"`covariance` {first} of {len(some)} mutants were caught within 60 s before"
+    found = [results("mutants", f"second_{when}") for when in ("before", "after")]
+    common = min(map(len, found))
+    missed, again = (
+        [(row["file"], row["new"]) for row in rows[:common] if not row["caught_by"]]
+        for rows in found
+    )
+    assert missed == again
+    yield f"Of the first {common} mutants of the second sample the same {len(missed)} survive"
+    tables = (results("mutants", f"branches_{when}") for when in ("before", "after"))
+    for one, other in zip(*tables, strict=True):
+        assert (one["room"], one["branches"]) == (other["room"], other["branches"])
+        lost = int(one["reached"]) - int(other["reached"])
+        if one["room"] == "linalg":
+            shares = (100 * float(row["share"]) for row in (one, other))
+            yield "before ({:.1f} %) and after ({:.1f} %)".format(*shares)
+        else:
+            assert lost <= 2, one["room"]
+
+
 PACKAGES = ("geomxp", "GPBoost")
 
 
@@ -1340,6 +1382,7 @@ STUDIES = (
         h200_fifth,
         space_time,
         multivariate,
+        mutants,
     ),
 )
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-from cases import pairwise
+from cases import by_pairs
 
 import geomxp as gx
 from geomxp import testing
@@ -110,7 +110,7 @@ REFUSED = {
 """Operations that these kinds of data, or methods, do not have."""
 
 
-CASES = pairwise(KINDS, [*METHODS], [*OPERATIONS])
+CASES = by_pairs(KINDS, [*METHODS], [*OPERATIONS])
 """Each operation with each kind of data, and with each method."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import pairwise
+from cases import by_pairs
 from compilers import compiled, library
 from cuda_emulator.session import size as sized
 
@@ -259,7 +259,7 @@ def assert_close(found, expected, blocks, m):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "m", "chosen"), pairwise([*CASES], NEIGHBOURS, SETS))
+@pytest.mark.parametrize(("case", "m", "chosen"), by_pairs([*CASES], NEIGHBOURS, SETS))
 def test_sums_and_weights_are_those_of_the_cpu(hosts, case, m, chosen):
     blocks = blocks_of(case, m + 24, m, columns=1 + m % 4)
     host = hosts[1, *blocks.variant]

@@ -2,7 +2,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from cases import pairwise
+from cases import by_pairs
 
 import geomxp as gx
 from geomxp import testing
@@ -196,7 +196,7 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     ("kind", "reml", "tile", "stay"),
     [
         (kind, reml, *way)
-        for kind, reml, way in pairwise(
+        for kind, reml, way in by_pairs(
             [kind for kind in MODELS if "any table" not in kind],
             [False, True],
             [(None, True), (None, False), (50, True)],

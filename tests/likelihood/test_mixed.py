@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.linalg
-from cases import pairwise as by_pairs
+from cases import by_pairs
 
 import geomxp as gx
 from geomxp import testing

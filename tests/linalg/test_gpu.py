@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import scipy.linalg
-from cases import pairwise
+from cases import by_pairs
 from compilers import compiled
 
 import geomxp as gx
@@ -135,7 +135,7 @@ def arithmetic(layers):
 
 @pytest.mark.slow
 @pytest.mark.gpu
-@pytest.mark.parametrize(("layers", "layout", "n"), pairwise(LAYERS, list(PARTS), SIZES), ids=str)
+@pytest.mark.parametrize(("layers", "layout", "n"), by_pairs(LAYERS, list(PARTS), SIZES), ids=str)
 def test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only(layers, layout, n):
     sigma, lower = positive_definite(n)
     dtype, unit = arithmetic(layers)
@@ -203,7 +203,7 @@ def test_gpu_potrf_refuses_what_the_cpu_refuses(place, value):
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("layers", "layout", "diag", "letters", "name"),
-    pairwise(LAYERS, ["columns", "part of rows", "strided"], "NU", LETTERS, ["trsm", "trmm"]),
+    by_pairs(LAYERS, ["columns", "part of rows", "strided"], "NU", LETTERS, ["trsm", "trmm"]),
     ids=str,
 )
 def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters, name):
@@ -232,7 +232,7 @@ def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters,
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("layers", "layout", "beta", "uplo"),
-    pairwise(LAYERS, ["columns", "rows", "part of rows", "strided"], (0.0, 1.0, 0.5), "LU"),
+    by_pairs(LAYERS, ["columns", "rows", "part of rows", "strided"], (0.0, 1.0, 0.5), "LU"),
     ids=str,
 )
 def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
