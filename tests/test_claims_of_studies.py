@@ -1038,6 +1038,21 @@ def mutants():
             yield "before ({:.1f} %) and after ({:.1f} %)".format(*shares)
         else:
             assert lost <= 2, one["room"]
+    runs = {}
+    for row in results("mutants", "runs"):
+        assert row["failed"] == "0"
+        seconds, spent = (int(row[name]) for name in ("seconds", "cpu_seconds"))
+        quick = ", not slow" if "not slow" in row["options"] else ""
+        compiled = "yes" if row["compiled_before"] == "True" else "no"
+        runs[row["commit"] + quick, compiled] = seconds, spent, int(row["passed"])
+        yield cells(row["commit"] + quick, compiled, f"{seconds:,}", f"{spent:,}")
+    ratios = [
+        [x / y for x, y in zip(runs["26a08bc0", c][:2], runs["46bb8ed0", c][:2], strict=True)]
+        for c in ("yes", "no")
+    ]
+    yield "take {:.2f} of the time and {:.2f} of the CPU time".format(*ratios[0])
+    yield "and {:.2f} and {:.2f} without".format(*ratios[1])
+    yield f"has {runs['26a08bc0', 'yes'][2] - runs['46bb8ed0', 'yes'][2]} more tests"
 
 
 PACKAGES = ("geomxp", "GPBoost")
