@@ -41,7 +41,7 @@ def pytest_addoption(parser):
         "--fuzz",
         type=int,
         metavar="N",
-        help="total number of new random cases for tests/fuzz (default: the same 240 in each run)",
+        help="total number of new random cases for tests/fuzz (default: the same few in each run)",
     )
     parser.addoption(
         "--shuffle",

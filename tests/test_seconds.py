@@ -58,6 +58,7 @@ def test_a_run_writes_the_seconds_of_each_file(tmp_path):
     assert int(float(everything["tests"])) > 1
 
 
+@pytest.mark.slow
 def test_a_page_of_a_part_of_the_tests_is_refused(tmp_path):
     command = [sys.executable, "-m", "pytest", "-p", "seconds", "--seconds", "a.md", "tests/linalg"]
     run = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 from waiting import wait_until
@@ -52,6 +53,18 @@ def test_warnings_and_errors_end_a_script_as_in_python(python, tmp_path):
 def test_a_module_runs_as_with_m(python, tmp_path):
     (tmp_path / "named.py").write_text("import sys; print(__name__, sys.argv[1:])")
     assert run(python, tmp_path, "-m", "named", "a").stdout == "__main__ ['a']\n"
+
+
+def test_a_safe_path_is_kept(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.path)")
+    paths = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(tmp_path / "first")}
+    with python_with("decimal", **paths) as words:
+        found = run(words, tmp_path, script).stdout
+    plain = subprocess.run(
+        [sys.executable, script], env=os.environ | paths, capture_output=True, text=True, check=True
+    )
+    assert found == plain.stdout
 
 
 @needs_fork

@@ -562,7 +562,7 @@ class Allocation:
         kept = spare.setdefault(pages, [])
         # two references, of the name here and of the call, unless an array still shows the memory
         if references(mapped) == 2 and pages <= MOST_SPARE and len(kept) < MOST_SPARES:
-            # whoever still reads there finds no number
+            # a read through a stale address finds poison
             mapped[PAGE:-PAGE].fill(POISON)
             kept.append(mapped)
 
