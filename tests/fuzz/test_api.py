@@ -1,6 +1,8 @@
 """The public API with valid, extreme and wrong arguments."""
 
+import random
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -479,3 +481,15 @@ def test_the_independent_evaluation_is_exact():
     )
     assert float(value) == pytest.approx(expected, abs=1e-12)
     assert 0 < error < 1e-10
+
+
+@target(0.1, number=st.integers().map(lambda number: other_thread_draws() or number))
+def test_another_thread_may_draw_random_numbers_meanwhile(number):
+    pass
+
+
+def other_thread_draws():
+    """Let a thread do what that of Dask's scheduler does at times."""
+    other = threading.Thread(target=random.random)
+    other.start()
+    other.join()
