@@ -61,9 +61,9 @@ BELOW = 1e-2
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
-COMMON, COLLINEAR = 10, 1e-10
-"""Least number of common locations of collinear variables, and how far their correlation may be
-from 1."""
+COMMON, COLLINEAR, SAME_FIELD = 10, 1e-10, 1e-6
+"""Least number of common locations of collinear variables, how far the correlation of their values
+may be from 1, and that of their fields, where a search has followed ℓ to this limit."""
 
 ROUGH = 0.1
 """Infill exponent below which a field cannot be distinguished from a nugget."""
@@ -117,7 +117,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     names = _flat_direction(coordinates, summit)
     level = names and np.abs(summit.score).max() < NO_SLOPE
     message = None if level else _stalled(problem, summit)
-    verdict = _collinear(problem, model) if message or ends else None
+    verdict = _collinear(problem, model, bool(message or ends))
     if verdict:
         return verdict
     if message and not ends:
@@ -265,8 +265,11 @@ def _nugget_vanishes(problem, table, pinned):
 
 
 @blas_threads(0)
-def _collinear(problem, model):
-    """Say whether ℓ is unbounded because two variables are collinear and may have no noise."""
+def _collinear(problem, model, open_end):
+    """Say whether ℓ is unbounded because two variables are collinear and may have no noise.
+
+    That needs a search with an open end, or one that has reached a correlation of ±1.
+    """
     observations, free = problem.observations, set(problem.table.free) - set(problem.table.bounds)
     if not isinstance(model, Multivariate) or not np.any(
         model.correlations - np.eye(model.variables)
@@ -280,6 +283,8 @@ def _collinear(problem, model):
         common, of_i, of_j = np.intersect1d(place[rows[i]], place[rows[j]], return_indices=True)
         x, y = z[rows[i][of_i]], z[rows[j][of_j]]
         product, size = abs(x @ y), np.sqrt((x @ x) * (y @ y))
+        if not (open_end or abs(model.correlations[i, j]) > 1 - SAME_FIELD):
+            continue
         if not set(nuggets) <= free or len(common) < COMMON or product < (1 - COLLINEAR) * size:
             continue
         first, second = (observations.variable_labels[k] for k in (i, j))
