@@ -24,7 +24,7 @@ NOUNS = {
     "FlexibleMatern": (),
     "Covariance": ("Isotropic", "Parameter", "Inputs"),
     "Metric": (),
-    "ObservationModel": ("Log", "Sqrt", "BoxCox", "Logit", "TukeyGH"),
+    "Transformation": ("Log", "Sqrt", "BoxCox", "Logit", "TukeyGH"),
     "Exact": ("MemoryPlan",),
     "Vecchia": (),
     "Fit": ("Estimate", "TrendTest"),

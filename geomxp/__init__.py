@@ -22,7 +22,7 @@ from .covariance import (
 )
 from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
 from .covariance.distance import Metric
-from .covariance.observation import BoxCox, Log, Logit, ObservationModel, Sqrt, TukeyGH
+from .covariance.transformation import BoxCox, Log, Logit, Sqrt, Transformation, TukeyGH
 from .data import datasets
 from .data.observations import Observations, read_table
 from .data.times import TimeAxis
@@ -109,7 +109,6 @@ __all__ = [
     "ModelComparison",
     "NotEnoughMemory",
     "NotPositiveDefinite",
-    "ObservationModel",
     "Observations",
     "Outcome",
     "Parameter",
@@ -123,6 +122,7 @@ __all__ = [
     "Spherical",
     "Sqrt",
     "TimeAxis",
+    "Transformation",
     "TrendTest",
     "TukeyGH",
     "Validation",

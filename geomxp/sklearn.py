@@ -22,7 +22,7 @@ from .prediction.simulate import simulate
 
 if TYPE_CHECKING:
     from ._typing import Any, ArrayLike, Floats, Frame, Whole
-    from .covariance.observation import ObservationModel
+    from .covariance.transformation import Transformation
     from .likelihood.base import Likelihood
 
 try:
@@ -60,7 +60,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Estimate geometric anisotropy, in the plane.
     reml : bool
         Maximize the restricted likelihood.
-    transformation : str or ObservationModel, optional
+    transformation : str or Transformation, optional
         Transformation of y to Gaussian values, as `transform` of `geomxp.fit`: "log", "sqrt",
         "boxcox", "logit" or "tukey-gh". Predictions and draws are back-transformed.
     method : Exact or Vecchia, optional
@@ -113,7 +113,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         metric: str | None = None,
         anisotropy: bool = False,
         reml: bool = False,
-        transformation: str | ObservationModel | None = None,
+        transformation: str | Transformation | None = None,
         method: Likelihood | None = None,
         starts: int = 1,
     ) -> None:

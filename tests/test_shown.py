@@ -13,7 +13,7 @@ from geomxp.tiles import refine
 HELD = ("variance", "range", "smoothness", "nugget")
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.1)
 SMALL, LARGE = 40, 1240
-TRANSFORMATIONS = ("BoxCox", "Log", "Logit", "ObservationModel", "Sqrt", "TukeyGH")
+TRANSFORMATIONS = ("BoxCox", "Log", "Logit", "Sqrt", "Transformation", "TukeyGH")
 FAMILIES = (
     *("Cauchy", "Gaussian", "PoweredExponential", "RationalQuadratic", "Spherical", "Wendland"),
     *("MaternSpaceTime", "Separable", "Gneiting"),

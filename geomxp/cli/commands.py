@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 
 from ..covariance.base import FAMILIES
-from ..covariance.observation import TRANSFORMS
+from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, rasters, readers, spatial, tables
 from ..data.observations import found_locations, longitude_first
 from ..data.times import as_numbers, is_date

@@ -22,7 +22,7 @@ import typer
 
 from ..covariance.base import FAMILIES
 from ..covariance.distance import METRICS
-from ..covariance.observation import TRANSFORMS
+from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
 from ..data.names import joined

@@ -21,9 +21,9 @@ from ..runtime.equality import by_content
 from .conventions import Convention, convention_of
 from .distance import Metric, meridians, metric_of
 from .generate import DensePairs, TablePairs, box_of
-from .observation import ObservationModel, observation_model
 from .parameter import Parameter, central_derivative, finite
 from .table import Sampled
+from .transformation import Transformation, transformation
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -212,7 +212,7 @@ class Covariance:
     microscale : float or None
         Variance of variation at distances shorter than any in the data. Replicates at one location
         share it. If None, it is part of the nugget.
-    transform : ObservationModel, str or None
+    transform : Transformation, str or None
         Transformation of the measured values to the Gaussian scale; the covariance is that of the
         transformed values. None: no transformation.
 
@@ -244,7 +244,7 @@ class Covariance:
     optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name,)
     variables: ClassVar[int] = 1
     microscale: float | None = field(default=None, kw_only=True)
-    transform: ObservationModel | None = field(default=None, kw_only=True)
+    transform: Transformation | None = field(default=None, kw_only=True)
 
     if TYPE_CHECKING:
         nugget: float
@@ -268,7 +268,7 @@ class Covariance:
             object.__setattr__(self, parameter.name, value)
         if self.microscale is not None:
             object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
-        transform = observation_model(self.transform)
+        transform = transformation(self.transform)
         object.__setattr__(self, "transform", transform)
         if transform is not None:
             own = {p.name for p in (*self.declared, MICROSCALE)}
@@ -315,14 +315,14 @@ class Covariance:
 
     @classmethod
     def from_parameters(
-        cls, values: Mapping[str, float], transform: ObservationModel | None = None
+        cls, values: Mapping[str, float], transform: Transformation | None = None
     ) -> Self:
         """Make a model from a dict as `parameters` returns it.
 
         Parameters
         ----------
         values : dict of str to float
-        transform : ObservationModel, optional
+        transform : Transformation, optional
             Its parameters are replaced by those in `values`.
         """
         return cls(**cls._arguments(values, transform))
@@ -741,7 +741,7 @@ class Isotropic(Covariance):
 
     @classmethod
     def from_parameters(
-        cls, values: Mapping[str, float], transform: ObservationModel | None = None
+        cls, values: Mapping[str, float], transform: Transformation | None = None
     ) -> Self:
         """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`.
 

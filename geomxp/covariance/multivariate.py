@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from .._typing import Floats, Mapping, Sequence
     from .distance import Metric
-    from .observation import ObservationModel
+    from .transformation import Transformation
 
 MOST = 8
 """Largest number of variables."""
@@ -264,7 +264,7 @@ class Multivariate(Covariance):
 
     @classmethod
     def from_parameters(
-        cls, values: Mapping[str, float], transform: ObservationModel | None = None
+        cls, values: Mapping[str, float], transform: Transformation | None = None
     ) -> Self:
         """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`."""
         p = max((int(k[-1]) for k in values if re.fullmatch(r".*_\d+", k)), default=2)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
-from ..covariance.observation import observation_model
+from ..covariance.transformation import transformation
 from ..errors import (
     LACKING,
     FitFailed,
@@ -224,7 +224,7 @@ class ModelComparison:
         correlated = any(c.choice.nugget_covariance for c in self.candidates)
         if correlated:
             names += [p.name for family in families for p in family.optional_for(count)]
-        names += [p.name for t in transforms if t for p in observation_model(t).declared]
+        names += [p.name for t in transforms if t for p in transformation(t).declared]
         if any(c.fit is not None and c.fit.model.microscale is not None for c in self.candidates):
             names.append(MICROSCALE)
         return [
@@ -401,7 +401,7 @@ def _choices(
             raise InvalidInput(f"`{name}` must hold True and False. Got {values!r}.")
     for transform in transforms:
         if transform != "none":
-            observation_model(transform).check(observations.values)
+            transformation(transform).check(observations.values)
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
     texts, variables = [kind.text for kind in kinds], max(len(observations.variable_labels), 1)

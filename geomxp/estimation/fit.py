@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..covariance.base import FAMILIES, Covariance, Isotropic, family_of
-from ..covariance.observation import ObservationModel, observation_model, started
+from ..covariance.transformation import Transformation, started, transformation
 from ..data import tables
 from ..data.observations import Observations
 from ..errors import (
@@ -82,7 +82,7 @@ def fit(
     anisotropy: bool = False,
     microscale: bool | None = None,
     nugget_covariance: bool = False,
-    transform: str | ObservationModel | None = None,
+    transform: str | Transformation | None = None,
     search: str = "scoring",
     starts: int = 1,
     starts_on: str | Client = "cpu",
@@ -136,9 +136,9 @@ def fit(
         Of several variables: estimate the covariances of their nuggets at one location, even if
         `model` has none. Otherwise the noise is independent, unless `model`, `fixed`, `start` or
         `bounds` have such covariances.
-    transform : str or ObservationModel, optional
+    transform : str or Transformation, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
-        "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are
+        "tukey-gh", or one of your own. Its parameters are estimated too. Predictions are
         back-transformed, and the log-likelihood and the AIC are those of the values themselves.
         With a name, constants such as a scale come from the values; an instance keeps its own.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
@@ -398,7 +398,7 @@ def _with_transform(base, model, transform, observations, design):
             f"`model` has the transformation {given.name!r} and `transform` is given: leave one "
             "out."
         )
-    chosen = observation_model(transform)
+    chosen = transformation(transform)
     # a family may have no transformation
     base = replace(base, transform=chosen)
     chosen.check(observations.values)

@@ -19,8 +19,8 @@ from .._version import __version__
 from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import PAIR, Multivariate, indices
-from ..covariance.observation import TRANSFORMS, ObservationModel, observation_model
 from ..covariance.space_time import SpaceTime
+from ..covariance.transformation import TRANSFORMS, Transformation, transformation
 from ..data import spatial, tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
@@ -664,7 +664,7 @@ class Fit(Generic[Model]):
         family: str | type[Covariance] | None = None,
         method: Likelihood | None = None,
         metric: str | Metric | None = None,
-        transform: str | ObservationModel | None = None,
+        transform: str | Transformation | None = None,
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again if the file has no observations.
 
@@ -685,7 +685,7 @@ class Fit(Generic[Model]):
             Method of the fit, if it is not one of geomxp's.
         metric : Metric, optional
             Metric of the fit's own observations, if it is not one of geomxp's.
-        transform : ObservationModel, optional
+        transform : Transformation, optional
             Transformation of the fit, if it is not one of geomxp's.
 
         Raises
@@ -963,7 +963,7 @@ def _transform_of(document, given, path):
             f"{path}: the fit was made with a transformation {entry['name']!r} that geomxp does "
             "not have: give it, Fit.load(path, transform=...)."
         )
-    model = observation_model(entry["name"] if given is None else given)
+    model = transformation(entry["name"] if given is None else given)
     if model.name != entry["name"] or set(values) != set(model.constants()):
         raise InvalidInput(
             f"{path}: the fit was made with the transformation {entry['name']!r} and its numbers "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.observation import ObservationModel
+from ..covariance.transformation import Transformation
 from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
@@ -95,7 +95,7 @@ class Values:
     def __init__(self, observations: Observations):
         self._observations, self._last = observations, None
 
-    def at(self, transform: ObservationModel | None) -> GaussianValues:
+    def at(self, transform: Transformation | None) -> GaussianValues:
         """Return the values on the Gaussian scale."""
         if self._last is None or self._last[0] != transform:
             self._last = transform, self._transformed(transform)
@@ -114,12 +114,12 @@ class Values:
             )
         return GaussianValues(z, jacobian)
 
-    def slopes(self, transform: ObservationModel) -> tuple[Floats, Floats]:
+    def slopes(self, transform: Transformation) -> tuple[Floats, Floats]:
         """Return ∂z, (n, k), and the derivative of the log-Jacobian, (k,), by the parameters."""
         z, jacobian = transform.slopes(self._observations.values)
         return z.T, jacobian.sum(axis=1)
 
-    def bends(self, transform: ObservationModel) -> tuple[Floats, Floats]:
+    def bends(self, transform: Transformation) -> tuple[Floats, Floats]:
         """Return the second derivatives of z, (n, k, k), and of the log-Jacobian, (k, k)."""
         z, jacobian = transform.bends(self._observations.values)
         return np.moveaxis(z, 2, 0), jacobian.sum(axis=2)

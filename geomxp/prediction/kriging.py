@@ -18,7 +18,7 @@ import scipy
 
 from ..covariance.base import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..covariance.observation import ObservationModel
+from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
 from ..data.labels import aligned, labels_of
 from ..data.observations import few, summary, summary_html
@@ -98,7 +98,7 @@ class Prediction:
         blocks. With a transformation on the Gaussian scale.
     table : Table or None
         The frame or grid that the locations came from.
-    transform : ObservationModel or None
+    transform : Transformation or None
         Transformation of the values to the Gaussian scale.
     gaussian : ((m,) ndarray, (m,) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
@@ -115,14 +115,14 @@ class Prediction:
     variance: Floats
     noise: float | Floats | None
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
-    transform: ObservationModel | None = None
+    transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
     samples: Floats | None = field(default=None, repr=False)
     variable: ArrayLike | None = field(default=None, repr=False)
     variable_name: str = "variable"
 
     @classmethod
-    def back_transformed(cls, prediction: Prediction, transform: ObservationModel) -> Prediction:
+    def back_transformed(cls, prediction: Prediction, transform: Transformation) -> Prediction:
         """Return a prediction on the Gaussian scale in the unit of the values."""
         mean, variance = transform.moments(prediction.mean, prediction.variance)
         gaussian = prediction.mean, prediction.variance

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import metric_of, near_meridian, turn_towards
-from ..covariance.observation import ObservationModel
+from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
 from ..data.times import NUMBERS, TimeAxis, Times
@@ -73,7 +73,7 @@ class Raster:
         Coordinate reference system; None if it is unknown.
     length_unit : str
         Unit of the coordinates; "" if it is unknown.
-    transform : ObservationModel or None
+    transform : Transformation or None
         Transformation of the values to the Gaussian scale.
     gaussian : ((rows, columns) ndarray, (rows, columns) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
@@ -95,7 +95,7 @@ class Raster:
     metric: str = "euclidean"
     crs: str | None = None
     length_unit: str = ""
-    transform: ObservationModel | None = None
+    transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
     samples: Floats | None = None
     time: float | None = None

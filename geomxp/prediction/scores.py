@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from ..covariance.observation import FAR, FARTHEST, NODES
+from ..covariance.transformation import FAR, FARTHEST, NODES
 from ..data.labels import aligned, labels_of
 from ..errors import InvalidInput
 from ..estimation.result import z_value
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
-    from ..covariance.observation import ObservationModel
+    from ..covariance.transformation import Transformation
 
 
 def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
@@ -194,7 +194,7 @@ def back_transformed_summary(
     mean: Floats,
     variance: Floats,
     observed: Floats,
-    transform: ObservationModel,
+    transform: Transformation,
     level: float = 0.95,
 ) -> dict[str, float]:
     """Return the means of all scores of predictions of transformed values, as `summary`.
@@ -207,7 +207,7 @@ def back_transformed_summary(
         Of the prediction of an observation on the Gaussian scale.
     observed : (n,) ndarray
         On the scale of the values, as all scores except the mean squared standardised error.
-    transform : ObservationModel
+    transform : Transformation
     level : float
     """
     own = summary(mean, variance, transform.transform(observed), level)
@@ -227,7 +227,7 @@ def back_transformed_summary(
 
 
 def crps_back_transformed(
-    mean: Floats, sd: Floats, observed: Floats, transform: ObservationModel
+    mean: Floats, sd: Floats, observed: Floats, transform: Transformation
 ) -> Floats:
     """Return the CRPS of t⁻¹(Z) for normal Z, (n,), by quadrature of its quantiles.
 
@@ -238,7 +238,7 @@ def crps_back_transformed(
     Examples
     --------
     >>> import geomxp as gx
-    >>> found = crps_back_transformed(np.ones(1), np.ones(1), np.ones(1), gx.ObservationModel())
+    >>> found = crps_back_transformed(np.ones(1), np.ones(1), np.ones(1), gx.Transformation())
     >>> bool(np.isclose(found[0], crps_gaussian(1.0, 1.0, 1.0), rtol=1e-12))
     True
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.distance import embed
-from ..covariance.observation import BoxCox, observation_model
+from ..covariance.transformation import BoxCox, transformation
 from ..errors import InvalidInput
 from ..runtime.equality import by_content
 from .variogram import in_time, lags_of, least_squares, step_in_time
@@ -83,7 +83,7 @@ def transformed(values, name, parameter=None):
     """
     if name == "none":
         return values, np.zeros(len(values))
-    model = observation_model(name) if parameter is None else BoxCox(parameter)
+    model = transformation(name) if parameter is None else BoxCox(parameter)
     return model.transform(values), model.log_jacobian(values)
 
 

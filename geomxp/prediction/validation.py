@@ -14,7 +14,7 @@ import scipy
 
 from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS, widest_gap
-from ..covariance.observation import ObservationModel
+from ..covariance.transformation import Transformation
 from ..data.labels import aligned
 from ..data.observations import Observations
 from ..errors import (
@@ -305,7 +305,7 @@ class Validation:
     seconds : float
     repeated : int
         Number of observations of a held-out table that the fit has too.
-    transform : ObservationModel or None
+    transform : Transformation or None
         Transformation of the values of a held-out table to the Gaussian scale; None if all numbers
         are on one scale.
     gaussian : ((n,) ndarray, (n,) ndarray) or None
@@ -320,7 +320,7 @@ class Validation:
     refitted: bool = False
     seconds: float = field(default=0.0, compare=False)
     repeated: int = 0
-    transform: ObservationModel | None = None
+    transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:

@@ -410,7 +410,7 @@ def test_another_transformation_is_not_loaded(tmp_path):
 
 def test_a_parameter_without_upper_limit_can_be_searched():
     @dataclass(frozen=True)
-    class Shifted(gx.ObservationModel):
+    class Shifted(gx.Transformation):
         name = "shifted"
         support = (0.0, np.inf)
         declared = (gx.Parameter("shift", 0.5),)

@@ -1,4 +1,4 @@
-"""Observation models: inverses, Jacobians, derivatives and moments."""
+"""Transformations: inverses, Jacobians, derivatives and moments."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import geomxp as gx
-from geomxp.covariance.observation import TRANSFORMS, ObservationModel, observation_model, started
+from geomxp.covariance.transformation import TRANSFORMS, Transformation, started, transformation
 
 MODELS = [
     *(gx.Log(), gx.Sqrt(), gx.Logit(), gx.BoxCox(0.3, 2.0), gx.BoxCox(0.0), gx.BoxCox(-1.2)),
@@ -48,7 +48,7 @@ def test_the_jacobian_is_the_slope_of_the_transformation(model):
 @pytest.mark.parametrize("model", [m for m in MODELS if m.declared], ids=repr)
 def test_slopes_by_the_parameters_are_differences(model):
     y = values_of(model)
-    expected = ObservationModel.slopes(model, y)
+    expected = Transformation.slopes(model, y)
     for one, other in zip(model.slopes(y), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
     of_z, of_jacobian = model.bends(y)
@@ -76,7 +76,7 @@ def test_moments_of_a_logarithm_that_overflow_are_infinite_without_a_warning():
 
 def test_a_class_that_needs_arguments_is_to_be_given_as_an_instance():
     @dataclass(frozen=True)
-    class Shifted(ObservationModel):
+    class Shifted(Transformation):
         name = "shifted"
         shift: float
 
@@ -206,12 +206,12 @@ def test_values_outside_the_support_of_a_law_without_tails_are_not_finite():
 )
 def test_values_that_cannot_be_measured_are_refused(name, values, words):
     with pytest.raises(gx.InvalidInput, match=words):
-        observation_model(name).check(np.array(values))
+        transformation(name).check(np.array(values))
 
 
 def test_unknown_transformations_are_refused():
     with pytest.raises(gx.InvalidInput, match="must be one of log, sqrt, boxcox, logit, tukey-gh"):
-        observation_model("logs")
+        transformation("logs")
     with pytest.raises(gx.InvalidInput, match="`boxcox_power` must be"):
         gx.BoxCox(7.0)
     with pytest.raises(gx.InvalidInput, match="`scale` must be greater than 0"):
@@ -220,7 +220,7 @@ def test_unknown_transformations_are_refused():
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_starts_are_most_likely_for_independent_values(name):
-    model, random = observation_model(name), np.random.default_rng(0)
+    model, random = transformation(name), np.random.default_rng(0)
     z = 0.4 * random.standard_normal(500)
     y = gx.TukeyGH(0.5, 0.1).inverse(z) if name == "tukey-gh" else 1 / (1 + np.exp(-z))
     adapted = model.adapted(y)
@@ -307,7 +307,7 @@ def test_parameters_that_are_not_given_are_those_of_a_search(name):
 
 def test_a_model_of_ones_own_says_which_moments_exist():
     @dataclass(frozen=True)
-    class Reciprocal(ObservationModel):
+    class Reciprocal(Transformation):
         """y = 1/z: E|y| is infinite."""
 
         name = "reciprocal"
@@ -340,7 +340,7 @@ def test_the_probability_above_a_value_includes_the_one_of_0(model):
 
 
 def test_a_parameter_with_the_name_of_a_covariance_parameter_is_refused():
-    class Ranged(ObservationModel):
+    class Ranged(Transformation):
         name = "ranged"
         declared = (gx.Parameter("range", 1.0),)
         range = 1.0

@@ -1,4 +1,4 @@
-"""Drill: an observation model in one file."""
+"""Drill: a transformation in one file."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ METHODS = [gx.Exact(), gx.Exact(tile=32), gx.Vecchia(20)]
 
 
 @dataclass(frozen=True)
-class ArcSinh(gx.ObservationModel):
+class ArcSinh(gx.Transformation):
     """z = arsinh(y/c): a logarithm for large values of both signs."""
 
     name = "arcsinh"

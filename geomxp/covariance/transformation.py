@@ -1,4 +1,4 @@
-"""Observation models: how measured values relate to a Gaussian field.
+"""Transformations: how measured values relate to a Gaussian field.
 
 z = t(y) is a Gaussian field with noise; y is what was measured. The log-likelihood of y is that of
 z plus Σ log t'(y_i), so that log-likelihoods under different transformations can be
@@ -32,8 +32,8 @@ FARTHEST, FAR = 8.3, 4.9
 
 
 @dataclass(frozen=True)
-class ObservationModel:
-    """Base of observation models; by itself the identity, z = y.
+class Transformation:
+    """Base of transformations; by itself the identity, z = y.
 
     A subclass is a frozen dataclass with a field for each declared parameter. It defines
     `transform`, which must increase with y, `inverse` and `log_jacobian`, and `check` if some
@@ -59,7 +59,7 @@ class ObservationModel:
 
     Examples
     --------
-    >>> class Cube(ObservationModel):
+    >>> class Cube(Transformation):
     ...     name = "cube"
     ...
     ...     def transform(self, values):
@@ -236,7 +236,7 @@ POSITIVE = "use tukey-gh, or add a constant to all values first."
 
 
 @dataclass(frozen=True)
-class Log(ObservationModel):
+class Log(Transformation):
     """z = log y: lognormal values.
 
     Examples
@@ -276,7 +276,7 @@ class Log(ObservationModel):
 
 
 @dataclass(frozen=True)
-class Sqrt(ObservationModel):
+class Sqrt(Transformation):
     """z = √y: values greater than 0; y = 0 for z < 0.
 
     Examples
@@ -321,7 +321,7 @@ class Sqrt(ObservationModel):
 
 
 @dataclass(frozen=True)
-class Logit(ObservationModel):
+class Logit(Transformation):
     """z = log(y/(1 - y)): values between 0 and 1, such as shares.
 
     Examples
@@ -358,7 +358,7 @@ class Logit(ObservationModel):
 
 
 @dataclass(frozen=True)
-class BoxCox(ObservationModel):
+class BoxCox(Transformation):
     """z = ((y/s)^λ - 1)/λ, or log(y/s) for λ = 0, with s > 0 (Box and Cox 1964, JRSS B 26:211).
 
     y = s(1 + λz)^(1/λ). For λ > 0 all z up to -1/λ are a measured value of 0. For λ < 0 values from
@@ -507,7 +507,7 @@ def _expm1_over(u):
 
 
 @dataclass(frozen=True)
-class TukeyGH(ObservationModel):
+class TukeyGH(Transformation):
     """y = c + s τ(z) with τ(z) = (e^(gz) - 1)/g e^(hz²/2): skewness g and heavy tails h.
 
     (Xu and Genton 2017, JASA 112:1236.) The k-th moment of y is infinite if k h σ² ≥ 1, with σ² the
@@ -732,7 +732,7 @@ def _open_box(parameter):
 
 
 @blas_threads(0)
-def started(model: ObservationModel, values: Floats, design: Floats) -> ObservationModel:
+def started(model: Transformation, values: Floats, design: Floats) -> Transformation:
     """Return a model with the most likely parameters for independent values about a trend.
 
     With r the residuals of z on the design, (n, p): ℓ = -½n log Σr² + Σ log t'(y).
@@ -766,20 +766,20 @@ def started(model: ObservationModel, values: Floats, design: Floats) -> Observat
 
 
 TRANSFORMS = {model.name: model for model in (Log, Sqrt, BoxCox, Logit, TukeyGH)}
-"""Observation models by name."""
+"""Transformations by name."""
 
 
-def observation_model(transform):
-    """Return an observation model given by name, as a class or as an instance; None for None.
+def transformation(transform):
+    """Return a transformation given by name, as a class or as an instance; None for None.
 
     Examples
     --------
-    >>> observation_model("log")
+    >>> transformation("log")
     Log()
     """
-    if transform is None or isinstance(transform, ObservationModel):
+    if transform is None or isinstance(transform, Transformation):
         return transform
-    if isinstance(transform, type) and issubclass(transform, ObservationModel):
+    if isinstance(transform, type) and issubclass(transform, Transformation):
         try:
             return transform()
         except TypeError as error:
@@ -792,6 +792,6 @@ def observation_model(transform):
         return TRANSFORMS[transform]()
     except (KeyError, TypeError):
         raise InvalidInput(
-            f"`transform` must be one of {', '.join(TRANSFORMS)}, or a gx.ObservationModel. Got "
+            f"`transform` must be one of {', '.join(TRANSFORMS)}, or a gx.Transformation. Got "
             f"{transform!r:.80}.{did_you_mean(transform, TRANSFORMS)}"
         ) from None
