@@ -16,11 +16,12 @@ from ..data.observations import found_locations, longitude_first
 from ..data.times import as_numbers, is_date
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.compare import compare_models as rank_models
+from ..estimation.document import read_as_observed
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.parameters import titles
 from ..estimation.problem import Interrupted
-from ..estimation.result import Fit, load_fit, read_as_observed, z_value
+from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate

@@ -1,42 +1,29 @@
-"""The result of a fit: estimates, their intervals, and the JSON document that keeps them."""
+"""The result of a fit: estimates and their intervals."""
 
 from __future__ import annotations
 
-import json
-import os
 import warnings
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from math import isfinite, sqrt
-from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
-from .._version import __version__
-from ..covariance.base import Covariance, Isotropic, family_of
+from ..covariance.base import Covariance, Isotropic
 from ..covariance.matern import Matern
 from ..covariance.multivariate import PAIR, Multivariate, indices
 from ..covariance.space_time import SpaceTime
-from ..covariance.transformation import TRANSFORMS, Transformation, transformation
-from ..data import spatial, tables
-from ..data.observations import Observations, read_table
+from ..covariance.transformation import Transformation
+from ..data.observations import Observations
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
-from ..likelihood.base import Values
-from ..likelihood.exact import Exact
-from ..likelihood.trend import TRENDS, Trend
-from ..likelihood.vecchia import Vecchia
-from ..linalg import precision as rules
+from ..likelihood.trend import Trend
 from ..runtime.equality import by_content
+from . import document
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import (
-    ANISOTROPY,
     Units,
-    check_bounds,
-    is_nugget_covariance,
-    template,
     titles,
 )
 from .profile import design_of as design_of
@@ -68,9 +55,6 @@ else:
 
     Model = TypeVar("Model")
 
-
-EMBEDDED = 200_000
-"""Most bytes of observations, as JSON, that `Fit.save` embeds without being asked."""
 
 AT_SUPREMUM = (Ending.UNIDENTIFIED,)
 """Outcomes without an estimate whose likelihood is at its supremum, so that profiles exist."""
@@ -573,43 +557,7 @@ class Fit(Generic[Model]):
 
     def to_dict(self) -> Document:
         """Return what `geomxp fit --json` prints and `save` writes."""
-        observations = self.observations
-        # the name of a table stands for its numbers only while they are the same
-        named = observations.source.get("digest") == observations.digest()
-        effective = {}
-        if isinstance(self.model, Isotropic):
-            reach = self.model.effective_range()
-            effective = {"effective_range": reach if isfinite(reach) else None}
-        document = {
-            "geomxp": __version__,
-            "n": len(observations),
-            "method": self.method.describe(len(observations))
-            | {"formats": dict(self.formats), "promotions": self.promotions},
-            "family": self.model.family,
-            "model": self.model.parameters() | {"metric": str(observations.metric)},
-            **({} if observations.time is None else {"times": asdict(observations.time_axis)}),
-            **_transform_entry(self.model.transform),
-            "standard_errors": dict(self.standard_errors),
-            **effective,
-            "trend": _trend_entry(self),
-            "reml": self.reml,
-            "free": list(self.free),
-            "boundary": list(self.boundary),
-            "bounds": {name: list(box) for name, box in self.bounds.items()},
-            "information": None if self.information is None else self.information.tolist(),
-            **_score_variance_entry(self),
-            "log_likelihood": self.log_likelihood,
-            "aic": self.aic,
-            "bic": self.bic,
-            "outcome": str(self.outcome.ending),
-            "message": self.outcome.message,
-            "evaluations": self.evaluations,
-            "seconds": self.seconds,
-            "table": dict(observations.source) if named else None,
-        }
-        if observations.central_meridian is not None:
-            document["central_meridian"] = observations.central_meridian
-        return document if named else document | {"observations": _arrays_entry(observations)}
+        return document.of(self)
 
     def save(self, path: PathLikeText, *, embed: bool | None = None) -> None:
         """Write the fit as JSON, with its observations or with the name of their table.
@@ -637,20 +585,7 @@ class Fit(Generic[Model]):
         ...     gx.Fit.load(f"{folder}/fit.json").observations.values.shape
         (155,)
         """
-        if embed not in (None, True, False):
-            raise InvalidInput(f"`embed` must be True, False or None. Got {embed!r:.60}.")
-        tables.check_is_for_json(path)
-        document = self.to_dict()
-        if document["table"] is None and embed is False:
-            raise InvalidInput(
-                "the observations are not those of a file, so the fit must hold them: leave out "
-                "embed=False (--no-embed)."
-            )
-        if document["table"] is not None and embed is not False:
-            arrays = _arrays_entry(self.observations)
-            if embed or len(json.dumps(arrays)) <= EMBEDDED:
-                document["observations"] = arrays
-        tables.write_json(path, document | {"history": list(self.history)})
+        document.write(self, path, embed)
 
     @classmethod
     def load(
@@ -705,13 +640,11 @@ class Fit(Generic[Model]):
         'cpu,cpu'
         """
         where = {"on": on, "memory": memory, "device_memory": device_memory, "scratch": scratch}
-        return load_fit(path, family, method, metric, transform, **where)[0]
+        return cls(**document.read(path, family, method, metric, transform, **where)[0])
 
 
-def load_fit(path, family=None, method=None, metric=None, transform=None, **where):
+def load_fit(path, **options):
     """Read a fit as `Fit.load` does; return it, and a sentence that says where its data are from.
-
-    `where` holds `on`, `memory`, `device_memory` and `scratch`.
 
     Examples
     --------
@@ -723,33 +656,8 @@ def load_fit(path, family=None, method=None, metric=None, transform=None, **wher
     ...     load_fit(f"{folder}/fit.json")[1]
     'the observations are those of the data set meuse.'
     """
-    tables.check_path(path)
-    if Path(path).suffix.lower() in tables.OTHER_THAN_JSON and os.path.isfile(path):
-        raise InvalidInput(
-            f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
-        )
-    where = {name: value for name, value in where.items() if value is not None}
-    if method is not None and where:
-        raise InvalidInput(
-            f"`{next(iter(where))}` and `method` cannot both be given: `method` says where it "
-            'computes, such as method=gx.Exact(on="gpu").'
-        )
-    document = tables.read_json(path)
-    _check(document, SCHEMA, str(path), "")
-    method = method or _method(document["method"], path, where)
-    observations, origin = _observations(document, path, metric)
-    fit = _from_document(document, path, observations, family, method, transform)
-    tables.warn_if_edited(path, document)
-    return fit, origin
-
-
-@contextmanager
-def _naming(path):
-    """Let errors in a file's values name the file."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise InvalidInput(f"{path}: {error}") from None
+    entries, origin = document.read(path, **options)
+    return Fit(**entries), origin
 
 
 def _slope_of_correlations(model, name):
@@ -915,534 +823,3 @@ def _wald(parameter, half):
     if parameter.transform == "identity":
         return max(float(value - half), parameter.lower), min(float(value + half), parameter.upper)
     return value * exp_or_inf(-half), min(value * exp_or_inf(half), parameter.upper)
-
-
-# The JSON document
-
-
-def _trend_entry(fit):
-    """Return the trend's entry in the document."""
-    return {
-        "kind": fit.trend.kind,
-        **({"formula": fit.trend.formula.text} if fit.trend.formula else {}),
-        **({"text": fit.trend.text} if fit.trend.kind == "variables" else {}),
-        "names": list(fit.trend.names),
-        "coefficients": fit.coefficients.tolist(),
-        "standard_errors": fit.coefficient_errors.tolist(),
-        "table": _coefficient_entry(fit),
-        "covariance": fit.coefficient_covariance.tolist(),
-    }
-
-
-def _coefficient_entry(fit):
-    """Return `coefficient_table` as lists by column; infinite degrees of freedom are None."""
-    table = fit.coefficient_table().drop(columns=["coefficient", "estimate"])
-    return {
-        name: [value if isfinite(value) else None for value in column]
-        for name, column in table.to_dict("list").items()
-    }
-
-
-def _transform_entry(transform):
-    """Return the entry of a transformation: its name and all its numbers."""
-    return (
-        {}
-        if transform is None
-        else {"transform": {"name": transform.name, **transform.constants()}}
-    )
-
-
-def _transform_of(document, given, path):
-    """Return the transformation in a document, or None."""
-    entry = document.get("transform")
-    if entry is None:
-        return None
-    values = {name: float(value) for name, value in entry.items() if name != "name"}
-    if given is None and entry["name"] not in TRANSFORMS:
-        raise InvalidInput(
-            f"{path}: the fit was made with a transformation {entry['name']!r} that geomxp does "
-            "not have: give it, Fit.load(path, transform=...)."
-        )
-    model = transformation(entry["name"] if given is None else given)
-    if model.name != entry["name"] or set(values) != set(model.constants()):
-        raise InvalidInput(
-            f"{path}: the fit was made with the transformation {entry['name']!r} and its numbers "
-            f"{', '.join(values) or '(none)'}; `transform` is {model.name!r} with "
-            f"{', '.join(model.constants()) or 'none'}: give the transformation of the fit."
-        )
-    with _naming(path):
-        return replace(model, **values)
-
-
-def _score_variance_entry(fit):
-    variance = fit.score_variance
-    return {} if variance is None else {"score_variance": variance.tolist()}
-
-
-def _arrays_entry(observations):
-    """Return the entry of observations that come from no table."""
-    extra = {}
-    for name in ("time", "variable", "error_variance"):
-        if getattr(observations, name) is not None:
-            label = f"{name}_name"
-            extra[name] = getattr(observations, name).tolist()
-            extra[label] = getattr(observations, label)
-    if observations.variable_names:
-        extra["variable_names"] = list(observations.variable_names)
-    for name in ("time_unit", "time_origin", "time_calendar", "time_zone"):
-        if getattr(observations, name):
-            extra[name] = getattr(observations, name)
-    if observations.replicates is not None:
-        extra["replicates"] = observations.replicates.tolist()
-    return extra | {
-        "locations": observations.locations.tolist(),
-        "values": observations.values.tolist(),
-        "covariates": None if observations.covariates is None else observations.covariates.tolist(),
-        "location_names": list(observations.location_names),
-        "value_name": observations.value_name,
-        "covariate_names": list(observations.covariate_names),
-        "levels": {name: list(words) for name, words in observations.levels.items()},
-        "crs": observations.crs,
-        "length_unit": observations.length_unit,
-        "value_unit": observations.value_unit,
-    }
-
-
-def _observations(document, path, metric):
-    """Return the observations of a saved fit, and where they are from."""
-    table, held = document.get("table"), document.get("observations")
-    if table is not None and held is None:
-        observations = _read_again(table, path)
-        if document.get("central_meridian") not in (None, observations.central_meridian):
-            meridian = document["central_meridian"]
-            observations = replace(observations, central_meridian=meridian)
-        read_from = f"read from {_file_of(table, path)}"
-        named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
-        return observations, f"the observations are {named}."
-    _check(held, OBSERVATIONS, str(path), "observations.")
-    unknown = sorted(set(held) - {name.rstrip("?") for name in OBSERVATIONS})
-    if unknown:
-        raise InvalidInput(
-            f"{path}: observations.{unknown[0]:.60} is not known to geomxp {__version__}, and the "
-            "fit may depend on it: use the version that wrote the file."
-        )
-    about = {"metric": metric or document["model"]["metric"], "source": table or {}}
-    about["central_meridian"] = document.get("central_meridian")
-    about |= {name: value for name, value in held.items() if value is not None}
-    with _naming(path):
-        observations = Observations(**about)
-    origin = f"the observations are those in {path}"
-    if table is None:
-        return observations, f"{origin}."
-    if table.get("digest") != observations.digest():
-        raise InvalidInput(f"{path}: the observations in it are not those of the fit: fit again.")
-    _warn_if_changed(table, path)
-    return observations, f"{origin}; they were read from {table['path']}."
-
-
-def _from_document(document, path, observations, family, method, transform):
-    trend = _trend(document["trend"], observations, path)
-    p = len(trend.names)
-    coefficients = np.array(document["trend"]["coefficients"], dtype=float)
-    covariance = np.array(document["trend"]["covariance"], dtype=float)
-    if len(coefficients) != p or covariance.size != p * p:
-        raise InvalidInput(f"{path}: `trend` must hold {p} coefficients and their covariance.")
-    if (covariance.reshape(p, p).diagonal() < 0).any():
-        raise InvalidInput(f"{path}: trend.covariance has a variance below 0.")
-    # files of earlier versions name no family
-    with _naming(path):
-        family = family_of(family or document.get("family") or Matern.family)
-    values = {name: float(n) for name, n in document["model"].items() if name != "metric"}
-    variables = len(observations.variable_labels)
-    declared = family.declared_for(variables)
-    if any(map(is_nugget_covariance, values)):
-        declared += family.optional_for(variables)
-    _check(values, {p.name: NUMBER for p in declared}, str(path), "model.")
-    transform = _transform_of(document, transform, path)
-    with _naming(path):
-        model = family.from_parameters(values, transform)
-        # values that the transformation does not take
-        Values(observations).at(transform)
-    for name in ("free", "boundary"):
-        unknown = set(document.get(name) or ()) - set(model.parameters())
-        if unknown:
-            raise InvalidInput(
-                f"{path}: {name} must name parameters of the model: "
-                f"{', '.join(model.parameters())}. Got {min(unknown)!r:.60}."
-            )
-    return Fit(
-        model,
-        document["log_likelihood"],
-        Outcome(Ending(document["outcome"]), document["message"]),
-        document["evaluations"],
-        tuple(document.get("history") or ()),
-        document["standard_errors"],
-        document["seconds"],
-        observations,
-        method,
-        trend,
-        document["reml"],
-        tuple(document["free"]),
-        coefficients,
-        covariance.reshape(p, p),
-        document["method"].get("formats") or {"fp64": 1},
-        document["method"].get("promotions") or 0,
-        _information(document, path, "information"),
-        tuple(document.get("boundary") or ()),
-        _bounds(document, family, transform, path, variables),
-        _information(document, path, "score_variance"),
-    )
-
-
-def _trend(document, observations, path):
-    """Return the trend; transforms of a formula are learnt again from the observations."""
-    kind = document["kind"]
-    if kind in TRENDS:
-        with _naming(path):
-            return Trend.of(observations, kind)
-    name = "formula" if kind == "formula" else "text"
-    _check(document, {name: str}, str(path), "trend.")
-    text = f"~ {document[name]}" if kind == "formula" else document[name]
-    with _naming(path):
-        trend = Trend.of(observations, text, saved=True)
-    if list(trend.names) != document["names"]:
-        raise InvalidInput(
-            f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
-            f"{', '.join(document['names'])}: fit again."
-        )
-    return trend
-
-
-def _information(document, path, name):
-    """Return the information, or the variance of the score, in a document; or None."""
-    if document.get(name) is None:
-        return None
-    k = len(document["free"])
-    try:
-        return np.array(document[name], dtype=float).reshape(k, k)
-    except ValueError:
-        raise InvalidInput(f"{path}: `{name}` must be a {k}×{k} matrix.") from None
-
-
-def _bounds(document, family, transform, path, variables=1):
-    """Return the bounds in a document; none in files of earlier versions."""
-    bounds = document.get("bounds") or {}
-    with _naming(path):
-        anisotropic = bool(set(ANISOTROPY) & set(bounds))
-        model = template(family, anisotropic, transform, variables=variables)
-        return check_bounds(bounds, {}, (), model)
-
-
-def _method(document, path, where):
-    """Return the method that a fit was made with, to compute `where` the caller says.
-
-    The file's own `on`, `memory` and `device_memory` say where the fit was made.
-    """
-    if document["name"] not in ("exact", "vecchia"):
-        raise InvalidInput(
-            f"{path}: the fit was made with a method {document['name']!r:.60} that geomxp does not "
-            "have: give it, Fit.load(path, method=...)."
-        )
-    _check(document, METHOD, str(path), "method.")
-    rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
-    if rule is None:
-        raise InvalidInput(
-            f"{path}: the fit was made with a precision function of the caller, which a file "
-            "cannot keep: fit again with one of geomxp's rules."
-        )
-    with _naming(path):
-        if document["name"] == "vecchia":
-            ordering = document.get("permutation") or document.get("ordering") or "maximin"
-            method = Vecchia(document.get("neighbours"), ordering)
-        else:
-            tile = document.get("tile") if document.get("tiled") else None
-            about = {"refine": document.get("refine"), "fallback": bool(document.get("fallback"))}
-            method = Exact(rules.described(rule), tile, **about)
-    for name in where:
-        if not hasattr(method, name):
-            raise InvalidInput(
-                f"{path}: the fit was made with Vecchia's approximation, which has no `{name}`: "
-                f"leave out `{name}` (--{name.replace('_', '-')})."
-            )
-    return replace(method, **where)
-
-
-def _read_again(table, path):
-    """Read the table that a fit names, and refuse it if it has changed."""
-    from ..data import datasets
-
-    columns = _columns_of(table)
-    if table.get("dataset"):
-        observations = datasets.load(table["dataset"], **columns)
-    else:
-        file = _file_of(table, path)
-        _check_unchanged(file, table, path)
-        observations = read_table(file, decimal=table.get("decimal"), **columns)
-    _check_unchanged(observations.source["path"], table, path)
-    return observations
-
-
-def _columns_of(table):
-    """Return the columns that a fit's table was read with, as `read_table` takes them."""
-    columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
-    columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
-    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit", "crs")
-    return columns | {name: table[name] for name in options if name in table}
-
-
-def _columns_named(seen):
-    """Return the columns of a table of which only the names in the observations are known."""
-    wide = seen.variable is not None and seen.value_name == ", ".join(seen.variable_names)
-    if wide and seen.error_variance is not None:
-        raise InvalidInput(
-            "the fit does not name the columns of the error variances of its variables: read the "
-            "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
-        )
-    extra = ("time", "error_variance") if wide else ("time", "variable", "error_variance")
-    return {
-        "locations": seen.location_names,
-        "covariates": seen.covariate_names,
-        "metric": seen.metric,
-        "values": seen.variable_names if wide else seen.value_name,
-        "value_unit": seen.value_unit,
-        **{
-            name: getattr(seen, f"{name}_name") for name in extra if getattr(seen, name) is not None
-        },
-    }
-
-
-def read_as_observed(fit, path, decimal=None, drop_missing=False):
-    """Read observations from another table, with the columns of those of a fit.
-
-    The columns are those that the fit's table was read with, or have the names that the fit holds.
-    Points and grids have coordinates of their own; `decimal` and `drop_missing` are those of the
-    fit's table if not given.
-
-    Raises
-    ------
-    InvalidInput
-        If the table lacks a column, and as `geomxp.read_table` does.
-    """
-    seen, table = fit.observations, fit.observations.source
-    known = table.get("path") is not None
-    columns = _columns_of(table) if known else _columns_named(seen)
-    data = tables.read_data(path, decimal or table.get("decimal"))
-    if spatial.is_geographic_frame(data) or spatial.is_grid(data):
-        own = columns["locations"] if seen.dimensions > 2 else None
-        columns |= {"locations": own, "metric": None, "crs": None}
-    # each row of a repeated location is scored
-    columns["duplicates"] = columns.get("duplicates", "keep")
-    columns["drop_missing"] = drop_missing or columns.get("drop_missing", False)
-    try:
-        return Observations.from_frame(data, **columns)
-    except InvalidInput as error:
-        raise InvalidInput(f"{path}: {error}") from None
-
-
-def _file_of(table, path):
-    """Return the path of a fit's table, or of a file of this name beside the fit if it is gone.
-
-    Of a path that is not absolute, only the file beside the fit is meant. An address stays one.
-    """
-    if tables.ADDRESS.match(table["path"]):
-        return table["path"]
-    file = Path(table["path"])
-    beside = Path(path).resolve().parent / file.name
-    there = file.is_absolute() and (tables.kind_of(file) or tables.kind_of(beside) is None)
-    return str(file if there else beside)
-
-
-def _warn_if_changed(table, path):
-    """Say if the table of a fit that holds its observations has changed since."""
-    try:
-        file = _file_of(table, path)
-        changed = tables.kind_of(file) == "file" and tables.sha256(file) != table["sha256"]
-    except (OSError, InvalidInput):
-        # what cannot be read is not needed
-        return
-    if changed:
-        warnings.warn(
-            f"{file}: the table has changed since the fit in {path} was made. The observations in "
-            "the fit are used; fit again for those in the table.",
-            GeomxpWarning,
-            stacklevel=5,
-        )
-
-
-def _check_unchanged(file, table, path):
-    """Raise `InvalidInput` if a file is not the table of a fit, before its content is read."""
-    tables.check_exists(file)
-    try:
-        digest = tables.sha256(file)
-    except OSError as error:
-        raise InvalidInput(f"{file}: cannot be read ({error.strerror}).") from None
-    if digest != table["sha256"]:
-        raise InvalidInput(
-            f"{file}: the table has changed since the fit in {path} was made (SHA-256 "
-            f"{digest[:12]}…, was {table['sha256'][:12]}…): fit it again."
-        )
-
-
-@dataclass(frozen=True)
-class Array:
-    """Type of numbers in lists of lists, as deep as the array has dimensions."""
-
-    dimensions: int
-
-    def check(self, value, where):
-        """Raise `InvalidInput` for another value."""
-        try:
-            array = np.array(value)
-        except (ValueError, OverflowError):
-            # lists of unequal length
-            array = np.array("")
-        numbers = isinstance(value, list) and array.dtype.kind in "iuf"
-        if not numbers or (value and array.ndim != self.dimensions):
-            each = "numbers" if self.dimensions == 1 else "lists of as many numbers each"
-            raise InvalidInput(f"{where} must be a list of {each}.")
-
-
-NUMBER, NONE, TEXTS = (int, float), type(None), (str, list)
-KINDS = {int: "a number", float: "a number", str: "text", bool: "true or false"}
-KINDS |= {list: "a list", dict: "an object", NONE: "null"}
-"""Kinds of values of JSON in words."""
-
-SCHEMA = {
-    "n": int,
-    "method": {"name": str, "formats?": {str: int}, "promotions?": int},
-    "family?": str,
-    "model": {"metric": str, str: NUMBER},
-    "times?": {str: str},
-    "central_meridian?": NUMBER,
-    "transform?": {"name": str, str: NUMBER},
-    "standard_errors": {str: (*NUMBER, NONE)},
-    "trend": {
-        "kind": (*TRENDS, "formula", "variables"),
-        "formula?": str,
-        "text?": str,
-        "names": [str],
-        "coefficients": Array(1),
-        "covariance": Array(2),
-    },
-    "reml": bool,
-    "free": [str],
-    "boundary?": [str],
-    "bounds?": {str: Array(1)},
-    "information?": Array(2),
-    "score_variance?": Array(2),
-    "log_likelihood": NUMBER,
-    "outcome": tuple(str(ending) for ending in Ending),
-    "message": str,
-    "evaluations": int,
-    "seconds": NUMBER,
-    "history?": [{str: (*NUMBER, dict)}],
-    "table?": {
-        "path": str,
-        "sha256": str,
-        "digest?": str,
-        "dataset?": str,
-        "locations": [str],
-        "value": str,
-        "values?": TEXTS,
-        "covariates": [str],
-        "formula?": TEXTS,
-        "metric": str,
-        "drop_missing": bool,
-        "missing?": (*NUMBER, list),
-        "missing_values?": {str: int},
-        "duplicates?": str,
-        "decimal?": str,
-        "crs?": str,
-        "time?": str,
-        "variable?": str,
-        "error_variance?": TEXTS,
-        "value_unit?": str,
-    },
-    "observations?": dict,
-}
-"""Schema of a saved fit; see `_check`."""
-
-METHOD = {
-    "neighbours?": int,
-    "ordering?": str,
-    "permutation?": [int],
-    "precision?": {"rule": str, "arguments": list, "options?": dict},
-    "tile?": (int, str),
-    "tiled?": bool,
-    "refine?": str,
-    "fallback?": bool,
-}
-"""Schema of the methods of geomxp."""
-
-OBSERVATIONS = {
-    "locations": Array(2),
-    "values": Array(1),
-    "covariates?": Array(2),
-    "location_names": [str],
-    "value_name": str,
-    "covariate_names": [str],
-    "levels?": {str: [str]},
-    "crs?": str,
-    "length_unit?": str,
-    "value_unit?": str,
-    "time?": Array(1),
-    "time_name?": str,
-    "time_unit?": str,
-    "time_origin?": str,
-    "time_calendar?": str,
-    "time_zone?": str,
-    "variable?": Array(1),
-    "variable_name?": str,
-    "variable_names?": [str],
-    "error_variance?": Array(1),
-    "error_variance_name?": str,
-    "replicates?": Array(1),
-}
-"""Schema of the observations in a saved fit, which has all names that they may have."""
-
-
-def _check(value, schema, path, name):
-    """Raise `InvalidInput` where a JSON value does not match the schema.
-
-    A schema is a type, a tuple of types, a tuple of words, an `Array`, a list of the schema of its
-    items, or a dict of the schemas of its values: by name, where "name?" may be null or left out,
-    and of all other names (key `str`). Names that a dict does not mention may have any value.
-    """
-    where = name.rstrip(".") or "the document"
-    if isinstance(schema, Array):
-        try:
-            schema.check(value, where)
-        except InvalidInput as error:
-            raise InvalidInput(f"{path}: {error}") from None
-    elif isinstance(schema, dict):
-        if not isinstance(value, dict):
-            raise InvalidInput(f"{path}: not a fit of geomxp: {where} must be an object.")
-        rest = set(value)
-        for key, inner in schema.items():
-            if key is str:
-                continue
-            plain = key.rstrip("?")
-            rest.discard(plain)
-            if plain != key and value.get(plain) is None:
-                continue
-            if plain not in value:
-                raise InvalidInput(f"{path}: not a fit of geomxp: {name}{plain} is missing.")
-            _check(value[plain], inner, path, f"{name}{plain}.")
-        for key in sorted(rest) if str in schema else ():
-            _check(value[key], schema[str], path, f"{name}{key:.60}.")
-    elif isinstance(schema, list):
-        if not isinstance(value, list):
-            raise InvalidInput(f"{path}: {where} must be a list.")
-        for item in value:
-            _check(item, schema[0], path, name)
-    elif isinstance(schema, tuple) and isinstance(schema[0], str):
-        if value not in schema:
-            raise InvalidInput(f"{path}: {where} must be one of: {', '.join(schema)}.")
-    elif not isinstance(value, schema) or (isinstance(value, bool) and schema is not bool):
-        kinds = dict.fromkeys(KINDS[kind] for kind in np.ravel(np.array(schema, dtype=object)))
-        raise InvalidInput(
-            f"{path}: {where} must be {' or '.join(kinds)}. Got {KINDS[type(value)]}: repeat the "
-            "command that wrote the file."
-        )
-    elif isinstance(value, float) and not isfinite(value):
-        raise InvalidInput(f"{path}: {where} must be a finite number.")

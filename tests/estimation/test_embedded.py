@@ -9,7 +9,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.cli.main import main
-from geomxp.estimation.result import EMBEDDED
+from geomxp.estimation.document import EMBEDDED
 
 MODEL = gx.Matern(0.6, 220.0, 0.5, 0.06)
 
