@@ -25,7 +25,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import geomxp as gx
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.placement import Placement
 

@@ -23,7 +23,7 @@ from harness import RANGES, Table, provenance  # noqa: E402
 
 import geomxp as gx  # noqa: E402
 from geomxp import testing  # noqa: E402
-from geomxp.likelihood.exact import tile_factor  # noqa: E402
+from geomxp.likelihood.factors import tile_factor  # noqa: E402
 from geomxp.linalg import nested  # noqa: E402
 from geomxp.tiles.placement import Placement  # noqa: E402
 

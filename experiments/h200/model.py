@@ -827,7 +827,7 @@ def recorded_tiles(rule, size=TILED, tiles=TILES, memory=None):
     emulator()
     import geomxp as gx
     from geomxp import testing
-    from geomxp.likelihood.exact import tile_factor
+    from geomxp.likelihood.factors import tile_factor
     from geomxp.tiles.placement import Placement
 
     seen = testing.observations(size.n)

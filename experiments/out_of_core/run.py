@@ -33,7 +33,7 @@ import numpy as np
 
 import geomxp as gx
 from geomxp.data.observations import Observations
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg.formats import FP64
 from geomxp.linalg.precision import Uniform
 from geomxp.prediction.simulate import lay_out

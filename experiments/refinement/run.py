@@ -34,7 +34,7 @@ from geomxp.benchmarks.bench import interleaved
 from geomxp.benchmarks.spectra import infinity_condition, spd_matrix
 from geomxp.data.observations import Observations
 from geomxp.errors import NotPositiveDefinite
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import blas, nested
 from geomxp.linalg.formats import FP16, quantize
 from geomxp.prediction.simulate import lay_out

@@ -26,7 +26,7 @@ import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.data.observations import Observations
 from geomxp.likelihood.divergence import compare
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import blas, recursive
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import blas_threads, usable_cores

@@ -17,7 +17,8 @@ from ..covariance.ordering import hilbert
 from ..covariance.table import Table
 from ..data.observations import Observations
 from ..errors import check_whole
-from ..likelihood.exact import Exact, tile_factor
+from ..likelihood.exact import Exact
+from ..likelihood.factors import tile_factor
 from ..linalg import blas, nested
 from ..linalg.backend import backend_of
 from ..linalg.formats import BF16, FP16, quantize

@@ -19,7 +19,8 @@ from ..runtime.progress import Line
 from ..tiles import assemble
 from ..tiles.refine import Regenerated
 from .base import Likelihood, coincidence, noiseless_twins
-from .exact import Exact, check_is_method, check_is_model, check_memory, explain
+from .exact import Exact, check_is_method, check_is_model
+from .factors import check_memory, explain
 from .replicates import Groups, sufficient
 from .trend import Trend, fit_trend
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial, wraps
+from functools import cached_property, partial, wraps
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.ordering import hilbert, spread
+from ..covariance.ordering import hilbert
 from ..data.observations import Observations
 from ..errors import (
     DuplicateLocations,
@@ -32,19 +32,15 @@ from ..errors import (
 from ..linalg import recursive
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
-from ..linalg.nested import SymmetricTree
 from ..linalg.precision import (
     Frozen,
     PrecisionMap,
     Uniform,
     as_rule,
     candidates,
-    count_finer,
     describe,
     layered_map,
     layers_of,
-    predicted,
-    promised_error,
     uniform,
 )
 from ..runtime.dask import address_of
@@ -54,15 +50,13 @@ from ..runtime.devices import (
     free_memory,
     gpu_memory,
     is_cluster,
-    require_memory,
 )
 from ..runtime.trace import Trace
 from ..runtime.turns import given_up
 from ..tiles import assemble
-from ..tiles.cholesky import factorize
-from ..tiles.factor import CholeskyFactor, TreeFactor
+from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
-from ..tiles.placement import InMemory, MemoryPlan, Placement
+from ..tiles.placement import MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import (
     OVERFLOW,
@@ -71,13 +65,24 @@ from .base import (
     Likelihood,
     Values,
     check_noise,
-    coincidence,
     gaussian_log_likelihood,
     noiseless_twins,
 )
-from .cost import alternatives, bytes_for
+from .cost import bytes_for
 from .derivatives import differentiate
 from .differences import Differences
+from .factors import (
+    check_memory,
+    check_memory_of_tree,
+    dense_factor,
+    explain,
+    finer_rules,
+    formats_of,
+    is_blind,
+    originals_of,
+    tile_factor,
+    tree_factor,
+)
 from .replicates import evaluator_of
 from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
@@ -94,14 +99,11 @@ LOW_RANK_TILES = ((4_000, 256), (20_000, 448), (40_000, 640), (80_000, 768), (10
 MOST_TILES = 5_000
 """Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
 
-FEW = 500
+KEPT_FIELD_LOCATIONS = 500
 """Observations up to which the covariance of the field is kept beside Σ: 2 MB."""
 
 WHOLE = "whole"
 """`tile` of a matrix that is halved recursively instead of cut into tiles."""
-
-BLIND = ("uniform", "by_band", "layered")
-"""Rules that do not depend on the matrix."""
 
 
 def _one_at_a_time(method):
@@ -140,12 +142,12 @@ class ExactEvaluator(Evaluator):
                 f"Got on={method.on!r}."
             )
         if method.layers is not None:
-            _check_memory_of_tree(n, method.layers, self.device)
+            check_memory_of_tree(n, method.layers, self.device)
         elif method.tiled:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
             Layout.of(n, method.tile_for(n)).check_room()
-            if not (_is_blind(method.precision) or method.low_rank):
+            if not (is_blind(method.precision) or method.low_rank):
                 least = min(form.bytes for form in candidates())
                 self.placement.check_room(least * n * (n + 1) // 2)
         else:
@@ -298,7 +300,7 @@ class ExactEvaluator(Evaluator):
                 return RefinedFactor(factor, self.method.refine, finer=finer)
             # other families may compare equal although they differ
             ours = type(model).__module__.startswith("geomxp.")
-            if ours and self.device.index is None and len(observations) <= FEW:
+            if ours and self.device.index is None and len(observations) <= KEPT_FIELD_LOCATIONS:
                 return self._sharing_field(model, workspace)
             return dense_factor(model, observations, self.device, workspace)
         except NotPositiveDefinite as error:
@@ -439,22 +441,6 @@ class ExactEvaluator(Evaluator):
         if self.method.tiled:
             return self._workspace.bytes if device.index is None else 0
         return self._workspace.nbytes if device == self.device else 0
-
-
-def check_memory(n, matrices, device, held=0, remedy=None):
-    """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes.
-
-    `remedy` says what to use instead; by default another method for a fit.
-    """
-    on_gpu = device.index is not None
-    kind, free = "memory", free_memory()
-    if on_gpu:
-        kind, free = "device memory", device.free_memory()
-    needed = bytes_for(n, matrices, device)
-    if needed > free + held:
-        # alternatives are timed
-        remedy = remedy or alternatives(n, on_gpu)
-        require_memory(f"the exact method for {n:,} locations needs", needed, remedy, free, kind)
 
 
 @dataclass(frozen=True)
@@ -717,10 +703,9 @@ class Exact(Likelihood):
                 f"tiles of {layout.tile:,}: give Exact(tile={-(-n // MOST_TILES)}) or more."
             )
         if observations is not None and model is not None:
-            _, ordered, originals = _originals(model, observations, self.tile, placement)
-            about = _asked_by(self.precision, originals, ordered, observations.metric)
-            formats = _chosen(self.precision, layout.tiles, originals.norms, about)
-        elif _is_blind(self.precision):
+            _, ordered, originals = originals_of(model, observations, self.tile, placement)
+            formats = formats_of(self.precision, originals, ordered, observations.metric)
+        elif is_blind(self.precision):
             formats = self.precision(np.ones((layout.tiles, layout.tiles)))
         else:
             raise InvalidInput(
@@ -758,223 +743,6 @@ class Exact(Likelihood):
             "promotions": 0,
             "neighbours": None,
         }
-
-
-# The factor of Σ(θ)
-
-
-def dense_factor(model, observations, device, workspace=None):
-    """Return the `CholeskyFactor` of Σ(θ) in FP64 as one array, in the workspace if given."""
-    where = observations.inputs, observations.metric
-    sigma = assemble.covariance_matrix(model, *where, workspace, device.index)
-    return CholeskyFactor(recursive.potrf(sigma))
-
-
-def tree_factor(model, observations, rule, device):
-    """Return the `TreeFactor` of Σ(θ), its blocks in the layers of a rule.
-
-    If it has no Cholesky factor in these, it is factored without the coarsest layer, then in FP64.
-    """
-    n = len(observations)
-    order = hilbert(model.isotropic(observations.inputs))
-    places, metric = observations.inputs[order], observations.metric
-    originals = assemble.Originals(model, places, metric, Layout.of(n, n), device.index)
-    first = layered_map(layers_of(rule), n, device.name)
-    for attempt in (rule, *finer_rules(rule)):
-        layers = layers_of(attempt)
-        _check_memory_of_tree(n, layers, device)
-        try:
-            tree = SymmetricTree.generated(originals.block, originals.diagonal(), layers).potrf()
-        except NotPositiveDefinite:
-            if layers == (FP64,):
-                raise
-            continue
-        # with as many block rows as the first one
-        formats = layered_map(layers, n, device.name, depth=len(first).bit_length() - 1)
-        about = formats, originals.exponent, order, count_finer(first, formats)
-        return TreeFactor(tree, *about)
-    raise AssertionError("unreachable: FP64 has been tried")
-
-
-def _check_memory_of_tree(n, layers, device):
-    """Raise `NotEnoughMemory` if a tree does not fit with a block that is being computed.
-
-    The block is a quarter of the matrix; its casts take as much again, twice at most.
-    """
-    formats = layered_map(layers, n, device.name)
-    stored = formats.bytes(Layout.of(n, -(-n // len(formats))))
-    matrices = (stored + 3 * layers[-1].bytes * n * n / 4) / (8 * n * n)
-    check_memory(n, matrices, device)
-
-
-def tile_factor(model, observations, rule, tile=None, placement=None, host=None, order=None):
-    """Return the `TileFactor` of Σ(θ), with formats chosen by a rule of `linalg.precision`.
-
-    If a diagonal tile has no Cholesky factor, its block row is promoted by one level. On a second
-    failure the factorization restarts with the rule's finer form (ε/10), then in FP64. Without a
-    placement all tiles are in RAM; a `host` (see `Placement.store`) becomes part of the factor.
-    `order` is that of the locations, by default one that suits the model.
-    """
-    placement, rule = placement or InMemory(), as_rule(rule)
-    about = model, observations, tile, placement
-    order, places, originals = _originals(*about, order, within=rule.low_rank)
-    _check_thinned(rule, originals, placement)
-    about, first = _asked_by(rule, originals, places, observations.metric), None
-    norms = cache(partial(_roughly, originals, placement) if rule.low_rank else originals.norms)
-    attempts = rule, *finer_rules(rule)
-    for attempt in attempts:
-        formats = _chosen(attempt, originals.layout.tiles, norms, about)
-        first = first or formats
-        store = placement.store(originals, formats, host)
-        try:
-            factorize(store)
-        except NotPositiveDefinite:
-            if host is None:
-                store.close()
-            else:
-                # pinned memory is kept for the next evaluation
-                host.reserve(0)
-            if formats.all_fp64 or attempt is attempts[-1]:
-                raise
-            continue
-        except BaseException as error:
-            # an interrupted run keeps its tiles on disk, as a killed one does
-            store.leave() if isinstance(error, KeyboardInterrupt) else store.close()
-            raise
-        promoted = count_finer(first, store.formats)
-        if promoted and formats.tolerances is None:
-            divergence = predicted(store.formats, norms(), **about) if about else None
-            error = promised_error(store.formats, norms())
-            store.formats = replace(store.formats, error=error, divergence=divergence)
-        return store.factor(order, promoted)
-    raise AssertionError("unreachable: FP64 has been tried")
-
-
-LARGE = 50_000
-"""Number of locations from which the norms of all tiles take some seconds."""
-
-THIN = 8
-"""Every so many locations give the norms of tiles up to a factor, in 1/64 of the time."""
-
-
-def _check_thinned(rule, originals, placement):
-    """Raise `NotEnoughMemory` if tiles do not fit by far, before the norms of all are computed.
-
-    A subset of each tile's rows and columns has nearly its share of the norm, and rules compare
-    norms with each other. `store` checks the formats that are used.
-    """
-    if not rule.low_rank:
-        originals.check_memory()
-    layout = originals.layout
-    blind = _is_blind(rule) or rule.needs_precisions or not placement.checks_room
-    if layout.n < LARGE or layout.tile % THIN or blind:
-        return
-    norms = _thinned(originals, placement).norms()
-    placement.check_room(int(0.8 * rule(norms).bytes(layout)))
-
-
-def _thinned(originals, placement):
-    """Return the `Originals` of every `THIN`-th location."""
-    (model, places, metric, _), layout = originals.source, originals.layout
-    fewer = Layout.of(-(-layout.n // THIN), layout.tile // THIN)
-    return placement.originals(model, places[::THIN], metric, fewer)
-
-
-def _roughly(originals, placement):
-    """Return the norms of all tiles, estimated from a subset of their rows and columns."""
-    if originals.layout.tile % THIN:
-        return originals.norms()
-    return THIN * _thinned(originals, placement).norms()
-
-
-def _originals(model, observations, tile, placement, order=None, within=False):
-    """Return an order of the locations, the locations in it, and the `Originals`.
-
-    Without `order` it is Hilbert's; with `within` the first locations of each block row are spread
-    over it.
-    """
-    layout = placement.layout(len(observations), tile)
-    if order is None:
-        points = model.isotropic(observations.inputs)
-        order = hilbert(points)
-        order = order[spread(points[order], layout.tile)] if within else order
-    places = observations.inputs[order]
-    return order, places, placement.originals(model, places, observations.metric, layout)
-
-
-def _asked_by(rule, originals, places, metric):
-    """Return the arguments of a rule in addition to the norms of the tiles."""
-    if not rule.needs_precisions:
-        return {}
-    layout = originals.layout
-    precisions, clumped = assemble.conditional_precisions(originals, places, metric)
-    return {
-        "precisions": precisions,
-        "clumped": clumped,
-        "sizes": np.array([layout.height(i) for i in range(layout.tiles)]),
-    }
-
-
-def _chosen(rule, tiles, norms, about):
-    """Return the validated formats of a rule; the norms are computed only if it needs them."""
-    given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
-    formats = rule(given, **(about if rule.needs_precisions else {}))
-    if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
-        raise InvalidInput(
-            f"the precision rule must return a PrecisionMap of {tiles} block rows. "
-            f"Got {type(formats).__name__}."
-        )
-    return formats
-
-
-def _needs_norms(rule, tiles):
-    """Whether the formats of a rule, or their predicted error, depend on the norms."""
-    if isinstance(rule, Frozen):
-        return False
-    if not _is_blind(rule):
-        return True
-    # the relative error of tiles in one format is its unit roundoff, whatever their norms
-    return len(rule(np.ones((tiles, tiles))).counts()) > 1
-
-
-def _is_blind(rule):
-    """Whether the formats of a rule do not depend on the matrix."""
-    named = describe(rule)
-    return named is not None and named["rule"] in BLIND
-
-
-def finer_rules(rule):
-    """Return the rules to try after one that fails: its finer form, then FP64.
-
-    Of low rank a form finer still, because a dense matrix may not fit the memory.
-    """
-    finer = rule.finer()
-    return (finer, finer.finer() if rule.low_rank else Uniform(FP64))
-
-
-def explain(error, observations, model):
-    """Return `NotPositiveDefinite` with a message that names the closest locations and a remedy."""
-    twins = noiseless_twins(model, observations)
-    if twins:
-        return NotPositiveDefinite(coincidence(observations, twins), error.order)
-    advice = "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
-    i, j = _closest_pair(observations, model)
-    return NotPositiveDefinite(
-        f"the covariance matrix is not positive definite in FP64 (leading minor {error.order} of "
-        f"{len(observations)}); the closest locations are rows {i + 1} and {j + 1}: {advice}, a "
-        "shorter range or a smaller smoothness.",
-        error.order,
-    )
-
-
-def _closest_pair(observations, model):
-    from scipy.spatial import cKDTree
-
-    points = model.isotropic(observations.inputs)
-    distance, neighbour = cKDTree(points).query(points, k=2)
-    i = int(np.argmin(distance[:, 1]))
-    j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])
-    return min(i, j), max(i, j)
 
 
 # The log-likelihood of one model

@@ -34,7 +34,7 @@ from ..errors import (
 )
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.cost import check_neighbours
-from ..likelihood.exact import check_memory
+from ..likelihood.factors import check_memory
 from ..likelihood.replicates import sufficient
 from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend

@@ -15,7 +15,8 @@ from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
-from ..likelihood.exact import Exact, check_is_method, check_memory, dense_factor
+from ..likelihood.exact import Exact, check_is_method
+from ..likelihood.factors import check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
 from ..runtime.equality import by_content
 from ..vecchia.blocks import Neighbours

@@ -21,7 +21,8 @@ from ..errors import (
     check_whole,
 )
 from ..estimation.result import Fit, design_of
-from ..likelihood.exact import Exact, check_is_method, check_memory
+from ..likelihood.exact import Exact, check_is_method
+from ..likelihood.factors import check_memory
 from ..likelihood.replicates import Groups, sufficient
 from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive

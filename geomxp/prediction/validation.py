@@ -32,7 +32,7 @@ from ..errors import (
 from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED
 from ..estimation.result import Fit, check_fit, design_of, z_value
-from ..likelihood.exact import check_memory
+from ..likelihood.factors import check_memory
 from ..likelihood.trend import fit_trend
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.equality import by_content

@@ -11,7 +11,7 @@ from cuda_emulator import session
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg.device import copy_on_gpu
 from geomxp.prediction import kriging
 from geomxp.runtime import devices

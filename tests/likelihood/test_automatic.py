@@ -136,7 +136,7 @@ def test_the_line_names_the_other_choice(spelled, monkeypatch):
 def test_the_message_about_memory_names_what_works(monkeypatch):
     observations = testing.observations(1_000)
     has_free(monkeypatch, 20_000_000)
-    monkeypatch.setattr("geomxp.likelihood.exact.free_memory", lambda: 20_000_000)
+    monkeypatch.setattr("geomxp.likelihood.factors.free_memory", lambda: 20_000_000)
     with pytest.raises(gx.NotEnoughMemory) as caught:
         gx.log_likelihood(observations, MODEL, gx.Exact())
     message = str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import sums, table
-from geomxp.likelihood import cost, exact
+from geomxp.likelihood import cost, exact, factors
 from geomxp.likelihood.base import Derivatives
 from geomxp.linalg import device, recursive
 from geomxp.runtime import devices
@@ -229,7 +229,7 @@ def test_a_search_sees_minus_infinity_where_an_answer_raises():
 
 
 def test_memory_is_compared_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(exact, "free_memory", lambda: 3_100_000_000)
+    monkeypatch.setattr(factors, "free_memory", lambda: 3_100_000_000)
     seen = gx.Observations(np.arange(31_000.0), np.ones(31_000))
     with pytest.raises(gx.NotEnoughMemory, match=r"needs 7\.\d GB of memory, 3\.1 GB free"):
         gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5))

@@ -7,7 +7,7 @@ import pytest
 import geomxp as gx
 from geomxp.estimation.result import Fit
 from geomxp.likelihood import divergence
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import precision
 from geomxp.linalg.low_rank import LowRankTile
 from geomxp.linalg.precision import describe, described

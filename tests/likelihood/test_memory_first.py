@@ -8,7 +8,7 @@ import pytest
 import geomxp as gx
 from geomxp.cli.main import main
 from geomxp.covariance import neighbours
-from geomxp.likelihood import cost, divergence, exact
+from geomxp.likelihood import cost, divergence, factors
 from geomxp.runtime import devices
 from geomxp.tiles import assemble, placement
 from geomxp.tiles.layout import Layout
@@ -27,7 +27,7 @@ def tiles(monkeypatch):
         return found
 
     monkeypatch.setattr(assemble.Originals, "tile", counted)
-    for module in (devices, exact, placement):
+    for module in (devices, factors, placement):
         monkeypatch.setattr(module, "free_memory", lambda: 10**7)
     return count
 
@@ -44,7 +44,7 @@ def test_tiles_that_do_not_fit_in_any_format_are_not_generated(tiles, rule):
 
 
 def test_tiles_that_fit_in_the_coarsest_format_only_cost_a_64th_of_their_norms(tiles, monkeypatch):
-    monkeypatch.setattr(exact, "LARGE", 2000)
+    monkeypatch.setattr(factors, "SLOW_NORMS_LOCATIONS", 2000)
     n = 3000
     with pytest.raises(gx.NotEnoughMemory, match=r"the tiles need .* 10\.0 MB free"):
         gx.log_likelihood(observations(n), MODEL, gx.Exact(gx.by_tile_norm(1e-12), tile=128))
@@ -54,7 +54,7 @@ def test_tiles_that_fit_in_the_coarsest_format_only_cost_a_64th_of_their_norms(t
 @pytest.mark.slow
 def test_the_estimate_of_the_memory_is_close(monkeypatch):
     needed = []
-    monkeypatch.setattr(exact, "LARGE", 2000)
+    monkeypatch.setattr(factors, "SLOW_NORMS_LOCATIONS", 2000)
     monkeypatch.setattr(placement.InMemory, "check_room", lambda self, count: needed.append(count))
     seen = observations(3000)
     found = gx.log_likelihood(seen, MODEL, gx.Exact(gx.by_tile_norm(1e-6), tile=128))

@@ -8,7 +8,7 @@ from cases import by_pairs
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg.precision import count_finer
 from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.assemble import Originals

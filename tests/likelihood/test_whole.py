@@ -248,14 +248,14 @@ def test_what_does_not_go_with_a_whole_matrix_is_refused(options, message):
 
 
 def test_memory_is_checked_first_and_predicted(monkeypatch):
-    from geomxp.likelihood import exact
+    from geomxp.likelihood import factors
 
     method, n = whole("fp16", "fp16", "fp32"), 4096
     plan = method.plan(n)
     assert plan.bytes == layered_map(method.layers, n).bytes(Layout.of(n, n // 32))
     assert predicted_cost(method, n).bytes == plan.bytes < 0.18 * 8 * n * n
     seen = testing.observations(300)
-    monkeypatch.setattr(exact, "free_memory", lambda: 100_000)
+    monkeypatch.setattr(factors, "free_memory", lambda: 100_000)
     with pytest.raises(gx.NotEnoughMemory):
         gx.log_likelihood(seen, MODEL, method)
 
@@ -269,14 +269,14 @@ def test_the_command_line_takes_whole(capsys):
 
 
 def test_a_finer_attempt_is_made_only_if_it_fits(monkeypatch):
-    from geomxp.likelihood import exact
+    from geomxp.likelihood import factors
 
     seen = testing.observations(400)
     smooth = gx.Matern(1.0, 0.3, 1.5, 1e-5)
     method = whole("fp8", "fp32")
     # the tree and three blocks of a quarter of the matrix in FP32
     least = bytes_for(400, (method.plan(400).bytes + 3 * 400**2) / (8 * 400**2))
-    monkeypatch.setattr(exact, "free_memory", lambda: least + 1)
+    monkeypatch.setattr(factors, "free_memory", lambda: least + 1)
     with pytest.raises(gx.NotEnoughMemory):
         gx.log_likelihood(seen, smooth, method)
 

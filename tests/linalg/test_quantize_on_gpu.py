@@ -11,7 +11,7 @@ from compilers import compiled, library
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import gpu, mixed, products_gpu
 from geomxp.linalg.formats import (
     BF16,

@@ -170,7 +170,7 @@ def test_fields_that_observations_all_but_determine_are_drawn():
 
 def test_too_many_places_are_told_to_be_drawn_by_vecchia(monkeypatch):
     fit = held(testing.observations(), testing.MODEL)
-    monkeypatch.setattr("geomxp.likelihood.exact.free_memory", lambda: 2**28)
+    monkeypatch.setattr("geomxp.likelihood.factors.free_memory", lambda: 2**28)
     with pytest.raises(gx.NotEnoughMemory, match=r"method=Vecchia\(30\)"):
         gx.simulate(fit, testing.places(20_000, seed=3))
     assert gx.simulate(fit, testing.places(2000, seed=3), method=gx.Vecchia(5)).shape == (1, 2000)

@@ -25,7 +25,7 @@ from geomxp import testing
 from geomxp.cli import main
 from geomxp.errors import LostCluster
 from geomxp.estimation import bootstrap
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.runtime import dask
 from geomxp.runtime import tasks as cluster_tasks
 from geomxp.runtime.devices import blas_threads, usable_cores

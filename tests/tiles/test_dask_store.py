@@ -14,7 +14,7 @@ from waiting import wait_until
 import geomxp as gx
 from geomxp.errors import LostCluster
 from geomxp.estimation.problem import Monitor
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime import dask
 from geomxp.runtime.dask import DaskBackend

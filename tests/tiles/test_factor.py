@@ -7,7 +7,7 @@ from scipy.linalg import solve_triangular
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.likelihood.exact import dense_factor, tile_factor
+from geomxp.likelihood.factors import dense_factor, tile_factor
 from geomxp.linalg import loops
 from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime.devices import resolve

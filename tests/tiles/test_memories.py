@@ -7,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.memories import ALIGNMENT, GROWTH, Host
 from geomxp.tiles.placement import Placement

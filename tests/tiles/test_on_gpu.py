@@ -12,7 +12,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import table
 from geomxp.covariance.ordering import hilbert
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import mixed
 from geomxp.linalg.formats import FP64
 from geomxp.runtime.devices import gpu_count

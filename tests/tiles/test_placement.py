@@ -8,7 +8,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.likelihood.exact import tile_factor
+from geomxp.likelihood.factors import tile_factor
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import Device, bytes_of
 from geomxp.tiles.memories import Disk
