@@ -19,7 +19,7 @@ from ..estimation.compare import compare_models as rank_models
 from ..estimation.document import read_as_observed
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
-from ..estimation.parameters import titles
+from ..estimation.names import titles
 from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference

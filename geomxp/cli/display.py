@@ -3,7 +3,7 @@
 import re
 
 from ..errors import Ending, Outcome
-from ..estimation.parameters import titles
+from ..estimation.names import titles
 
 MOST = 40
 """Rows of a table on a terminal; files have all rows."""

@@ -24,7 +24,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit as fit_again
-from .parameters import ANISOTROPY, NUGGET, is_nugget_covariance
+from .names import ANISOTROPY, NUGGET, is_nugget_covariance
 from .profile import design_of, held_values
 from .result import check_is_fit
 

@@ -31,17 +31,10 @@ from ..likelihood.trend import Trend
 from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.equality import by_content
 from ..runtime.progress import Line
+from .coordinates import practical_factor
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
-from .parameters import (
-    ANISOTROPY,
-    LENGTH,
-    MICROSCALE,
-    NUGGET,
-    NUGGETS,
-    is_nugget_covariance,
-    practical_factor,
-)
+from .names import ANISOTROPY, LENGTH, MICROSCALE, NUGGET, NUGGETS, is_nugget_covariance
 from .profile import held_values
 from .result import Fit
 

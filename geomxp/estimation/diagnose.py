@@ -13,18 +13,8 @@ from ..covariance.multivariate import Multivariate
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
-from .parameters import (
-    ANISOTROPY,
-    LENGTH,
-    MICROSCALE,
-    NUGGET,
-    NUGGET_RATIO,
-    SCALE,
-    at_practical_range,
-    is_nugget_covariance,
-    practical_factor,
-    words,
-)
+from .coordinates import NUGGET_RATIO, at_practical_range, practical_factor
+from .names import ANISOTROPY, LENGTH, MICROSCALE, NUGGET, SCALE, is_nugget_covariance, words
 
 FLAT = 1e-4
 """Information (curvature in the logarithm of a parameter) below which ℓ is flat."""

@@ -24,7 +24,8 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
-from .parameters import ANISOTROPY, check_bounds, is_nugget_covariance, template
+from .names import ANISOTROPY, is_nugget_covariance
+from .parameters import check_bounds, template
 
 EMBEDDED = 200_000
 """Most bytes of observations, as JSON, that `Fit.save` embeds without being asked."""

@@ -34,25 +34,23 @@ from ..likelihood.divergence import missed_target
 from ..likelihood.exact import caution, check_model_and_method
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
-from .parameters import (
+from .names import (
     ANISOTROPY,
     LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
-    ParameterTable,
-    Units,
-    check_bounds,
     is_nugget_covariance,
-    template,
     titles,
     with_titles,
 )
+from .parameters import ParameterTable, check_bounds, template
 from .problem import Monitor, Problem, fingerprint
 from .result import Fit
 from .search import SEARCHES
 from .small_sample import sandwich
 from .starts import COMMON, by_place, searched
+from .units import Units
 
 if TYPE_CHECKING:
     from .._typing import Client, Fixed, Interval, Mapping, PathLikeText, TrendLike

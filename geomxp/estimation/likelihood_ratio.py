@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit as fit_again
-from .parameters import ANISOTROPY, MICROSCALE, NUGGET, is_nugget_covariance, titles
+from .names import ANISOTROPY, MICROSCALE, NUGGET, is_nugget_covariance, titles
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
 from .small_sample import trend_inference

@@ -27,19 +27,18 @@ from ..likelihood.cost import closing
 from ..likelihood.replicates import Groups
 from ..runtime.progress import Line, clock, rate_in_words
 from . import diagnose
-from .parameters import (
+from .coordinates import NUGGET_RATIO, at_practical_range
+from .names import (
     LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
-    NUGGET_RATIO,
     NUGGETS,
     SCALE,
-    at_practical_range,
     covariance_of,
-    is_compact,
     is_nugget_covariance,
 )
+from .parameters import is_compact
 from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 
 NEAR = 0.1

@@ -16,23 +16,21 @@ import scipy
 from ..covariance.base import MICROSCALE as OF_MICROSCALE
 from ..covariance.multivariate import NUGGET_COVARIANCE, Multivariate
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
-from .parameters import (
+from .coordinates import Coordinates, practical_factor
+from .names import (
     ANISOTROPY,
     LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
     SCALE,
-    Coordinates,
-    ParameterTable,
-    Units,
     is_nugget_covariance,
-    practical_factor,
-    template,
     titles,
 )
+from .parameters import ParameterTable, template
 from .problem import Monitor, Problem
 from .search import information_at
+from .units import Units
 
 SETTLED, COARSE = 1e-5, 1e-3
 """Promised gain at which ω has converged: in FP64, and in coarse formats."""

@@ -22,14 +22,12 @@ from ..likelihood.trend import Trend
 from ..runtime.equality import by_content
 from . import document
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
-from .parameters import (
-    Units,
-    titles,
-)
+from .names import titles
 from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
 from .small_sample import LARGEST, TrendTest, trend_inference
+from .units import Units
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..covariance.base import Covariance
 from ..errors import MissingPackage
-from .parameters import NUGGET
+from .names import NUGGET
 
 SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
 """Fisher scoring, and NLopt's algorithms."""

@@ -29,7 +29,9 @@ import scipy
 from ..errors import GeomxpWarning, NotPositiveDefinite
 from ..likelihood.replicates import dense_covariance
 from ..runtime.devices import blas_threads
-from .parameters import MICROSCALE, Coordinates, Units
+from .coordinates import Coordinates
+from .names import MICROSCALE
+from .units import Units
 
 LARGEST = 1500
 """Number of locations up to which the corrections are computed: they take about 3k products of

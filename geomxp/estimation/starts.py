@@ -23,7 +23,8 @@ from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.trend import ordinary_residuals
 from ..likelihood.vecchia import Vecchia
-from .parameters import LENGTH, NUGGET, SCALE, ParameterTable, is_compact
+from .names import LENGTH, NUGGET, SCALE
+from .parameters import ParameterTable, is_compact
 from .problem import FEW, NEAR, Monitor, Problem, fingerprint, of_unit_variance
 from .search import INITIAL_STEP
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput
-from ..estimation.parameters import titles
+from ..estimation.names import titles
 
 if TYPE_CHECKING:
     from .._typing import Figure

@@ -17,7 +17,7 @@ import numpy as np
 from ..covariance.multivariate import Multivariate
 from ..data.observations import Observations, few
 from ..errors import InvalidInput
-from ..estimation.parameters import titles
+from ..estimation.names import titles
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
 from ..likelihood.trend import TRENDS

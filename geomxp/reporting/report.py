@@ -25,7 +25,7 @@ from ..data import datasets, tables
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import GeomxpWarning, InvalidInput, brief_repr, check_one_of, is_finite
 from ..estimation.diagnose import ridge
-from ..estimation.parameters import titles
+from ..estimation.names import titles
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
 from ..prediction.raster import RasterSeries

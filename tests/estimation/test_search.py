@@ -3,7 +3,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.estimation import search as scoring
-from geomxp.estimation.parameters import Coordinates
+from geomxp.estimation.coordinates import Coordinates
 from geomxp.estimation.search import SEARCHES, maximize
 
 

@@ -1,0 +1,304 @@
+"""Coordinates of searches: maps between points and models.
+
+The search, Newton's method, the information, standard errors and profiles use them with different
+options:
+
+    log θ                     positive parameters
+    log(θ + c)                parameters that may be 0, in profiles
+    radians, or degrees       angles
+    log a·f(ν), f = a√(8ν)/a  the range in a search: the practical range, which the data determine
+                              almost independently of the shape parameters
+    log τ²/σ²                 the nugget in a search with the variance profiled out
+"""
+
+from math import exp, inf, log, radians
+
+import numpy as np
+
+from ..covariance.multivariate import Multivariate
+from ..errors import InvalidInput, NotPositiveDefinite
+from .names import ANISOTROPY, LENGTH, NOISE, SCALE, is_nugget_covariance, nuggets_of, size_of
+
+NUGGET_RATIO = (1e-13, 1e4)
+"""Bounds of τ²/σ² in a search."""
+
+TINY = 1e-300
+"""Stands for 0 in logarithms."""
+
+
+def practical_factor(model):
+    """Return the practical range over the range; 1 for a family without a range."""
+    if LENGTH not in model.parameters():
+        return 1.0
+    return model.replace(**{LENGTH: 1.0}).practical_range()
+
+
+def at_practical_range(model, length):
+    """Return the model of another practical range."""
+    return model.replace(**{LENGTH: length / practical_factor(model)})
+
+
+class Coordinates:
+    """Map between points x and models: logarithms, radians of an angle.
+
+    The parameters `names` move; the others have their values in `model`. With `wrap` angles are
+    brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
+    maps parameters to the end of their `limits` (a function of the model) at which they stay. With
+    `relative` covariances of nuggets that move or follow have the coordinates η_ij/(τ_i τ_j): their
+    limits do not depend on the nuggets.
+    """
+
+    def __init__(
+        self, names, model, wrap=True, offset=0.0, limits=None, following=(), relative=False
+    ):
+        self.names, self.origin = list(names), model
+        self.limits_at, self.following = limits, dict(following)
+        self.table = {p.name: p for p in model.table}
+        self.wrap, self.offset = wrap, offset
+        moving = (*self.names, *self.following) if relative else ()
+        self.relative = [name for name in moving if is_nugget_covariance(name)]
+        # limits that are not linear in the others
+        self.curved = list(self.following) if isinstance(model, Multivariate) else []
+
+    def inward(self, name, value):
+        """Return the coordinate of a parameter's value."""
+        parameter = self.table[name]
+        if parameter.transform == "identity":
+            return radians(value) if parameter.unit == "degrees" else value
+        if parameter.closed:
+            value = value + self.offset
+        return log(max(value, TINY))
+
+    def outward(self, name, x):
+        """Return a parameter's value at a coordinate."""
+        parameter = self.table[name]
+        if parameter.transform == "identity":
+            if parameter.unit != "degrees":
+                return min(max(float(x), parameter.lower), parameter.upper)
+            angle = float(np.degrees(x))
+            return angle % 180.0 if self.wrap else angle
+        value = exp(min(x, 600.0))
+        if parameter.closed and self.offset:
+            # within rounding of c the value is 0
+            return value - self.offset if value > self.offset * (1 + 1e-14) else 0.0
+        return min(value, parameter.upper)
+
+    def point(self, model):
+        """Return the point of a model, (k,)."""
+        values = model.parameters()
+        relative = self._correlations(values)
+        return np.array(
+            [relative.get(name, self.inward(name, values[name])) for name in self.names]
+        )
+
+    def _correlations(self, values):
+        """Return the correlations of the covariances in `relative`, by name."""
+        sizes = {name: size_of(name, values) for name in self.relative}
+        return {name: values[name] / size if size else 0.0 for name, size in sizes.items()}
+
+    def model(self, x):
+        """Return the model at a point."""
+        values = {name: self.outward(name, v) for name, v in zip(self.names, x, strict=True)}
+        values |= self._covariances(values)
+        return self._followed(self.origin.replace(**values))
+
+    def _covariances(self, values):
+        """Return the covariances in `relative`, by name, from correlations and other values."""
+        if not self.relative:
+            return {}
+        known = self.origin.parameters()
+        correlations, known = self._correlations(known) | values, known | values
+        return {name: correlations[name] * size_of(name, known) for name in self.relative}
+
+    def _followed(self, model):
+        """Return a model with the parameters that stay at a limit there."""
+        for name, side in self.following.items():
+            limit = self.limits_at(model)[name][0 if side == "lower" else 1]
+            model = model.replace(**{name: limit})
+        return model
+
+    def with_followers(self, model):
+        """Return the names of all parameters that change, and ∂θ/∂θ_moving, (m, k).
+
+        The derivatives are those by the correlation of nuggets, not by a covariance in `relative`.
+        """
+        names, values = [*self.names, *self.following], model.parameters()
+        slopes = np.eye(len(names), len(self.names))
+        x = self.point(model) if self.following else ()
+        for j, name in enumerate(self.names[: len(x)]):
+            ends = [np.where(np.arange(len(x)) == j, x + step, x) for step in (-1e-4, 1e-4)]
+            low, high = (self.model(end).parameters() for end in ends)
+            moved = 2e-4 if name in self.relative else high[name] - low[name]
+            for i, other in enumerate(self.following, len(self.names)):
+                slopes[i, j] = (high[other] - low[other]) / moved
+        for i, name in enumerate(self.names):
+            if name in self.relative:
+                # η_ij = β_ij τ_i τ_j
+                slopes[i, i] = size_of(name, values)
+                for nugget in set(nuggets_of(name)) & set(self.names):
+                    slopes[i, self.names.index(nugget)] = values[name] / (2 * values[nugget])
+        return names, slopes
+
+    def absolute(self, model, information):
+        """Return the information by covariances of nuggets from that by their correlations.
+
+        It is that at a maximum, where the score is 0.
+        """
+        if not self.relative:
+            return information
+        units = self.jacobian(model)
+        slopes = self.with_followers(model)[1][: len(units)] * units / units[:, None]
+        back = np.linalg.inv(slopes)
+        return back.T @ information @ back
+
+    def jacobian(self, model):
+        """Return dθ/dx, (k,)."""
+        values, result = model.parameters(), []
+        for name in self.names:
+            parameter = self.table[name]
+            if parameter.transform == "identity":
+                result.append(np.degrees(1.0) if parameter.unit == "degrees" else 1.0)
+            else:
+                result.append(values[name] + (self.offset if parameter.closed else 0.0))
+        return np.array(result)
+
+    def in_coordinates(self, model, gradient, information=None):
+        """Return the score ∂ℓ/∂x, and the information, from those in the parameters."""
+        units = self.jacobian(model)
+        score = np.array([gradient[name] for name in self.names]) * units
+        return score, None if information is None else information * np.outer(units, units)
+
+    def score(self, x, evaluator, monitor):
+        """Return the gradient of the log-likelihood at a point; NaN where it has none."""
+        model = self.model(x)
+        monitor.count += not evaluator.keeps(model)
+        names, slopes = self.with_followers(model)
+        try:
+            gradient = evaluator.gradient(model, names)
+        except NotPositiveDefinite:
+            return np.full(len(x), np.nan)
+        along = slopes.T @ np.array([gradient[name] for name in names])
+        return along * self.jacobian(model)
+
+    def information(self, x, evaluator, monitor):
+        """Return minus the Hessian of the log-likelihood at a point; NaN where it has none."""
+        model = self.model(x)
+        monitor.count += 1
+        try:
+            names, slopes = self.with_followers(model)
+            information = slopes.T @ evaluator.observed_information(model, names) @ slopes
+        except NotPositiveDefinite:
+            return np.full((len(x), len(x)), np.nan)
+        units = self.jacobian(model)
+        # of logarithms: θ_j θ_k I_jk - δ_jk θ_j ∂_jℓ; untransformed ones have no second term
+        curved = [self.table[n].transform == "log" for n in self.names]
+        score = self.score(x, evaluator, monitor)
+        information = information * np.outer(units, units) - np.diag(np.where(curved, score, 0.0))
+        for name in self.relative:
+            # η = β τ_i τ_j in log τ²: ∂²η/∂log τ_i² ∂β = τ_i τ_j/2, all others are η/4
+            k = self.names.index(name)
+            beside = [self.names.index(n) for n in nuggets_of(name) if n in self.names]
+            information[k, beside] -= score[k] / 2
+            information[beside, k] -= score[k] / 2
+            sign = 1 - 2 * np.eye(len(beside))
+            information[np.ix_(beside, beside)] -= sign * score[k] * x[k] / 4
+        return information
+
+    def standard_errors(self, model, information):
+        """Return standard errors of the parameters from the observed information, a dict."""
+        errors = np.sqrt(np.diag(np.linalg.inv(information))) * self.jacobian(model)
+        return dict(zip(self.names, errors.tolist(), strict=True))
+
+
+class SearchCoordinates(Coordinates):
+    """Coordinates of a search without derivatives: practical range, nugget ratio, degrees.
+
+    `lower` and `upper`, (k,), are the box; `scales`, (k,), are first steps relative to those of a
+    logarithm.
+    """
+
+    def __init__(self, table, names):
+        super().__init__(names, table.model, relative=True)
+        self.relative = [name for name in self.relative if name not in table.bounds]
+        self.parameters, self.profiled = table, table.profiled
+        ends = [
+            (-1.0, 1.0)
+            if name in self.relative
+            else [self._inward(name, end) for end in table.search_box(name)]
+            for name in names
+        ]
+        self.lower, self.upper = np.array(ends).reshape(len(names), 2).T
+        angular = [self.table[name].unit == "degrees" for name in names]
+        self.scales = np.where(angular, 40.0, 1.0)
+
+    def _inward(self, name, value):
+        return value if self.table[name].transform == "identity" else log(max(value, TINY))
+
+    def model(self, x):
+        """Return the model at a point; of variance 1 if the variance is profiled out."""
+        values = {
+            name: exp(v) if self.table[name].transform == "log" else float(v)
+            for name, v in zip(self.names, x, strict=True)
+        }
+        if self.profiled:
+            values[SCALE] = 1.0
+        if LENGTH in values:
+            shapes = {name: v for name, v in values.items() if name in self.parameters.shapes}
+            length = values[LENGTH] / practical_factor(self.origin.replace(**shapes))
+            lower, upper = self.parameters.bounds.get(LENGTH, (0.0, inf))
+            values[LENGTH] = min(max(length, lower), upper)
+        angle = ANISOTROPY[0]
+        if angle in values and angle not in self.parameters.bounds:
+            values[angle] %= 180.0
+        return self.origin.replace(**values | self._covariances(values))
+
+    def point(self, model):
+        """Return the point of a model, inside the box."""
+        values, x = model.parameters(), []
+        values |= self._correlations(values)
+        for name, lower in zip(self.names, self.lower, strict=True):
+            value = values[name]
+            if name == LENGTH:
+                x.append(log(model.practical_range()))
+            elif name in NOISE and self.profiled:
+                x.append(log(max(value / values[SCALE], NUGGET_RATIO[0])))
+            elif self.table[name].unit == "degrees":
+                # angles that differ by 180 degrees are equal: the first above the lower bound
+                x.append(lower + (value - lower) % 180.0)
+            else:
+                x.append(self._inward(name, value))
+        return np.clip(x, self.lower, self.upper)
+
+    def slope(self, model, gradient):
+        """Return the gradient in these coordinates, (k,), from that in the parameters.
+
+        Where the variance is profiled out, the model has the best one: its slope there is 0.
+        """
+        at = {
+            p.name: gradient[p.name] * (1.0 if p.transform == "identity" else p.value)
+            for p in model.table
+        }
+        values = model.parameters()
+        for name in self.relative:
+            at |= {n: at[n] + gradient[name] * values[name] / 2 for n in nuggets_of(name)}
+            at[name] *= size_of(name, values)
+        if LENGTH in self.names:
+            # log a = log(practical range) - log f(shapes)
+            for name in self.parameters.shapes:
+                at[name] -= _practical_slope(model, name) * at[LENGTH]
+        return np.array([at[name] for name in self.names])
+
+
+def _practical_slope(model, name, step=1e-4):
+    """Return ∂ log f/∂ log(shape) of the practical range a f, by a difference."""
+    value, ends = model.parameters()[name], []
+    for sign in (1, -1):
+        try:
+            moved = practical_factor(model.replace(**{name: value * exp(sign * step)}))
+            ends.append((sign * step, log(moved)))
+        except InvalidInput:
+            # beyond the parameter's limit
+            ends.append((0.0, log(practical_factor(model))))
+    (above, high), (below, low) = ends
+    # accurate to that many digits
+    return round((high - low) / (above - below), 7)

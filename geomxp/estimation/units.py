@@ -1,0 +1,209 @@
+"""Units in which a fit computes, so that its numbers are near 1, and the extent of its data."""
+
+import warnings
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import scipy
+
+from ..covariance.distance import embed, metric_of, power_of_two_near
+from ..covariance.multivariate import Multivariate
+from ..errors import InvalidInput
+from ..likelihood.trend import ordinary_residuals
+from .names import NUGGET
+
+
+@dataclass(frozen=True)
+class Units:
+    """Powers of two that bring lengths and values near 1 for the search."""
+
+    # units of the scaled problem in the user's units
+    length: float
+    value: float
+    # of the scaled values about the least-squares trend
+    variance: float
+    # unit of the numbers of measurements
+    replicates: float = 1.0
+    time: float = 1.0
+    # units of the values of several variables, in units of `value`; none if they have one trend
+    variables: tuple[float, ...] = ()
+    # of each value (n,) and of each coefficient of the trend (p,), in the user's units
+    rows: np.ndarray | float = field(default=1.0, compare=False)
+    columns: np.ndarray | float = field(default=1.0, compare=False)
+
+    @classmethod
+    def of(cls, observations, design, model):
+        """Choose units; raise `InvalidInput` if the values have no variance.
+
+        Values that a transformation of the model maps to the Gaussian scale keep their unit.
+        """
+        transform = model.transform
+        z = observations.values if transform is None else transform.transform(observations.values)
+        largest = float(np.abs(z).max())
+        unit = power_of_two_near(largest)
+        residual = z / unit
+        if design.shape[1]:
+            scaled = design / np.abs(design).max(axis=0)
+            residual = ordinary_residuals(residual, scaled)
+        of_variables = []
+        if isinstance(model, Multivariate):
+            of_variables = _units_of_variables(observations, design, residual)
+        if of_variables:
+            # a model whose parameters are all fixed may have more variables
+            of_variables += [1.0] * (model.variables - len(of_variables))
+            residual = residual / np.array(of_variables)[observations.variable]
+        spread = float(np.sqrt(np.mean(residual**2)))
+        # rounding errors of values that the trend fits exactly
+        if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
+            what = (
+                f"the values are all equal ({z[0]:g})"
+                if np.ptp(z) == 0
+                else "the trend fits the values exactly"
+            )
+            raise InvalidInput(f"{what}: there is no variance to estimate.")
+        value = unit * power_of_two_near(spread) if transform is None else 1.0
+        if not 1e-145 < value < 1e145:
+            raise InvalidInput(
+                f"the values spread by about {value:.0e}, whose square overflows or underflows in "
+                "FP64: divide them by a constant first."
+            )
+        length = 1.0
+        if metric_of(observations.metric).embedding is None:
+            # divided by 4 so that the spread of coordinates near ±1e308 stays finite
+            spreads = np.ptp(observations.locations / 4, axis=0)
+            length = 4 * power_of_two_near(float(spreads.max()))
+            length = min(max(length, 2.0**-1000), 2.0**1000)
+        replicates = 1.0
+        if observations.replicates is not None:
+            replicates = power_of_two_near(float(np.median(observations.replicates)))
+        time = 1.0
+        if observations.time is not None:
+            time = power_of_two_near(float(np.ptp(observations.time)))
+        rows = columns = value
+        if of_variables:
+            each = value * np.array(of_variables)
+            rows = each[observations.variable]
+            # a column is of the variable of its rows that are not 0
+            first = (design != 0).argmax(axis=0) if len(design) else np.zeros(0, dtype=int)
+            columns = rows[first]
+        variance = (spread * unit / value) ** 2
+        about = replicates, time, tuple(of_variables), rows, columns
+        return cls(length, value, variance, *about)
+
+    def scaled(self, observations):
+        """Return the observations in the units of the scaled problem."""
+        locations = observations.locations
+        with warnings.catch_warnings():
+            # the user has been warned about the original coordinates
+            warnings.simplefilter("ignore")
+            known, counts = observations.error_variance, observations.replicates
+            return replace(
+                observations,
+                locations=locations / self.length if self.length != 1 else locations,
+                values=observations.values / self.rows,
+                error_variance=None if known is None else known / self.rows**2,
+                replicates=None if counts is None else counts / self.replicates,
+                time=None if observations.time is None else observations.time / self.time,
+                source={},
+            )
+
+    def of_parameter(self, parameter):
+        """Return the unit of a `Parameter`."""
+        first = last = self.value
+        if self.variables and parameter.unit in ("value²", "value"):
+            # variance_2, loading_21, nugget_covariance_12
+            numbers = parameter.name.rpartition("_")[2]
+            first *= self.variables[int(numbers[0]) - 1]
+            last *= self.variables[int(numbers[-1]) - 1]
+        units = {"value²": first * last, "value": first}
+        units |= {"length": self.length, "time": self.time}
+        unit = units.get(parameter.unit, 1.0)
+        return unit * self.replicates if parameter.name.startswith(NUGGET) else unit
+
+    def by_name(self, model):
+        """Return the unit of each parameter of a model, a dict."""
+        return {p.name: self.of_parameter(p) for p in model.table}
+
+    def inward(self, model, values):
+        """Return {name: value} or {name: (lower, upper)} in the units of the scaled problem."""
+        units, scaled = self.by_name(model), {}
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                scaled[name] = tuple(end / units[name] for end in value)
+            else:
+                scaled[name] = value / units[name]
+        return scaled
+
+    def outward(self, model):
+        """Return a model of the scaled problem in the user's units."""
+        units = self.by_name(model)
+        return model.replace(
+            **{p.name: p.value * units[p.name] for p in model.table if p.unit != "degrees"}
+        )
+
+    def outward_values(self, model, values):
+        """Return values of parameters, such as standard errors, in the user's units."""
+        units = self.by_name(model)
+        return {
+            name: None if value is None else value * units[name] for name, value in values.items()
+        }
+
+    def shift(self, design, reml):
+        """Return the log-Jacobian of the scaling, to add to the scaled log-likelihood."""
+        n, p = design.shape
+        logs = np.broadcast_to(np.log(self.rows), n).sum()
+        return float(-(logs - (np.broadcast_to(np.log(self.columns), p).sum() if reml else 0.0)))
+
+
+def _units_of_variables(observations, design, residual):
+    """Return powers of two near the spreads of several variables; none if they share a trend."""
+    if observations.variable is None or len(observations.variable_labels) == 1:
+        return []
+    own = [observations.variable == k for k in range(len(observations.variable_labels))]
+    used = np.array([(design[rows] != 0).any(axis=0) for rows in own])
+    if (used.sum(axis=0) > 1).any():
+        return []
+    sizes = [float(np.sqrt((residual[rows] ** 2).sum() / max(rows.sum(), 1))) for rows in own]
+    limit = 16 * np.finfo(float).eps
+    for rows, size, name in zip(own, sizes, observations.variable_labels, strict=True):
+        if rows.any() and size <= limit:
+            raise InvalidInput(
+                f"the values of {name} are all equal, or the trend fits them exactly: there is no "
+                "variance to estimate."
+            )
+    return [power_of_two_near(size) if size > 0 else 1.0 for size in sizes]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Smallest distance between two different locations, and diagonal of their bounding box.
+
+    Of observations with times also the smallest and the largest lag in time, else None.
+    """
+
+    shortest: float
+    longest: float
+    lags: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, observations):
+        """Measure; raise `InvalidInput` if all locations coincide."""
+        points = np.unique(embed(observations.locations, observations.metric), axis=0)
+        if len(points) < 2:
+            raise InvalidInput("all locations are the same: the range cannot be estimated.")
+        distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
+        distances = distances[distances > 0]
+        if not len(distances):
+            raise InvalidInput(
+                "all locations are the same to the digits of FP64: the range cannot be estimated."
+            )
+        longest = float(np.linalg.norm(np.ptp(points, axis=0)))
+        lags = None
+        if observations.time is not None:
+            between = np.diff(np.unique(observations.time))
+            if not len(between):
+                raise InvalidInput(
+                    "all times are the same: leave the time out and use a spatial model."
+                )
+            lags = float(between.min()), float(between.sum())
+        return cls(float(distances.min()), longest, lags)
