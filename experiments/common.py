@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 import geomxp
-from geomxp.benchmarks.bench import ALL
+from geomxp.benchmarks.bench import ALL_CORES_ORDER
 from geomxp.linalg import blas
 from geomxp.linalg.formats import BF16, FP16
 from geomxp.runtime.devices import blas_threads
@@ -364,7 +364,7 @@ def timings(candidates, a, b, repeats, cores=1, one_library=False):
             fresh[-1, -1].get()
         return time.perf_counter() - start
 
-    with blas_threads(0 if cores == 1 else ALL), blas.cores(cores):
+    with blas_threads(0 if cores == 1 else ALL_CORES_ORDER), blas.cores(cores):
         for k in range(repeats + 1):
             for name in list(candidates)[:: 1 if k % 2 else -1]:
                 if rest:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ._typing import Any, Iterable
 
 
-LONGEST = 1000
-"""Characters of the longest message: a quoted argument, such as an array, may be long."""
+LONGEST_MESSAGE_CHARACTERS = 1000
+"""A longer message is shortened: a quoted argument, such as an array, may be long."""
 
 
 class GeomxpError(Exception):
     r"""Base class of the exceptions that geomxp raises.
 
-    A message is one line; one of more than `LONGEST` characters loses its middle.
+    A message is one line; one of more than `LONGEST_MESSAGE_CHARACTERS` loses its middle.
 
     Examples
     --------
@@ -34,8 +34,9 @@ class GeomxpError(Exception):
 
     def __init__(self, message: str = "", *others: object) -> None:
         message = " ".join(part.strip() for part in str(message).splitlines())
-        if len(message) > LONGEST:
-            message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 + 3 :]}"
+        if len(message) > LONGEST_MESSAGE_CHARACTERS:
+            half = LONGEST_MESSAGE_CHARACTERS // 2
+            message = f"{message[:half]} … {message[-half + 3 :]}"
         super().__init__(message, *others)
 
 
@@ -79,7 +80,7 @@ class MissingPackage(GeomxpError, ImportError):
     """A required package is not installed or cannot be imported."""
 
 
-LACKING = (NotEnoughMemory, MissingDevice, MissingPackage)
+MACHINE_ERRORS = (NotEnoughMemory, MissingDevice, MissingPackage)
 """Errors caused by the machine, which no other model avoids."""
 
 
@@ -228,14 +229,14 @@ class Ending(StrEnum):
     """A covariance matrix has no Cholesky factor."""
 
 
-ATTAINED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
+ATTAINED_ENDINGS = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
 """Outcomes at a maximum, or of a value that was asked for."""
 
-GOOD = (*ATTAINED, Ending.AT_LIMIT)
+GOOD_ENDINGS = (*ATTAINED_ENDINGS, Ending.AT_LIMIT)
 """Outcomes whose result may be used."""
 
 
-PLAIN = {
+ENDING_SENTENCES = {
     Ending.COMPUTED: "Computed at given parameters.",
     Ending.CONVERGED: "Converged: the log-likelihood is at a maximum.",
     Ending.ON_BOUND: "An estimate is at its bound.",
@@ -278,12 +279,12 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether the result may be used."""
-        return self.ending in GOOD
+        return self.ending in GOOD_ENDINGS
 
     @property
     def attained(self) -> bool:
         """Whether the result is a maximum, and not one of a model next to a limit."""
-        return self.ending in ATTAINED
+        return self.ending in ATTAINED_ENDINGS
 
     @property
     def plain(self) -> str:
@@ -294,7 +295,7 @@ class Outcome:
         >>> Outcome(Ending.CONVERGED).plain
         'Converged: the log-likelihood is at a maximum.'
         """
-        return PLAIN[self.ending]
+        return ENDING_SENTENCES[self.ending]
 
     def __str__(self) -> str:
         text = f"{self.ending}: {self.message}" if self.message else str(self.ending)

@@ -227,8 +227,10 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         """
         locations, covariates = self._locations(X)
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-        about = {"covariates": covariates, "progress": False}
-        return simulate(self.fit_, locations, n_samples, seed, **about).T
+        draws = simulate(
+            self.fit_, locations, n_samples, seed, covariates=covariates, progress=False
+        )
+        return draws.T
 
     def _held(self):
         """Return the parameters that are held at given values."""

@@ -48,7 +48,7 @@ def compiled(text, architecture, *more):
     only, and are kept beside the kernels of the emulator.
     """
     nvrtc()
-    options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}", *more]
+    options = [*cuda.COMPILER_OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}", *more]
     about = text, options, importlib.metadata.version("nvidia-cuda-nvrtc")
     key = hashlib.sha256(repr(about).encode()).hexdigest()[:32]
     path = host_kernels.cache_folder() / f"{key}.json"

@@ -20,7 +20,11 @@ def in_no_time():
     measure = findings.seconds_of_a_score
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(findings, "time", stopped())
-        patch.setattr(findings, "seconds_of_a_score", lambda fit: min(measure(fit), findings.QUICK))
+        patch.setattr(
+            findings,
+            "seconds_of_a_score",
+            lambda fit: min(measure(fit), findings.LEAST_SCORE_SECONDS),
+        )
         yield
 
 

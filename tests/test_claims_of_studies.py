@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binomtest
 from studies import ROOT, cells, column, digits, ends, missing, power, results, times_of_fast_roots
 
-from geomxp.linalg.batched import SHIPPED_ON_GPU
+from geomxp.linalg.batched import SHIPPED_GPU_VARIANTS
 
 
 def peers():
@@ -884,7 +884,7 @@ def h200_fourth():
     least, most = ends(column(small, "speedup"))
     yield f"{low:.3f} to {high:.3f} ms and was {least:.1f} to {most:.1f} times as fast"
     for (n, dtype), variant in fastest.items():
-        shipped = next(v for m, v in SHIPPED_ON_GPU["canonical"] if int(n) <= m).title
+        shipped = next(v for m, v in SHIPPED_GPU_VARIANTS["canonical"] if int(n) <= m).title
         if (n, dtype, shipped) in seconds:
             assert seconds[n, dtype, shipped] < 4 / 3 * seconds[n, dtype, variant]
     low, high = ends(times_of_fast_roots(rows))

@@ -115,7 +115,7 @@ KNOWN = {
     ("runtime.dask", "distributed.Client"): "the address is the option `on` of the caller; "
     "Fit.load does not follow the one in a file",
     ("runtime.dask", "distributed.comm.resolve_address"): "of the same address",
-    ("runtime.dask", "importlib.import_module"): "of the modules in PROBES, on a worker",
+    ("runtime.dask", "importlib.import_module"): "of the modules in WORKER_PROBES, on a worker",
     ("runtime.dask", "asyncio.run_coroutine_threadsafe"): "in the loop of the caller's client",
     ("runtime.tasks", "asyncio.run_coroutine_threadsafe"): "in the loop of the caller's client",
     ("runtime.tasks", "cloudpickle.dumps"): "writes",
@@ -126,7 +126,7 @@ KNOWN = {
     ("data.tables", "pandas.read_parquet"): PATH,
     ("data.readers", "pandas.read_csv"): PATH,
     ("data.readers", "pyogrio.list_layers"): PATH + "; the content is of the ending, or "
-    "the driver is named: CONTENTS, WHOLE, BY_LINES",
+    "the driver is named: FILE_SIGNATURES, GEOJSON_PREFIX, GEOJSONSEQ_PREFIX",
     ("data.readers", "pyogrio.read_dataframe"): "as list_layers",
     ("data.readers", "geopandas.read_parquet"): PATH,
     ("data.readers", "rasterio.open"): PATH + "; by the driver of its content",

@@ -83,10 +83,14 @@ METHODS = {
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch):
     """Halve matrices of a few rows."""
-    for table in (recursive.PLAIN, recursive.SMALL, recursive.LEAVES_ON_GPU):
+    for table in (
+        recursive.EQUAL_SPEED_LEAVES,
+        recursive.FAST_PRODUCT_LEAVES,
+        recursive.GPU_LEAVES,
+    ):
         monkeypatch.setitem(table, "tree", 16)
     # divergences need several blocks of columns
-    monkeypatch.setattr(divergence, "PANEL_ON_GPU", 16)
+    monkeypatch.setattr(divergence, "GPU_WHITENED_COLUMNS", 16)
 
 
 OPERATIONS = {

@@ -120,7 +120,7 @@ def on_gpu(n, dtype, batch, rounds):
 def search_rows(sizes, batch, rounds, keep, among=None):
     """Yield rows of search.csv: what a search compares in each layout."""
     options = {"batch": batch, "rounds": rounds, "among": among}
-    for n, dtype, layout in product(sizes, TYPES, batched.LAYOUTS):
+    for n, dtype, layout in product(sizes, TYPES, batched.BATCH_LAYOUTS):
         winner, seconds = batched.fastest(n, dtype, layout=layout, **options)
         if keep:
             batched.remember(n, dtype, winner, layout=layout)

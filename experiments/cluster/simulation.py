@@ -20,7 +20,7 @@ from geomxp.benchmarks.cluster_model import Cluster, scheduling, simulate_cluste
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.formats import FP64, quantize
 from geomxp.prediction.simulate import lay_out
-from geomxp.runtime.trace import COPIES
+from geomxp.runtime.trace import COPY_KINDS
 from geomxp.tiles.assemble import Originals
 from geomxp.tiles.dask_store import depths_for, pieces, share
 from geomxp.tiles.layout import Layout
@@ -253,7 +253,7 @@ def row(cluster, layout, formats, seconds=None):
     """
     depths = depths_for(cluster.nodes * cluster.threads, layout.tiles)
     played = simulate_cluster(cluster, layout, formats, depths)
-    tasks = [event for event in played.events if event.kind not in COPIES]
+    tasks = [event for event in played.events if event.kind not in COPY_KINDS]
     work = sum(event.end - event.begin for event in tasks)
     sent = Counter()
     for event in played.events:

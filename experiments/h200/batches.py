@@ -60,7 +60,7 @@ def _searched(machine, n, dtype, batch):
 
     The rehearsal times one variant of each kind, and remembers none.
     """
-    kinds = {layout: {"layout": layout, "what": "potrf"} for layout in batched.LAYOUTS}
+    kinds = {layout: {"layout": layout, "what": "potrf"} for layout in batched.BATCH_LAYOUTS}
     if machine.gpu:
         kinds["solve"] = {"layout": "canonical", "what": "solve"}
     for name, kind in kinds.items():

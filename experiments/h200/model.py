@@ -426,9 +426,9 @@ FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": 
 }
 
 FIXED_SIZES = (
-    ("geomxp.linalg.gpu", "LARGEST_SQUARE"),
-    ("geomxp.linalg.recursive", "MULTIPLE"),
-    ("geomxp.linalg.recursive", "LEAVES_ON_GPU"),
+    ("geomxp.linalg.gpu", "LARGEST_WHOLE_PRODUCT_ORDER"),
+    ("geomxp.linalg.recursive", "CUT_MULTIPLE"),
+    ("geomxp.linalg.recursive", "GPU_LEAVES"),
 )
 """Block sizes of the code, numbers or dicts of them, that do not grow with the matrix. A recording
 that stands for a larger problem divides them by the scale, so that the number of blocks is that of

@@ -41,7 +41,7 @@ from geomxp.runtime.trace import Trace
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.placement import Placement
 from geomxp.tiles.plan import POLICIES, Sizes
-from geomxp.tiles.simulate import MACHINES, PLACED, measured, simulate
+from geomxp.tiles.simulate import MACHINES, SLOW_MEMORY_PLACES, measured, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import TINY, ceilings, peak, resume, write_rows
@@ -384,7 +384,7 @@ def numa_rows(n, tile, devices=(1, 2, 3, 4)):
     machine, layout = replace(PAPER_GH200, remote=50e9), Layout(n, tile)
     for count, policy in product(devices, ("v1", "v3")):
         near = simulate(PAPER_GH200, layout, formats_of(layout), policy, devices=count).seconds
-        for placed in PLACED:
+        for placed in SLOW_MEMORY_PLACES:
             played = simulate(
                 *(machine, layout, formats_of(layout), policy), devices=count, placed=placed
             )

@@ -6,13 +6,13 @@ import numpy as np
 
 from ..errors import InvalidInput
 from ..linalg import batched, blas
-from ..linalg.simd import REGISTER
+from ..linalg.simd import REGISTER_BYTES
 from ..runtime.devices import blas_threads
 from .bench import BenchmarkDevice, interleaved
 
-SIZES = (5, 8, 16, 32, 64)
-COLUMNS, LOWER = 102, 122
-"""MKL_COL_MAJOR and MKL_LOWER; a symmetric matrix is the same in both memory orders."""
+TIMED_ORDERS = (5, 8, 16, 32, 64)
+MKL_COL_MAJOR, MKL_LOWER = 102, 122
+"""Constants of MKL; a symmetric matrix is the same in both memory orders."""
 
 
 def matrices(n, dtype, batch):
@@ -29,7 +29,7 @@ class Compact:
     """
 
     def __init__(self, a, form):
-        library, letter = blas.mkl(), blas.LETTERS[a.dtype][0]
+        library, letter = blas.mkl(), blas.BLAS_TYPES[a.dtype][0]
         self.a, self.form = a, form
         self.batch, self.n, _ = a.shape
         size = getattr(library, f"mkl_{letter}get_size_compact")
@@ -47,20 +47,20 @@ class Compact:
     def pack(self):
         """Pack the matrices."""
         pointers, room, n, *rest = self._arguments(self.members)
-        self._pack(COLUMNS, n, n, pointers, n, room, n, *rest)
+        self._pack(MKL_COL_MAJOR, n, n, pointers, n, room, n, *rest)
 
     def factor(self):
         """Factor the packed matrices; return MKL's info."""
         _, room, n, *rest = self._arguments(self.members)
         info = ctypes.c_int()
-        self._potrf(COLUMNS, LOWER, n, room, n, ctypes.byref(info), *rest)
+        self._potrf(MKL_COL_MAJOR, MKL_LOWER, n, room, n, ctypes.byref(info), *rest)
         return info.value
 
     def unpack(self, out):
         """Write the transposed factors to out, (batch, n, n)."""
         members = out.ctypes.data + np.arange(self.batch, dtype=np.uint64) * out[0].nbytes
         pointers, room, n, *rest = self._arguments(members)
-        self._unpack(COLUMNS, n, n, pointers, n, room, n, *rest)
+        self._unpack(MKL_COL_MAJOR, n, n, pointers, n, room, n, *rest)
 
 
 def compact_formats():
@@ -70,7 +70,7 @@ def compact_formats():
     """
     if blas.mkl() is None:
         return ()
-    wide = (183,) if REGISTER == 64 else ()
+    wide = (183,) if REGISTER_BYTES == 64 else ()
     return tuple(dict.fromkeys((blas.mkl().mkl_get_format_compact(), *wide)))
 
 
@@ -137,14 +137,14 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
     """
     device = BenchmarkDevice(on)
     kind = device.device.name.partition(":")[0]
-    if n is not None and n > batched.MOST:
-        raise InvalidInput(f"--n must be {batched.MOST} or less for batched. Got {n}.")
+    if n is not None and n > batched.LARGEST_ORDER:
+        raise InvalidInput(f"--n must be {batched.LARGEST_ORDER} or less for batched. Got {n}.")
     rows = []
-    for order in SIZES if n is None else (n,):
+    for order in TIMED_ORDERS if n is None else (n,):
         for dtype in (np.float64, np.float32):
             if line is not None:
-                line.about = f"order {order}, {np.dtype(dtype).name}"
-            for layout in batched.LAYOUTS if tune else ():
+                line.note = f"order {order}, {np.dtype(dtype).name}"
+            for layout in batched.BATCH_LAYOUTS if tune else ():
                 batched.search(order, dtype, kind, layout=layout)
             if tune and device.gpu:
                 batched.search(order, dtype, kind, what="solve")

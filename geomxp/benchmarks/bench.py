@@ -32,13 +32,13 @@ from ..tiles.placement import Placement
 ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
 
 
-MATRICES = {"ceilings": 5, "matern": 2, "likelihood": 4, "cholesky": 4, "nested": 4}
-"""Matrices in FP64 that a benchmark holds at one time, at most."""
+FP64_MATRICES_HELD = {"ceilings": 5, "matern": 2, "likelihood": 4, "cholesky": 4, "nested": 4}
+"""Largest number of FP64 matrices that each benchmark holds at one time."""
 
-ALL = 10**6
+ALL_CORES_ORDER = 10**6
 """Order of matrices for which BLAS uses all usable cores."""
 
-COPIED = 2**28
+COPIED_BYTES = 2**28
 """Bytes that are copied to measure bandwidth: more than the caches hold."""
 
 
@@ -83,7 +83,7 @@ class BenchmarkDevice:
             with self.active():
                 yield
             return
-        with blas_threads(0 if count == 1 else ALL), blas.cores(count):
+        with blas_threads(0 if count == 1 else ALL_CORES_ORDER), blas.cores(count):
             yield
 
     def put(self, a):
@@ -126,8 +126,8 @@ def check_size(what, n, on="cpu"):
     check_whole("n", n)
     device = resolve(on)
     free, kind = device.free_memory(), "memory" if device.index is None else "device memory"
-    most = int((free / (8 * MATRICES[what])) ** 0.5)
-    needed = 8 * MATRICES[what] * n**2
+    most = int((free / (8 * FP64_MATRICES_HELD[what])) ** 0.5)
+    needed = 8 * FP64_MATRICES_HELD[what] * n**2
     remedy = f"use matrices of order {most:,} or less (--n {most})"
     require_memory(f"`bench {what}` with n = {n:,} needs", needed, remedy, free, kind)
 
@@ -160,10 +160,10 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None, copied=None):
 
     FP64 and FP32 use SciPy's BLAS, and MKL where it is installed. FP16 and BF16 are timed where the
     device multiplies them faster than FP32. On a CPU each is timed on one core and on all usable
-    cores. A copy, of `copied` bytes or else `COPIED`, counts the bytes that are read and those that
-    are written. Return rows.
+    cores. A copy, of `copied` bytes or else `COPIED_BYTES`, counts the bytes that are read and
+    those that are written. Return rows.
     """
-    device, rows, copied = BenchmarkDevice(on), [], copied or COPIED
+    device, rows, copied = BenchmarkDevice(on), [], copied or COPIED_BYTES
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):
         with device.cores(count):
             candidates = _products(device, n) | {"copy": _copy(device, count, copied)}
@@ -173,8 +173,8 @@ def ceilings(n=2048, rounds=5, *, on="cpu", line=None, copied=None):
             seconds = interleaved(candidates, rounds, line, device.wait, fresh)
         for what, value in seconds.items():
             work, unit = (2 * copied, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
-            about = {} if device.gpu else {"cores": count}
-            rows.append({"what": what, **about, "seconds": value, "rate": work / value / 1e9})
+            cores = {} if device.gpu else {"cores": count}
+            rows.append({"what": what, **cores, "seconds": value, "rate": work / value / 1e9})
             rows[-1]["unit"] = unit
     return rows
 
@@ -386,7 +386,7 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
         # the library needs the copy as the mixed factorization needs the generation
         candidates["dpotrf"] = lambda s=sigma: device.factor(s)
         if line is not None:
-            line.about = f"range {a}"
+            line.note = f"range {a}"
         with device.active(n):
             seconds = interleaved(candidates, rounds, line, device.wait)
         for accuracy, factor in factors.items():

@@ -21,12 +21,12 @@ from ..errors import InvalidInput
 from ..linalg.formats import FP64, Tile
 from ..linalg.mixed import arithmetic
 from ..runtime.trace import Event, Meter
-from ..tiles.dask_store import AHEAD, depths_for, pieces
+from ..tiles.dask_store import MOST_UNFINISHED_TASKS, depths_for, pieces
 from ..tiles.plan import Sizes
 from ..tiles.simulate import Simulation
 
-ABREAST = 10
-"""Transfers of a worker at the same time: Dask's distributed.worker.connections.incoming."""
+SIMULTANEOUS_TRANSFERS = 10
+"""Of one worker: Dask's distributed.worker.connections.incoming."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Cluster:
     overhead_read: float = 0.0
 
     def __post_init__(self):
-        about = vars(self) | {f"rates[{name!r}]": rate for name, rate in self.rates.items()}
-        for name, given in about.items():
+        values = vars(self) | {f"rates[{name!r}]": rate for name, rate in self.rates.items()}
+        for name, given in values.items():
             if name in ("nodes", "threads"):
                 fits, needed = (
                     isinstance(given, Integral) and given >= 1,
@@ -134,7 +134,7 @@ class _Play:
     def piece(self, number, piece):
         """Simulate a piece; the first one of its column with the transfer of row k."""
         i, k, begin, end, last = piece
-        if number and not number % AHEAD:
+        if number and not number % MOST_UNFINISHED_TASKS:
             self._told = max(self._told, self._asked())
         # an earlier piece counts as one operand
         ready, reads = max(self._row[i], self._begun.pop((i, k), 0.0)), end - begin + (begin > 0)
@@ -177,7 +177,7 @@ class _Play:
 
     def _asked(self):
         """Return when the client submits more tasks: when most earlier tiles are done."""
-        done = len(self._ends) - AHEAD // 2 // self._tasks
+        done = len(self._ends) - MOST_UNFINISHED_TASKS // 2 // self._tasks
         return sorted(self._ends)[done - 1] if done > 0 else 0.0
 
     def _travel(self, k, tiles, final):
@@ -188,7 +188,7 @@ class _Play:
         waiting = [i % nodes for i in below if i % nodes != k % nodes]
         while waiting:
             holders = list(arrival)
-            share = min(ABREAST, -(-len(waiting) // len(holders)))
+            share = min(SIMULTANEOUS_TRANSFERS, -(-len(waiting) // len(holders)))
             for holder in holders:
                 mine, waiting = waiting[:share], waiting[share:]
                 if not mine:

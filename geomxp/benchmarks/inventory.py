@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import MissingDevice, MissingPackage
 from ..runtime import devices
 
-LIBRARIES = (
+REQUIRED_LIBRARIES = (
     *("numpy", "scipy", "numba", "llvmlite", "nlopt", "pandas", "pyarrow", "formulaic"),
     *("matplotlib", "jinja2", "typer", "rich", "psutil", "shapely", "threadpoolctl"),
 )
@@ -20,10 +20,10 @@ EXTRAS = {
     "sklearn": ("scikit-learn",),
     "notebooks": ("jupyterlab", "nbclient", "ipykernel"),
 }
-INSTEAD = {"cupy-cuda13x": ("cupy-cuda12x", "cupy")}
-"""Alternative packages."""
+ALTERNATIVE_PACKAGES = {"cupy-cuda13x": ("cupy-cuda12x", "cupy")}
+"""Other packages that provide the same module."""
 
-UNITS = ((8.9, "FP8"), (8.0, "BF16"), (8.0, "TF32"), (7.0, "FP16"))
+MATRIX_UNIT_FORMATS = ((8.9, "FP8"), (8.0, "BF16"), (8.0, "TF32"), (7.0, "FP16"))
 """(least compute capability, format) of matrix units on NVIDIA's GPUs."""
 
 
@@ -40,7 +40,7 @@ def inventory():
         "devices": _devices(),
         "matrix units": _matrix_units(),
         "threads": _threads(),
-        "libraries": {name: _version(name) or "missing" for name in LIBRARIES},
+        "libraries": {name: _version(name) or "missing" for name in REQUIRED_LIBRARIES},
         "extras": {name: _extra(name, packages) for name, packages in EXTRAS.items()},
         "caches": {"compiled kernels": _kernels(), "tuned variants": _variants()},
         "data sets": {name: entry.about for name, entry in DATASETS.items()},
@@ -76,7 +76,7 @@ def _extra(name, packages):
     """Return the versions of an extra's packages, and the command that installs missing ones."""
     found, missing = [], []
     for package in packages:
-        some = [(p, _version(p)) for p in (package, *INSTEAD.get(package, ()))]
+        some = [(p, _version(p)) for p in (package, *ALTERNATIVE_PACKAGES.get(package, ()))]
         first = next((f"{p} {version}" for p, version in some if version), None)
         (missing if first is None else found).append(first or package)
     if not missing:
@@ -99,9 +99,10 @@ def _devices():
     import cupy
 
     for k in range(count):
-        about = cupy.cuda.runtime.getDeviceProperties(k)
-        memory = devices.human_bytes(about["totalGlobalMem"])
-        found[f"gpu:{k}"] = f"{about['name'].decode()}, {memory}, {about['major']}.{about['minor']}"
+        properties = cupy.cuda.runtime.getDeviceProperties(k)
+        memory = devices.human_bytes(properties["totalGlobalMem"])
+        capability = f"{properties['major']}.{properties['minor']}"
+        found[f"gpu:{k}"] = f"{properties['name'].decode()}, {memory}, {capability}"
     return found
 
 
@@ -144,7 +145,7 @@ def _tensor_cores(index):
     import cupy
 
     capability = int(cupy.cuda.Device(index).compute_capability) / 10
-    formats = [name for least, name in UNITS if capability >= least]
+    formats = [name for least, name in MATRIX_UNIT_FORMATS if capability >= least]
     return f"{', '.join(formats)} on tensor cores" if formats else "none"
 
 

@@ -35,7 +35,7 @@ from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..prediction.validation import validate as score_table
 from ..reporting.exploration import explore as explore_observations
-from ..reporting.findings import LEVELS
+from ..reporting.findings import REPORT_LEVELS
 from ..reporting.report import report
 from ..runtime.devices import human_bytes
 from ..runtime.progress import Line, notice
@@ -44,10 +44,10 @@ from . import options as opt
 from .options import command
 
 ESTIMATE, PREDICT = "Estimate and validate", "Predict"
-STUDY, MACHINE = "Study a method", "Inspect the machine"
+STUDY, INSPECT = "Study a method", "Inspect the machine"
 """Groups of commands in the help."""
 
-FEW = 3
+SHOWN_TABLE_COLUMNS = 3
 """Columns of a table of locations that a terminal shows beside the predictions."""
 
 COST_FORMATS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
@@ -60,8 +60,8 @@ class StoppedFit(Exception):
 
 @command(
     ESTIMATE,
-    *(*opt.TABLE, "trend", "formula", "seed", "report"),
-    seed={"panel": opt.DATA, "about": "Seed of the sample of many locations."},
+    *(*opt.TABLE_OPTIONS, "trend", "formula", "seed", "report"),
+    seed={"panel": opt.DATA, "help": "Seed of the sample of many locations."},
 )
 def explore(given):
     r"""Explore a table before a fit: checks, variograms, costs and the next command.
@@ -97,13 +97,13 @@ def explore(given):
 
 @command(
     ESTIMATE,
-    *opt.TABLE,
-    *opt.TREND,
+    *opt.TABLE_OPTIONS,
+    *opt.TREND_OPTIONS,
     *opt.SEARCH_OPTIONS,
     "strict",
     *opt.METHOD_OPTIONS,
     *("intervals", "level", "output", "embed", "report", "report_level", "report_places"),
-    output={"about": "JSON file to write the fit to."},
+    output={"help": "JSON file to write the fit to."},
 )
 def fit(given):
     r"""Estimate variance, range, smoothness and nugget by maximum likelihood.
@@ -132,13 +132,13 @@ def fit(given):
         tables.check_is_for_json(output)
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     method = opt.method_of(given)
-    about = opt.search_settings(given) | {
+    settings = opt.search_settings(given) | {
         "reml": given.reml,
         "trend": opt.trend_of(given, opt.usual_trend(given.table)),
         "progress": screen.progress,
     }
     z_value(given.level)
-    opt.check_choice("--report-level", given.report_level, LEVELS)
+    opt.check_choice("--report-level", given.report_level, REPORT_LEVELS)
     places = given.report_places
     if places is not None:
         if not given.report:
@@ -149,7 +149,7 @@ def fit(given):
     try:
         observations = opt.observations(given, given.formula)
         method = opt.chosen(given, method, observations, opt.has_table(given))
-        fitted = fit_model(observations, method=method, **about, strict=given.strict)
+        fitted = fit_model(observations, method=method, **settings, strict=given.strict)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
     except FitFailed as error:
@@ -168,8 +168,14 @@ def fit(given):
         screen.note(f"  fit written to {output}")
     if given.report:
         line = shlex.join(["geomxp", *given.words])
-        about = {"level": given.report_level, "places": places, "progress": screen.progress}
-        report(fitted, given.report, command=line, **about)
+        report(
+            fitted,
+            given.report,
+            command=line,
+            level=given.report_level,
+            places=places,
+            progress=screen.progress,
+        )
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:
         warnings.warn(str(fitted.outcome), GeomxpWarning, stacklevel=1)
@@ -249,7 +255,7 @@ def interval_lines(fitted, intervals):
     return "\n".join(lines)
 
 
-@command(ESTIMATE, *opt.TABLE, *opt.GIVEN_MODEL, *opt.TREND, *opt.METHOD_OPTIONS)
+@command(ESTIMATE, *opt.TABLE_OPTIONS, *opt.MODEL_OPTIONS, *opt.TREND_OPTIONS, *opt.METHOD_OPTIONS)
 def log_likelihood(given):
     r"""Evaluate the log-likelihood of a given model.
 
@@ -273,15 +279,15 @@ def log_likelihood(given):
     ESTIMATE,
     *("fit_file", "table", "drop_missing", "decimal"),
     *("folds", "leave_one_out", "blocks", "in_time", "refit", "seed"),
-    *(*opt.WHERE, "level", "output"),
+    *(*opt.PLACEMENT_OPTIONS, "level", "output"),
     table={
-        "about": "Held-out observations to predict and score, with the columns of the fit's table: "
+        "help": "Held-out observations to predict and score, with the columns of the fit's table: "
         "a file or a data set. If not given, those of the fit are predicted from each other.",
         "default": None,
     },
-    seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
+    seed={"panel": opt.FOLDS, "help": "Seed of random folds."},
     on={
-        "about": "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786. "
+        "help": "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786. "
         "For --refit and for folds of Vecchia's approximation: cpu, or a cluster whose workers "
         "compute folds.",
     },
@@ -330,16 +336,23 @@ def validate(given):
         # one factorization of all observations
         fitted, on = replace(fitted, method=replace(fitted.method, on=on)), "cpu"
     if table is not None:
-        about = given.decimal, given.drop_missing
-        others = read_as_observed(fitted, opt.file_of(table), *about)
+        file = opt.file_of(table)
+        others = read_as_observed(fitted, file, given.decimal, given.drop_missing)
         validation = score_table(fitted, others, progress=screen.progress)
     elif given.leave_one_out:
         validation = leave_one_out(fitted, progress=screen.progress)
     else:
         folds = 10 if given.folds is None else given.folds
-        about = {name: vars(given)[name] for name in ("blocks", "in_time", "refit", "seed")}
-        about |= {"on": on, "progress": screen.progress}
-        validation = cross_validate(fitted, folds, **about)
+        validation = cross_validate(
+            fitted,
+            folds,
+            blocks=given.blocks,
+            in_time=given.in_time,
+            refit=given.refit,
+            seed=given.seed,
+            on=on,
+            progress=screen.progress,
+        )
     # printed before files are written, so that a full disk does not lose the scores
     screen.result(
         lambda: validation.to_dict(level),
@@ -353,29 +366,29 @@ def validate(given):
 
 @command(
     ESTIMATE,
-    *opt.TABLE,
+    *opt.TABLE_OPTIONS,
     *("family", "smoothness", "nugget", "anisotropy", "nugget_covariance", "transforms"),
     *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
-    family={"value": "A,B,…", "about": "Covariance families: matern,spherical."},
+    family={"value": "A,B,…", "help": "Covariance families: matern,spherical."},
     smoothness={
         "value": "A,B,…",
-        "about": "Fixed values in Matérn models, or free to estimate it: 0.5,1.5,free.",
+        "help": "Fixed values in Matérn models, or free to estimate it: 0.5,1.5,free.",
         "default": "0.5,1.5,free",
     },
     nugget={
         "value": "A,B,…",
-        "about": "Fixed values, or free to estimate it: 0,free.",
+        "help": "Fixed values, or free to estimate it: 0,free.",
         "default": "free",
     },
     anisotropy={
         "value": "NO,YES",
-        "about": "no, yes or no,yes.",
+        "help": "no, yes or no,yes.",
         "default": "no",
         "known": ("no", "yes", "no,yes"),
     },
     nugget_covariance={
         "value": "NO,YES",
-        "about": "Estimate nugget covariances of several variables: no, yes or no,yes.",
+        "help": "Estimate nugget covariances of several variables: no, yes or no,yes.",
         "default": "no",
         "known": ("no", "yes", "no,yes"),
     },
@@ -441,12 +454,12 @@ def compare_models(given):
     ESTIMATE,
     *("restricted", "full", "bootstrap", "seed", "checkpoint", "on"),
     checkpoint={
-        "about": "Save the draws' statistics; the same command resumes from this file, also with a "
+        "help": "Save the draws' statistics; the same command resumes from this file, also with a "
         "larger --bootstrap.",
     },
     on={
         "value": "PLACE",
-        "about": "Where the draws are fitted: cpu (this process) or a Dask cluster, "
+        "help": "Where the draws are fitted: cpu (this process) or a Dask cluster, "
         "tcp://host:8786.",
         "known": ("cpu",),
     },
@@ -477,16 +490,16 @@ def likelihood_ratio(given):
     *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
     *("block", "discretisation", "neighbours", "local_trend", "time", "variable"),
     "error_variance",
-    *("crs", *opt.WHERE, "level", "of", "output"),
+    *("crs", *opt.PLACEMENT_OPTIONS, "level", "of", "output"),
     crs={
         "panel": opt.GRID,
-        "about": "Coordinate reference system of the fit's coordinates, if it has none, and of a "
+        "help": "Coordinate reference system of the fit's coordinates, if it has none, and of a "
         "grid of LOCATIONS whose own cannot be read.",
     },
     time={
         "panel": opt.KRIGING,
         "value": "TIME",
-        "about": "Time of all new locations, for a space-time model: a number or a date; or the "
+        "help": "Time of all new locations, for a space-time model: a number or a date; or the "
         "column of their times. If not given, that of each row, in the column that the "
         "observations have. For maps also a list: 0,1,2.",
         "known": None,
@@ -494,30 +507,30 @@ def likelihood_ratio(given):
     variable={
         "panel": opt.KRIGING,
         "value": "NAME",
-        "about": "Variable to predict, for a fit of several; or several: zinc,lead. If not given, "
+        "help": "Variable to predict, for a fit of several; or several: zinc,lead. If not given, "
         "that of each row, in the column that the observations have, or all; a map shows one.",
         "known": None,
     },
     error_variance={
         "panel": opt.KRIGING,
         "value": "NUMBER|COLUMN",
-        "about": "Known error variance of a new observation, of transformed values if the fit has "
+        "help": "Known error variance of a new observation, of transformed values if the fit has "
         'a transformation: a number, a column of LOCATIONS, or a function: "I(zinc_se ** 2)".',
         "known": None,
     },
     bounds={
         "panel": opt.GRID,
         "value": "L,B,R,T",
-        "about": "left,bottom,right,top; a left greater than the right crosses the date line. "
+        "help": "left,bottom,right,top; a left greater than the right crosses the date line. "
         "Those of the observations if not given.",
         "known": None,
     },
     neighbours={
         "panel": opt.KRIGING,
-        "about": "Predict each location from this many nearest observations.",
+        "help": "Predict each location from this many nearest observations.",
     },
     output={
-        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, FlatGeobuf, NetCDF or GeoTIFF file to "
+        "help": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, FlatGeobuf, NetCDF or GeoTIFF file to "
         "write; - is standard output. Without it, CSV is printed, and a short table on a terminal."
     },
 )
@@ -547,12 +560,12 @@ def predict(given):
     fitted, origin = load_fit(given.fit_file, **opt.where_of(given))
     fitted = in_system(fitted, given.crs)
     names = ("discretisation", "neighbours", "local_trend")
-    about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
+    options = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
     opt.decimal_of(given, places)
     if given.error_variance is not None:
         if places is None or given.block:
             raise InvalidInput("--error-variance is for a table of LOCATIONS without --block.")
-        about["error_variance"] = opt.number_or_text(given.error_variance)
+        options["error_variance"] = opt.number_or_text(given.error_variance)
     if given.time is not None:
         each = [opt.number_or_text(word) for word in opt.words(given.time)]
         if not each:
@@ -561,16 +574,16 @@ def predict(given):
             raise InvalidInput("a list of --time is for maps of the plane only: give one time.")
         if len(each) > 1 and given.output:
             check_holds_series(given.output)
-        about["time"] = each if len(each) > 1 else each[0]
+        options["time"] = each if len(each) > 1 else each[0]
     if given.variable is not None:
         each = opt.words(given.variable)
         if not each:
             raise InvalidInput("--variable needs the name or the number of a variable.")
-        about["variable"] = each if len(each) > 1 else each[0]
+        options["variable"] = each if len(each) > 1 else each[0]
     if places is None and fitted.observations.dimensions == 2:
-        _predict_map(fitted, given, about)
+        _predict_map(fitted, given, options)
     else:
-        _predict_at(fitted, given, about)
+        _predict_at(fitted, given, options)
     # last, so that an error is the only line
     notice(_about_intervals(given))
     notice(origin)
@@ -593,8 +606,11 @@ def _about_intervals(given):
     )
 
 
-def _predict_at(fitted, given, about):
-    """Predict at the rows of a table, or on a grid of one or three dimensions."""
+def _predict_at(fitted, given, options):
+    """Predict at the rows of a table, or on a grid of one or three dimensions.
+
+    `options` are arguments of `geomxp.predict`.
+    """
     import pandas as pd
 
     output, observations = given.output, fitted.observations
@@ -604,30 +620,30 @@ def _predict_at(fitted, given, about):
         if given.crs is not None and spatial.is_grid(data):
             data = spatial.with_mapping(data, given.crs)
         if given.time is not None and not hasattr(data, "columns"):
-            about["time"] = opt.number_or_text(given.time)
+            options["time"] = opt.number_or_text(given.time)
         elif given.time is not None:
-            about["time"], _ = _times_of(data, given)
+            options["time"], _ = _times_of(data, given)
             if observations.time is not None and given.time not in data.columns:
                 # results stand beside the times that were asked for
-                data = data.assign(**{observations.time_name: about.pop("time")})
+                data = data.assign(**{observations.time_name: options.pop("time")})
     elif any((given.resolution, given.bounds, given.like, given.mask)):
         raise InvalidInput("maps need locations in the plane: use --grid for other dimensions.")
     else:
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
-    geotiff = bool(output) and output.lower().endswith(rasters.GEOTIFF)
+    geotiff = bool(output) and output.lower().endswith(rasters.GEOTIFF_ENDINGS)
     if geotiff:
         rasters.check_geotiff(output, data)
     kriging.check_output(data, output)
     polygons = given.block == "polygons"
     try:
-        prediction = _kriging(fitted, data, given.block, about)
+        prediction = _kriging(fitted, data, given.block, options)
         frame = prediction.to_frame(given.level, given.of)
     except InvalidInput as error:
         raise InvalidInput(f"{given.places or 'grid'}: {error}") from None
     plain = pd.DataFrame(frame.drop(columns=frame.active_geometry_name)) if polygons else frame
     if output and polygons:
-        vector = output.lower().endswith(tables.VECTORS)
+        vector = output.lower().endswith(tables.VECTOR_ENDINGS)
         tables.write_frame(frame if vector else plain, output)
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
@@ -643,19 +659,19 @@ def _predict_at(fitted, given, about):
     _show_predictions(spatial.tabulate(plain).columns, records, given, first)
 
 
-def _kriging(fitted, data, block, about):
+def _kriging(fitted, data, block, options):
     """Return predictions at locations, over rectangles around them, or over polygons."""
     if block != "polygons":
         kriging.check_columns(data)
         sides = None if block is None else opt.numbers("--block", block)
-        return kriging.predict(fitted, data, block=sides, **about)
+        return kriging.predict(fitted, data, block=sides, **options)
     if not spatial.is_geographic_frame(data):
         raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
-    return kriging.predict(fitted, block=data, **about)
+    return kriging.predict(fitted, block=data, **options)
 
 
-def _predict_map(fitted, given, about):
-    """Predict on a regular grid of the plane."""
+def _predict_map(fitted, given, options):
+    """Predict on a regular grid of the plane; `options` are arguments of `geomxp.predict`."""
     if given.output:
         rasters.check_libraries(given.output)
     if given.block not in (None, "cell"):
@@ -663,7 +679,7 @@ def _predict_map(fitted, given, about):
     bounds = None if given.bounds is None else opt.numbers("--bounds", given.bounds)
     grid = {"cells": given.grid, "resolution": given.resolution, "bounds": bounds}
     grid |= {"like": given.like, "mask": given.mask, "block": given.block is not None}
-    raster = predict_raster(fitted, **grid, **about)
+    raster = predict_raster(fitted, **grid, **options)
     # warnings of the frame come before the file is written
     frame = raster.to_frame(given.level, given.of)
     _note_below_zero(fitted, frame)
@@ -692,46 +708,49 @@ def _show_predictions(frame, records, given, first="mean"):
     `first` is the first column of the results.
     """
     first, head, shown = list(frame.columns).index(first), "", frame
-    if first > FEW:
-        head = f"{first - FEW} more columns of the table are written with --output"
-        shown = frame.iloc[:, [*range(FEW), *range(first, frame.shape[1])]]
-    about = {"n": len(frame), "level": given.level, "of": given.of}
+    if first > SHOWN_TABLE_COLUMNS:
+        head = f"{first - SHOWN_TABLE_COLUMNS} more columns of the table are written with --output"
+        shown = frame.iloc[:, [*range(SHOWN_TABLE_COLUMNS), *range(first, frame.shape[1])]]
+    facts = {"n": len(frame), "level": given.level, "of": given.of}
     picture = lambda: display.frame(tables.typed(shown), head)  # noqa: E731
-    _show(frame, about, records, picture, f"{len(frame)} predictions", given)
+    _show(frame, facts, records, picture, f"{len(frame)} predictions", given)
 
 
-def _show(frame, about, records, picture, title, given):
-    """Print a table of results as CSV, on a terminal as a picture, or the name of their file."""
+def _show(frame, facts, records, picture, title, given):
+    """Print a table of results as CSV, on a terminal as a picture, or the name of their file.
+
+    `facts` stand beside the rows of the table, records(), in JSON.
+    """
     if given.output and not given.as_json:
         given.screen.note(f"{title} written to {given.output}")
         return
-    document = lambda: about | {"rows": records()}  # noqa: E731
+    document = lambda: facts | {"rows": records()}  # noqa: E731
     given.screen.result(document, picture=picture, table=lambda: frame)
 
 
 @command(
     PREDICT,
-    *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
-    *("time", "draws", "seed", *opt.WHERE, "output"),
+    *(*opt.MODEL_OPTIONS, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
+    *("time", "draws", "seed", *opt.PLACEMENT_OPTIONS, "output"),
     on={
-        "about": "With --fit: cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as "
+        "help": "With --fit: cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as "
         "tcp://host:8786.",
         "default": None,
     },
     time={
         "panel": opt.LOCATIONS,
         "value": "TIME|COLUMN",
-        "about": "Times for a space-time model. With --at: a column of the table, or one number or "
+        "help": "Times for a space-time model. With --at: a column of the table, or one number or "
         "date for all locations. With --n: a number, or a list (0,1,2) at each of which all "
         "locations are drawn.",
         "known": None,
     },
     of={
         "panel": opt.MODEL,
-        "about": "field or observation; observations of a model, the field of a fit.",
+        "help": "field or observation; observations of a model, the field of a fit.",
         "default": None,
     },
-    locations={"panel": opt.LOCATIONS, "about": "Columns of the coordinates."},
+    locations={"panel": opt.LOCATIONS, "help": "Columns of the coordinates."},
     metric={"panel": opt.LOCATIONS},
     seed={"panel": opt.OUTPUT},
 )
@@ -761,9 +780,8 @@ def simulate(given):
     tables.check_writable(output, inputs=(given.fit, given.at))
     if given.of is not None:
         opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
-    about = {"draws": draws, "seed": given.seed, "of": given.of, "progress": given.screen.progress}
     draw = _draws_of_model if given.fit is None else _draws_of_fit
-    locations, names, times, fields = draw(given, about)
+    locations, names, times, fields = draw(given)
     columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
     if set(times) & set(names):
         name = next(iter(times))
@@ -782,7 +800,7 @@ def simulate(given):
     _show(frame, {"n": len(frame), "draws": draws}, records, picture, title, given)
 
 
-def _draws_of_model(given, about):
+def _draws_of_model(given):
     """Return locations, the names of their coordinates, times by name, and a model's fields."""
     model = opt.model_of(given, ", or --fit")
     if (given.count is None) == (given.at is None):
@@ -814,7 +832,7 @@ def _draws_of_model(given, about):
         if not each:
             raise InvalidInput("--time needs numbers: 0,1,2.")
         check_size(given.count * len(each), given.draws)
-        locations = lay_out(given.count, given.layout, about["seed"])
+        locations = lay_out(given.count, given.layout, given.seed)
         if timed:
             locations, time = np.tile(locations, (len(each), 1)), np.repeat(each, len(locations))
     else:
@@ -836,8 +854,18 @@ def _draws_of_model(given, about):
     numbers, axis = (None, None) if time is None else as_numbers(time)
     if axis is not None and axis.origin:
         notice(f"times are in {axis}; --parameter time_range is in {axis.unit}s.")
-    fields = draw_fields(model, locations, metric=metric, time=numbers, **about)
+    fields = draw_fields(model, locations, metric=metric, time=numbers, **_drawing_options(given))
     return locations, names, {} if time is None else {name: time}, fields
+
+
+def _drawing_options(given):
+    """Return the options of `simulate` that draws of a model and of a fit have in common."""
+    return {
+        "draws": given.draws,
+        "seed": given.seed,
+        "of": given.of,
+        "progress": given.screen.progress,
+    }
 
 
 def _times_of(frame, given, name="time"):
@@ -853,9 +881,9 @@ def _times_of(frame, given, name="time"):
     return np.full(len(frame), time), name
 
 
-def _draws_of_fit(given, about):
+def _draws_of_fit(given):
     """Return locations, the names of their coordinates, times by name, and a fit's fields."""
-    excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
+    excluded = {f"--{name}": vars(given)[name] for name in opt.MODEL_OPTIONS[1:]}
     excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}
     excluded = [name for name, value in excluded.items() if value is not None]
     if excluded:
@@ -873,7 +901,7 @@ def _draws_of_fit(given, about):
         elif given.time is not None:
             time = opt.number_or_text(given.time)
         inputs, covariates, table = targets_of(fitted, data, time=time)
-        fields = draw_fields(fitted, inputs, covariates=covariates, **about)
+        fields = draw_fields(fitted, inputs, covariates=covariates, **_drawing_options(given))
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
     times, seen = {}, fitted.observations
@@ -889,13 +917,13 @@ def _draws_of_fit(given, about):
 
 @command(
     STUDY,
-    *(*opt.GIVEN_MODEL, "table", "trend", "n", "seed"),
-    *("locations", "value", "covariates", "metric", *opt.READING),
+    *(*opt.MODEL_OPTIONS, "table", "trend", "n", "seed"),
+    *("locations", "value", "covariates", "metric", *opt.READING_OPTIONS),
     *("accuracies", "kls", "low_rank", "layers", "tile", "neighbours", "on", "output", "figure"),
-    low_rank={"about": "With --kls: store off-diagonal tiles as low-rank products."},
-    table={"about": "Table of locations, or a data set's name.", "default": None},
-    seed={"panel": opt.DATA, "about": "Seed of random locations."},
-    neighbours={"value": "N,N,…", "about": "Neighbours of Vecchia's approximation: 10,30,60."},
+    low_rank={"help": "With --kls: store off-diagonal tiles as low-rank products."},
+    table={"help": "Table of locations, or a data set's name.", "default": None},
+    seed={"panel": opt.DATA, "help": "Seed of random locations."},
+    neighbours={"value": "N,N,…", "help": "Neighbours of Vecchia's approximation: 10,30,60."},
 )
 def compare(given):
     r"""Measure approximations of a model: KL divergence from FP64, bytes and seconds.
@@ -917,7 +945,7 @@ def compare(given):
     model, approximations = opt.model_of(given), opt.approximations(given)
     if (given.n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
-    of_table = ("locations", "value", "covariates", "trend", *opt.READING)
+    of_table = ("locations", "value", "covariates", "trend", *opt.READING_OPTIONS)
     for name in of_table if table is None else ():
         if vars(given)[name]:
             raise InvalidInput(f"--{name.replace('_', '-')} needs a TABLE.")
@@ -930,10 +958,10 @@ def compare(given):
     if table is None:
         check_reference(given.n, methods)
         locations = lay_out(given.n, "uniform", given.seed)
-        about = {"metric": given.metric or "euclidean"}
+        options = {"metric": given.metric or "euclidean"}
     else:
-        locations, about = opt.observations(given), {"trend": opt.trend_of(given, "zero")}
-    result = measure(model, locations, methods, **about, progress=screen.progress)
+        locations, options = opt.observations(given), {"trend": opt.trend_of(given, "zero")}
+    result = measure(model, locations, methods, **options, progress=screen.progress)
     rows = [label | row.to_dict() for (label, _), row in zip(approximations, result, strict=True)]
     reference = result[0].reference | {"seconds": result[0].reference_seconds}
     frame = _flat(rows)
@@ -957,13 +985,15 @@ def compare(given):
     _caution_accuracy(rows, given.words)
 
 
-LARGE = 1e-2
+LARGE_DIVERGENCE_NATS = 1e-2
 """Divergence in nats from which `compare` advises to choose formats by divergence."""
 
 
 def _caution_accuracy(rows, words):
     """Warn if formats chosen for an accuracy have a large divergence."""
-    large = [row for row in rows if row.get("accuracy") is not None and row["kl"] > LARGE]
+    large = [
+        row for row in rows if row.get("accuracy") is not None and row["kl"] > LARGE_DIVERGENCE_NATS
+    ]
     if not large:
         return
     for option in ("--accuracies", "--layers", "--kls", "--output", "--figure"):
@@ -1017,11 +1047,11 @@ def _costs(rows):
 
 
 @command(
-    MACHINE,
+    INSPECT,
     *("what", "n", "smoothness", "tune", "on"),
-    n={"panel": opt.MODEL, "about": "Number of locations, or order of the matrices."},
-    smoothness={"about": "ν of matern, likelihood and cholesky; 0.8 if not given."},
-    on={"about": "cpu, gpu or gpu:N; matern runs on the CPU only."},
+    n={"panel": opt.MODEL, "help": "Number of locations, or order of the matrices."},
+    smoothness={"help": "ν of matern, likelihood and cholesky; 0.8 if not given."},
+    on={"help": "cpu, gpu or gpu:N; matern runs on the CPU only."},
 )
 def bench(given):
     """Time geomxp and named baselines in the same run, on one core or one GPU.
@@ -1052,7 +1082,7 @@ def bench(given):
         raise InvalidInput(f"`bench {what}` has no covariances: leave out --smoothness.")
     smoothness = 0.8 if given.smoothness is None else given.smoothness
     with Line("timing", shown=given.screen.progress) as line:
-        document = _times(what, given.n, smoothness, given.tune, {"on": on, "line": line})
+        document = _times(what, given.n, smoothness, given.tune, on, line)
     given.screen.result(
         lambda: document,
         lambda: "\n\n".join(as_text(rows) for rows in document.values()),
@@ -1060,18 +1090,18 @@ def bench(given):
     )
 
 
-def _times(what, n, smoothness, tune, about):
+def _times(what, n, smoothness, tune, on, line):
     """Return the rows of a benchmark's tables by name."""
     from ..benchmarks import batched
     from ..benchmarks import bench as benchmarks
 
-    if n is not None and what in benchmarks.MATRICES:
-        benchmarks.check_size(what, n, about["on"])
+    if n is not None and what in benchmarks.FP64_MATRICES_HELD:
+        benchmarks.check_size(what, n, on)
     if what == "matern":
         return {
-            "rates": benchmarks.matern_rates(n or 2048, smoothness, line=about["line"]),
+            "rates": benchmarks.matern_rates(n or 2048, smoothness, line=line),
             "table": benchmarks.table_times(smoothness),
-            "errors": benchmarks.matern_errors(line=about["line"]),
+            "errors": benchmarks.matern_errors(line=line),
         }
     run = {
         "ceilings": partial(benchmarks.ceilings, n or 2048),
@@ -1080,10 +1110,10 @@ def _times(what, n, smoothness, tune, about):
         "likelihood": partial(benchmarks.likelihood_rates, n or 4000, smoothness),
         "cholesky": partial(benchmarks.cholesky_rates, n or 4096, smoothness),
     }
-    return {what: run[what](**about)}
+    return {what: run[what](on=on, line=line)}
 
 
-@command(MACHINE)
+@command(INSPECT)
 def info(given):
     """List the devices, libraries and data sets that can be used here, and what is missing.
 

@@ -5,7 +5,7 @@ import re
 from ..errors import Ending, Outcome
 from ..estimation.names import titles
 
-MOST = 40
+SHOWN_ROWS = 40
 """Rows of a table on a terminal; files have all rows."""
 
 
@@ -97,15 +97,15 @@ def frame(data, head="", best=None, formats=None):
 
     numeric = [is_numeric_dtype(kind) for kind in data.dtypes]
     formats = [(formats or {}).get(name, ".6g") for name in data.columns]
-    table, gap = Wide(data.columns, numeric), len(data) > MOST
-    ends = [*range(MOST // 2), *range(-(MOST // 2), 0)] if gap else range(len(data))
+    table, gap = Wide(data.columns, numeric), len(data) > SHOWN_ROWS
+    ends = [*range(SHOWN_ROWS // 2), *range(-(SHOWN_ROWS // 2), 0)] if gap else range(len(data))
     for k, row in enumerate(data.iloc[ends].itertuples(index=False)):
-        if gap and k == MOST // 2:
+        if gap and k == SHOWN_ROWS // 2:
             table.add_row(*["…"] * len(data.columns))
         table.add_row(*map(_cell, row, formats), style="green" if k == best else None)
     parts = [Text(head, style="bold")] if head else []
     if gap:
-        parts.append(Text(f"{len(data):,} rows, of which {MOST} are shown", style="dim"))
+        parts.append(Text(f"{len(data):,} rows, of which {SHOWN_ROWS} are shown", style="dim"))
     return Group(*parts, table)
 
 
@@ -144,8 +144,8 @@ class Wide:
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for k in chosen:
-            about = {"justify": "right" if self.numeric[k] else "left", "no_wrap": bool(k)}
-            table.add_column(self.columns[k], **about, overflow="fold")
+            justify = "right" if self.numeric[k] else "left"
+            table.add_column(self.columns[k], justify=justify, no_wrap=bool(k), overflow="fold")
         table.columns[0].style = "cyan"
         for cells, style in self.rows:
             table.add_row(*(cells[k] for k in chosen), style=style)

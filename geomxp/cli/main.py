@@ -25,16 +25,16 @@ from ..runtime.progress import noticing
 from . import commands
 from .options import COMMANDS
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 """Exit status after Ctrl-C, as shells define it."""
 
-CLOSED = 141
+CLOSED_PIPE_STATUS = 141
 """Exit status if a pipe is closed before all is written, as of a program that SIGPIPE ends."""
 
-WORTH = 2.0
+SAVED_FIT_SECONDS = 2.0
 """Seconds after which the state of a fit is saved without --checkpoint."""
 
-PATIENCE = 1.0
+INTERRUPT_NOTICE_SECONDS = 1.0
 """Seconds after which the user is told that the current step still runs."""
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for group in (commands.ESTIMATE, commands.PREDICT, commands.STUDY, commands.MACHINE):
+for group in (commands.ESTIMATE, commands.PREDICT, commands.STUDY, commands.INSPECT):
     for command in COMMANDS[group]:
         app.command(rich_help_panel=group)(command)
 
@@ -79,7 +79,7 @@ def main(arguments=None):
         warnings.simplefilter("always", GeomxpWarning)
         try:
             status = app(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
-            if status == INTERRUPTED:
+            if status == INTERRUPTED_STATUS:
                 # typer turns KeyboardInterrupt into a status
                 raise KeyboardInterrupt
             # here, because the interpreter would do it after the status is known
@@ -89,7 +89,7 @@ def main(arguments=None):
             message = message_of_fit(*stopped.args, words) if fit else message_of(words)
             # not wrapped, because the user may copy the command in it
             print(f"geomxp: {message}", file=sys.stderr)
-            status = INTERRUPTED
+            status = INTERRUPTED_STATUS
         except SystemExit as ended:
             # typer ends the process if a pipe is closed, and after printing a completion script
             closed = isinstance(ended.__context__, BrokenPipeError)
@@ -140,7 +140,7 @@ def _close_output():
     """Discard what standard output does not take; return the exit status of a closed pipe."""
     # the interpreter flushes once more when it ends
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CLOSED
+    return CLOSED_PIPE_STATUS
 
 
 def _usage(error, words):
@@ -171,14 +171,14 @@ def _usage(error, words):
 def message_of_fit(interrupted, table, output, words):
     """Save the state of an `Interrupted` fit; return the message that says how to resume.
 
-    Without --checkpoint, a fit that has run for `WORTH` seconds is saved beside its output, or in
-    the working directory.
+    Without --checkpoint, a fit that has run for `SAVED_FIT_SECONDS` is saved beside its output, or
+    in the working directory.
     """
     message = (
         f"interrupted after {interrupted.evaluations} evaluations ({interrupted.seconds:.0f} s)"
     )
     path, state = interrupted.checkpoint, interrupted.state
-    if path is None and state is not None and interrupted.seconds > WORTH:
+    if path is None and state is not None and interrupted.seconds > SAVED_FIT_SECONDS:
         path = _unused_path(table, output, state)
         try:
             from ..data import tables
@@ -240,7 +240,7 @@ def _unused_path(table, output, state):
 
 
 @contextmanager
-def watched(words, patience=PATIENCE):
+def watched(words, patience=INTERRUPT_NOTICE_SECONDS):
     """Watch for Ctrl-C inside the block.
 
     Python handles the first signal when the current call returns, which takes long in a large
@@ -285,7 +285,7 @@ def _watch(stream, words, patience):
         # the progress line has hidden the cursor
         cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
         print(f"{cursor}\ngeomxp: {message_of(words)}", file=sys.stderr, flush=True)
-        os._exit(INTERRUPTED)
+        os._exit(INTERRUPTED_STATUS)
 
 
 def _interrupt(stream):

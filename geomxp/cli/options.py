@@ -28,18 +28,17 @@ from ..data import tables as data_tables
 from ..data.names import joined
 from ..data.names import split as words
 from ..data.observations import DUPLICATES, few, read_table
-from ..data.readers import TEXT, layout
+from ..data.readers import TEXT_ENDINGS, layout
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.parameters import template
 from ..estimation.search import SEARCHES
-from ..likelihood.automatic import AUTO, automatic, choice_in_words
-from ..likelihood.automatic import OPTIONS as SPELLINGS
+from ..likelihood.automatic import AUTO, METHOD_FLAGS, automatic, choice_in_words
 from ..likelihood.exact import WHOLE, Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
-from ..prediction.validation import IN_TIME
-from ..reporting.findings import LEVELS
+from ..prediction.validation import FOLDS_IN_TIME
+from ..reporting.findings import REPORT_LEVELS
 from ..runtime.devices import is_cluster
 from ..runtime.progress import notice, noticing
 from . import display
@@ -48,7 +47,7 @@ DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Mac
 GRID, KRIGING, FOLDS, LOCATIONS, OUTPUT = "Grid", "Kriging", "Folds", "Locations", "Output"
 """Panels of the help."""
 
-TYPES = {
+VALUE_TYPES = {
     "NUMBER": float,
     "N": int,
     "": bool,
@@ -57,20 +56,22 @@ TYPES = {
 }
 """Types of values by their placeholder in the help; all others are text."""
 
-METHODS = (AUTO, "exact", "vecchia")
+METHOD_CHOICES = (AUTO, "exact", "vecchia")
 FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
 BENCHMARKS = ("ceilings", "matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
-DECLARED = tuple(
+FAMILY_PARAMETERS = tuple(
     {
         f"{one.name}=": None
         for kind in FAMILIES.values()
         for one in (*kind.declared_for(2), *kind.optional_for(2))
     }
 )
-OF_TRANSFORMS = tuple(f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared)
-PARAMETERS = (*DECLARED, "anisotropy_angle=", "anisotropy_ratio=", *OF_TRANSFORMS)
+TRANSFORM_PARAMETERS = tuple(
+    f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared
+)
+PARAMETERS = (*FAMILY_PARAMETERS, "anisotropy_angle=", "anisotropy_ratio=", *TRANSFORM_PARAMETERS)
 
 
 def either(names):
@@ -98,7 +99,7 @@ def tables(incomplete: str):
         for name, entry in datasets.DATASETS.items()
         if name.startswith(incomplete)
     ]
-    return named + _files(incomplete, data_tables.ENDINGS)
+    return named + _files(incomplete, data_tables.READABLE_ENDINGS)
 
 
 def fits(incomplete: str):
@@ -136,7 +137,7 @@ def _columns_of(table):
             from pyarrow.parquet import read_schema
 
             return read_schema(file).names
-        if file.suffix.lower() in TEXT:
+        if file.suffix.lower() in TEXT_ENDINGS:
             return data_tables.column_names(file, layout(file))
     except (OSError, UnicodeError, ValueError, InvalidInput):
         # a completing shell cannot show an error
@@ -152,8 +153,8 @@ class Option:
     """An option or argument of commands."""
 
     panel: str | None  # panel of the help; None for an argument
-    value: str  # placeholder of the value in the help, which also decides its type (see `TYPES`)
-    about: str
+    value: str  # placeholder of the value in the help, which has its type in `VALUE_TYPES`
+    help: str
     default: object = None  # Ellipsis if the option must be given
     known: object = None  # words that a shell proposes, or the function that finds them
     least: int | None = None  # smallest whole number that is accepted
@@ -161,11 +162,11 @@ class Option:
 
     def parameter(self, key):
         """Return the option as a parameter of a function, as typer reads it."""
-        kind = TYPES.get(self.value, str)
+        kind = VALUE_TYPES.get(self.value, str)
         # --yes/--no may also be neither
         pair = "/" in (self.name or "")
         default = False if kind is bool and not pair else self.default
-        more = {"help": self.about, "metavar": self.value}
+        more = {"help": self.help, "metavar": self.value}
         if self.known is not None:
             more["autocompletion"] = self.known if callable(self.known) else among(self.known)
         if self.least is not None:
@@ -293,7 +294,7 @@ OPTIONS = {
         "NAME=VALUE",
         "Another parameter of the family, such as power=1.5; repeatable.",
         # the first four have options of their own
-        known=DECLARED[4:],
+        known=FAMILY_PARAMETERS[4:],
     ),
     "variance": Option(MODEL, "NUMBER", "σ², in squared units of the values."),
     "range": Option(MODEL, "NUMBER", "a, in the unit of the locations."),
@@ -362,7 +363,7 @@ OPTIONS = {
         "exact, vecchia, or auto: exact up to 6,000 locations if the matrix fits the memory, "
         "otherwise vecchia; with an option of only one of them, that one.",
         AUTO,
-        METHODS,
+        METHOD_CHOICES,
     ),
     "neighbours": Option(METHOD, "N", "Neighbours of Vecchia's approximation: 30 if not given."),
     "accuracy": Option(
@@ -434,7 +435,7 @@ OPTIONS = {
         "blocks or forecast: folds of consecutive times, each predicted from all others, or from "
         "all earlier ones.",
         None,
-        IN_TIME,
+        FOLDS_IN_TIME,
     ),
     "blocks": Option(
         FOLDS, "NUMBER", "Make folds of square blocks of this side, in the unit of the range."
@@ -475,17 +476,23 @@ OPTIONS = {
         "NAME",
         "quick or full: a quick report has no maps of predictions, no profiles and no contours.",
         "full",
-        LEVELS,
+        REPORT_LEVELS,
     ),
     "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
     "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
-READING = ("time", "variable", "error_variance", "drop_missing", "missing", "decimal", "duplicates")
-TABLE = ("table", "locations", "value", "covariates", "metric", "unit", "crs", *READING)
-TREND = ("trend", "formula", "reml")
-GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
+READING_OPTIONS = (
+    *("time", "variable", "error_variance"),
+    *("drop_missing", "missing", "decimal", "duplicates"),
+)
+TABLE_OPTIONS = (
+    *("table", "locations", "value", "covariates", "metric", "unit", "crs"),
+    *READING_OPTIONS,
+)
+TREND_OPTIONS = ("trend", "formula", "reml")
+MODEL_OPTIONS = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
     *(
         "family",
@@ -501,13 +508,14 @@ SEARCH_OPTIONS = (
     ),
     *("starts_on", "tolerance", "evaluations", "checkpoint", "seed"),
 )
-EXACT_ONLY = (
+EXACT_OPTIONS = (
     *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback"),
     *("memory", "device_memory", "scratch"),
 )
-METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:7], "on", *EXACT_ONLY[7:])
-WHERE = ("on", *EXACT_ONLY[7:])
-"""Options that several commands share; `WHERE` says where the method of a saved fit computes."""
+METHOD_OPTIONS = ("method", "neighbours", *EXACT_OPTIONS[:7], "on", *EXACT_OPTIONS[7:])
+PLACEMENT_OPTIONS = ("on", *EXACT_OPTIONS[7:])
+"""Options that several commands share; those of `PLACEMENT_OPTIONS` say where the method of a saved
+fit computes."""
 
 # Results on standard output: JSON, plain text for pipes, and tables on a terminal.
 
@@ -619,14 +627,14 @@ def numbers(option, text):
     return tuple(number(option, "number", word) for word in words(text))
 
 
-PAIRS = re.compile(r",(?=\s*\w+\s*=)")
+PAIR_SEPARATOR = re.compile(r",(?=\s*\w+\s*=)")
 """Between `name=value` and the next one."""
 
 
 def pairs(option, items, form="name=value", parse=number):
     """Parse repeated `name=value`, or another form of values; commas may join several."""
     result = {}
-    for item in (one for given in items or () for one in PAIRS.split(given)):
+    for item in (one for given in items or () for one in PAIR_SEPARATOR.split(given)):
         name, equals, text = item.partition("=")
         if not equals:
             raise InvalidInput(f"{option} needs {form}. Got {item!r}.")
@@ -677,7 +685,7 @@ def observations(given, formula=None):
     values, errors = _several(given.value), _several(given.error_variance)
     if isinstance(errors, tuple):
         errors = tuple(None if word == "none" else word for word in errors)
-    about = {
+    settings = {
         "locations": words(given.locations) if given.locations else None,
         "values": values,
         "covariates": covariates,
@@ -689,18 +697,19 @@ def observations(given, formula=None):
         "drop_missing": given.drop_missing,
         "missing": numbers("--missing", given.missing or ""),
         "value_unit": vars(given).get("unit"),
+        "crs": vars(given).get("crs"),
     }
     if given.duplicates is not None:
         check_choice("--duplicates", given.duplicates, DUPLICATES)
-        about["duplicates"] = given.duplicates
+        settings["duplicates"] = given.duplicates
     if given.decimal is not None:
-        about["decimal"] = decimal_of(given, given.table)
+        settings["decimal"] = decimal_of(given, given.table)
     if given.table in datasets.DATASETS:
-        return datasets.load(given.table, **about, crs=vars(given).get("crs"))
+        return datasets.load(given.table, **settings)
     _check_there(given.table)
     _check_named(given)
-    about["covariates"] = covariates or ()
-    observed = read_table(given.table, **about, crs=vars(given).get("crs"))
+    settings["covariates"] = covariates or ()
+    observed = read_table(given.table, **settings)
     _note_locations(given, observed)
     return observed
 
@@ -716,7 +725,7 @@ def _several(text):
 def decimal_of(given, table):
     """Return the decimal sign that --decimal names, or None; it needs a table."""
     if given.decimal is not None:
-        check_choice("--decimal", given.decimal, data_tables.DECIMALS)
+        check_choice("--decimal", given.decimal, data_tables.DECIMAL_SIGNS)
         if table is None:
             raise InvalidInput("--decimal needs a table: leave it out.")
     return given.decimal
@@ -803,7 +812,7 @@ def family_of(given):
 
 def model_of(given, otherwise=""):
     """Return the model whose parameters the options give; `otherwise` ends the message if not."""
-    family, own = family_of(given), GIVEN_MODEL[1:-1]
+    family, own = family_of(given), MODEL_OPTIONS[1:-1]
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
     values |= pairs("--parameter", given.parameter)
     # names of parameters of several variables end with their numbers
@@ -849,8 +858,8 @@ def search_settings(given):
 
 def method_of(given):
     """Return the method that the options name, or "auto" if they name none."""
-    check_choice("--method", given.method, METHODS)
-    exact_only = {name: vars(given).get(name) for name in EXACT_ONLY}
+    check_choice("--method", given.method, METHOD_CHOICES)
+    exact_only = {name: vars(given).get(name) for name in EXACT_OPTIONS}
     name, of_exact = given.method, _of_exact(given)
     if name == AUTO and given.neighbours is not None:
         name = "vecchia"
@@ -877,7 +886,7 @@ def method_of(given):
 
 def _of_exact(given):
     """Return the options given that only the exact method has, and --on of several devices."""
-    values = {name: vars(given).get(name) for name in EXACT_ONLY}
+    values = {name: vars(given).get(name) for name in EXACT_OPTIONS}
     names = [
         f"--{name.replace('_', '-')}"
         for name, value in values.items()
@@ -888,8 +897,8 @@ def _of_exact(given):
 
 
 def where_of(given):
-    """Return the options of `WHERE` as `Fit.load` takes them."""
-    return {name: vars(given)[name] for name in WHERE}
+    """Return the options of `PLACEMENT_OPTIONS` as `Fit.load` takes them."""
+    return {name: vars(given)[name] for name in PLACEMENT_OPTIONS}
 
 
 def has_table(given):
@@ -903,7 +912,7 @@ def has_table(given):
         return True
 
 
-SAID = 2_000
+ANNOUNCED_CHOICE_LOCATIONS = 2_000
 """Number of locations above which the automatic choice of the method is said."""
 
 
@@ -919,9 +928,9 @@ def chosen(given, method, observations, tabulated=True):
     n = observations.distinct_inputs
     if method == AUTO:
         method = automatic(n, tabulated, given.on)
-    if (n > SAID or method.approximate) and not given.quiet:
-        about = n, observations.dimensions, SPELLINGS, because, tabulated
-        notice(choice_in_words(method, *about))
+    if (n > ANNOUNCED_CHOICE_LOCATIONS or method.approximate) and not given.quiet:
+        dimensions = observations.dimensions
+        notice(choice_in_words(method, n, dimensions, METHOD_FLAGS, because, tabulated))
     return method
 
 
@@ -956,31 +965,30 @@ def exact(
     refine = None if refine == "none" else refine
     if fallback and refine is None:
         raise InvalidInput("--fallback needs --refine ir, cg or gmres.")
-    about = {"refine": refine, "fallback": bool(fallback)}
-    return Exact(rule, tile=tile, on=on, **about, **memory)
+    return Exact(rule, tile=tile, on=on, refine=refine, fallback=bool(fallback), **memory)
 
 
 def approximations(given):
     """Return [(label, method)] for `compare`: four accuracies by default."""
-    accuracies, about = given.accuracies, {"on": given.on, "tile": given.tile}
+    accuracies, on, tile = given.accuracies, given.on, given.tile
     if {accuracies, given.kls, given.layers, given.neighbours} == {None}:
         accuracies = "1e-5,1e-6,1e-7,1e-8"
     result = []
     for word in words(accuracies or ""):
         accuracy = number("--accuracies", "ε", word)
-        result.append(({"accuracy": accuracy}, exact(accuracy=accuracy, **about)))
+        result.append(({"accuracy": accuracy}, exact(on, tile, accuracy=accuracy)))
     if given.low_rank and not given.kls:
         raise InvalidInput("--low-rank needs targets of the KL divergence: --kls 1e-3.")
     for word in words(given.kls or ""):
         target = number("--kls", "KL", word)
-        method = exact(kl=target, low_rank=given.low_rank, **about)
+        method = exact(on, tile, kl=target, low_rank=given.low_rank)
         result.append(({"accuracy": None, "kl_target": target}, method))
     if given.layers:
         label = {"accuracy": None, "layers": given.layers}
-        result.append((label, exact(layers=given.layers, **about)))
+        result.append((label, exact(on, tile, layers=given.layers)))
     for word in words(given.neighbours or ""):
         count = whole(word, "--neighbours must be whole numbers, 10,30,60")
-        result.append(({"accuracy": None}, Vecchia(count, on=given.on)))
+        result.append(({"accuracy": None}, Vecchia(count, on=on)))
     if not result:
         raise InvalidInput(
             "--accuracies, --kls, --layers and --neighbours need a number or a format each."

@@ -39,10 +39,10 @@ ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", sea
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
 
 
-ROUNDING = 1e-12
+LIMIT_TOLERANCE = 1e-12
 """Share of a limit by which a parameter may miss it: the exponential of a logarithm is rounded."""
 
-USING = {
+FAMILIES_WITH = {
     "time": " (--family matern-space-time, separable or gneiting)",
     "variable": ", such as parsimonious-matern (--family parsimonious-matern)",
 }
@@ -96,8 +96,8 @@ class Inputs:
 
     def __repr__(self) -> str:
         extra = [name for name in ("time", "variable") if getattr(self, name) is not None]
-        about = [f"{len(self):,} locations", str(self.metric), *extra]
-        return f"<Inputs: {', '.join(about)}>"
+        parts = [f"{len(self):,} locations", str(self.metric), *extra]
+        return f"<Inputs: {', '.join(parts)}>"
 
     def __getitem__(self, rows: slice | Whole) -> Inputs:
         columns = self.time, self.variable, self.error_variance, self.replicates
@@ -549,7 +549,7 @@ class Covariance:
             if known and not used:
                 raise InvalidInput(
                     f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
-                    f"use a family that does{USING[name]}."
+                    f"use a family that does{FAMILIES_WITH[name]}."
                 )
         self.check_valid_on(inputs.metric, inputs.dimensions)
 
@@ -559,7 +559,11 @@ class Covariance:
         limits = self.limits(metric, dimensions)
         for name, value in self.parameters().items():
             lower, upper = limits[name]
-            if lower - ROUNDING * abs(lower) <= value <= upper + ROUNDING * abs(upper):
+            if (
+                lower - LIMIT_TOLERANCE * abs(lower)
+                <= value
+                <= upper + LIMIT_TOLERANCE * abs(upper)
+            ):
                 continue
             where, remedy = f"in {metric.dimensions(dimensions)} dimensions", "."
             if metric.arc:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from .table import PI, TERMS, TaylorSeries, recurrence
+from .table import PI, SERIES_TERMS, TaylorSeries, recurrence
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
 
-LARGE_ORDER = 50.0
+LARGEST_TABULATED_NU = 50.0
 """Largest ν that has a table."""
 
 
@@ -32,7 +32,7 @@ def correlation(r: ArrayLike, nu: float) -> Floats:
     True
     """
     r = np.asarray(r, dtype=np.float64)
-    if nu > LARGE_ORDER:
+    if nu > LARGEST_TABULATED_NU:
         return matern_large_order(r, nu)
     p = nu - 0.5
     if p == int(p) and p <= 10:
@@ -165,26 +165,26 @@ def matern_of_squares(s, nu):
     log_gamma, digamma = log_gamma_and_digamma(nu)
     result = np.empty((2, 2, len(r)), dtype=np.longdouble)
     # arguments of like size share their points t: only one exponential is left for each pair
-    size = np.frexp(r)[1] // SIZES
+    size = np.frexp(r)[1] // TRAPEZOID_OCTAVES
     for some in set(size.tolist()):
         there = size == some
-        result[..., there] = _trapezoid(r[there], nu, log_gamma, SIZES * some - 1)
+        result[..., there] = _trapezoid(r[there], nu, log_gamma, TRAPEZOID_OCTAVES * some - 1)
     result[1] /= -2 * r
     # ∂/∂ν of the logarithm of C
     result[:, 1] += (np.log(r / 2) - digamma) * result[:, 0]
     return result
 
 
-SIZES = 4
+TRAPEZOID_OCTAVES = 4
 """Octaves of r that share the points of the trapezoidal rule."""
 
 
 def _trapezoid(r, nu, log_gamma, exponent):
     """Return C times ∫ e^w, ∫ t e^w, ∫ e^(w-t), ∫ t e^(w-t), where w = νt - r cosh t.
 
-    The points are ±t with t = 0, h, 2h, …, for all r from q = 2^exponent to 2^SIZES q.
+    The points are ±t with t = 0, h, 2h, …, for r from q = 2^exponent to q 2^`TRAPEZOID_OCTAVES`.
     """
-    least, most, order = 2.0**exponent, 2.0 ** (exponent + SIZES), abs(float(nu)) + 1
+    least, most, order = 2.0**exponent, 2.0 ** (exponent + TRAPEZOID_OCTAVES), abs(float(nu)) + 1
     # small r: Γ(ν + iy) at y = 2π/h must be below 1e-19 Γ(ν); large r: a Gaussian of width 1/√r
     step = np.longdouble(min(2 * np.pi / (31.4 + 1.4 * order), 0.62 / (most**2 + order**2) ** 0.25))
     # the integrand has fallen by e^-47 where r(cosh t - 1) - (ν + 1)t = 47
@@ -223,7 +223,7 @@ class BesselSeries(TaylorSeries):
         self.nu = float(nu)
 
     def _expansion(self, what):
-        """Return the Taylor coefficients of "correlation", "smoothness" or "slope", (TERMS, K)."""
+        """Taylor coefficients of "correlation", "smoothness" or "slope", (SERIES_TERMS, K)."""
         if what == "correlation":
             return self._series
         if what == "smoothness":
@@ -237,16 +237,16 @@ class BesselSeries(TaylorSeries):
 
     @cached_property
     def _series(self):
-        return self._solve(self._first[:, 0], np.zeros((TERMS, 1)))
+        return self._solve(self._first[:, 0], np.zeros((SERIES_TERMS, 1)))
 
     def _solve(self, first, source):
-        """Return the Taylor coefficients in t of a solution of Bessel's equation, (TERMS, K).
+        """Taylor coefficients in t of a solution of Bessel's equation, (SERIES_TERMS, K).
 
-        `first`, (2, K), is the solution and its slope at the centres; `source`, (TERMS, K), holds
-        the coefficients of the function whose slope is the right-hand side.
+        `first`, (2, K), is the solution and its slope at the centres; `source`, (SERIES_TERMS, K),
+        holds the coefficients of the function whose slope is the right-hand side.
         """
-        d, k = self._half_width, np.arange(TERMS)
-        here = np.broadcast_to(d / 4, (TERMS, len(d)))
+        d, k = self._half_width, np.arange(SERIES_TERMS)
+        here = np.broadcast_to(d / 4, (SERIES_TERMS, len(d)))
         above = (k + 1) * (k + 1 - np.longdouble(self.nu))
         right = k[1:, None] * source[1:]
         return recurrence((first[0], d * first[1]), d / self._centre, here, above, right)

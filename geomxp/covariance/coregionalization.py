@@ -8,9 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from .base import NUGGET, RANGE
-from .multivariate import LOADING, LOWER, SMOOTHNESS, VARIABLE, Component, Multivariate, name_of
+from .multivariate import (
+    EACH_VARIABLE,
+    LOADING,
+    LOWER_TRIANGLE,
+    SMOOTHNESS,
+    Component,
+    Multivariate,
+    name_of,
+)
 
-LEAST, SHRINKING = 0.1, 0.95
+LEAST_EIGENVALUE, SHRINKING_FACTOR = 0.1, 0.95
 """Least eigenvalue of the correlations of a model made of marginal ones, and the factor that brings
 them nearer to I."""
 
@@ -46,10 +54,10 @@ class Coregionalization(Multivariate):
 
     family = "coregionalization"
     groups: ClassVar = {
-        "loading": (LOWER, LOADING),
-        "range": (VARIABLE, RANGE),
-        "smoothness": (VARIABLE, SMOOTHNESS),
-        "nugget": (VARIABLE, NUGGET),
+        "loading": (LOWER_TRIANGLE, LOADING),
+        "range": (EACH_VARIABLE, RANGE),
+        "smoothness": (EACH_VARIABLE, SMOOTHNESS),
+        "nugget": (EACH_VARIABLE, NUGGET),
     }
 
     loading: tuple[float, ...]
@@ -61,8 +69,8 @@ class Coregionalization(Multivariate):
     @classmethod
     def _near(cls, values, correlations, dimensions):
         deviations, beta = np.sqrt(values.pop("variance")), correlations
-        while np.linalg.eigvalsh(beta).min() < LEAST:
-            beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(len(beta))
+        while np.linalg.eigvalsh(beta).min() < LEAST_EIGENVALUE:
+            beta = SHRINKING_FACTOR * beta + (1 - SHRINKING_FACTOR) * np.eye(len(beta))
         loading = deviations[:, None] * np.linalg.cholesky(beta)
         return cls(loading=loading[np.tril_indices(len(beta))].tolist(), **values)
 

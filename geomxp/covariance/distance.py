@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EARTH_RADIUS = 6371.0
 """Radius of the sphere for longitude and latitude, in km."""
 
-LEAST_GAP = 60.0
+LEAST_GAP_DEGREES = 60.0
 """Degrees without data that end a branch of longitude wider than half the globe; such a gap must
 also be twice as wide as any other. Data without one are all round the globe."""
 
@@ -96,7 +96,7 @@ class Metric:
         Numbers that are on a shortest branch are kept. Others increase eastwards: from 0 or more
         at the western end if the eastern one then has at most 360, so that 179 and -179 become 179
         and 181, and else from a negative number. There is no branch, None, if locations are all
-        round the globe (see `LEAST_GAP`), and without longitudes.
+        round the globe (see `LEAST_GAP_DEGREES`), and without longitudes.
 
         Examples
         --------
@@ -115,11 +115,11 @@ class Metric:
         if high - low < 180:
             return self.on_branch(locations, (low + high) / 2), (low + high) / 2
         # such a gap contains one of these sectors: without an empty one there is no need to sort
-        count = round(720 / LEAST_GAP)
+        count = round(720 / LEAST_GAP_DEGREES)
         sectors = (longitudes % 360 // (360 / count)).astype(int)
         empty = not np.bincount(sectors, minlength=count)[:count].all()
         west, gap, second = widest_gap(longitudes) if empty else (0.0, 0.0, 0.0)
-        if gap > 180 or (gap >= LEAST_GAP and gap >= 2 * second):
+        if gap > 180 or (gap >= LEAST_GAP_DEGREES and gap >= 2 * second):
             middles = west + (360 - gap) / 2 + np.array([0.0, -360.0, -720.0])
             middles = middles[np.abs(middles) <= 180 + gap / 2 + 1e-9]
             kept = [(np.abs(longitudes - middle) <= 180).all() for middle in middles]

@@ -16,27 +16,27 @@ from ..errors import GeomxpWarning, InvalidInput, MissingPackage
 from ..linalg.device import copy_on_gpu
 from ..runtime.devices import in_threads
 from .distance import EARTH_RADIUS, metric_of, power_of_two_near
-from .table import LOWEST, SPLIT, SPLIT_FP32, table_of
+from .table import LOWEST_OCTAVE, SPLIT, SPLIT_FP32, table_of
 
-WIDTH = 512
+CPU_PANEL_COLUMNS = 512
 """Columns that one thread takes at a time."""
 
-THREADS, PANEL_ROWS, PANEL_COLUMNS = 256, 512, 32
+PANEL_THREADS, PANEL_ROWS, PANEL_COLUMNS = 256, 512, 32
 """How cuda/matern.cu shares a tile among its blocks of threads."""
 
 SHARED_BYTES = 46 * 1024
 """For a table in a GPU's shared memory, of the 48 KiB that every GPU offers by default."""
 
-FURTHER = 20
+FURTHER_OCTAVES = 20
 """Octaves by which tables are extended to closer pairs."""
 
 MOST_TIMES = 1024
 """Different times up to which functions of time are evaluated once for each pair of times."""
 
-FUNCTIONS = "correlation", "slope", "smoothness"
+MATERN_FUNCTIONS = "correlation", "slope", "smoothness"
 """Functions of Matérn's tables: M(r), r M'(r) and ∂M/∂ν."""
 
-FARTHEST, FAINTEST = 1e150, 2.0**-60
+MOST_RANGES, NEGLIGIBLE_CORRELATION = 1e150, 2.0**-60
 """Limit on extents in units of the range; correlations below the second there are neglected."""
 
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
@@ -88,8 +88,11 @@ def scale_of(model, metric, box):
     middle = 0.0 if model.anisotropy is None else low / 2 + high / 2
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float64(unit) / model.range
-        inverse = float(min(ratio * ratio, FARTHEST**2))
-    if ratio > FARTHEST and model.correlation(FARTHEST * model.range) > FAINTEST:
+        inverse = float(min(ratio * ratio, MOST_RANGES**2))
+    if (
+        ratio > MOST_RANGES
+        and model.correlation(MOST_RANGES * model.range) > NEGLIGIBLE_CORRELATION
+    ):
         raise InvalidInput(
             f"the range {model.range:g} is too short for the distances of these locations: "
             f"a {model.family} model with these shapes is still correlated at 1e150 times the "
@@ -197,7 +200,7 @@ class DensePairs:
         if index is not None:
             return self.block("correlation", slice(0, n), slice(0, m), index)
         out = np.empty((n, m), order="F")
-        panels = [slice(j, min(j + WIDTH, m)) for j in range(0, m, WIDTH)]
+        panels = [slice(j, min(j + CPU_PANEL_COLUMNS, m)) for j in range(0, m, CPU_PANEL_COLUMNS)]
         in_threads(lambda p: self.write("correlation", slice(0, n), p, out[:, p]), panels, n * m)
         return out
 
@@ -260,17 +263,25 @@ class TablePairs(DensePairs):
         fill = loops().fill_fp32 if single else loops().fill
         further = 0
         while True:
-            table, clock, lowest = self.tables(what, single, further)
+            (polynomials, base), clock, lowest = self.tables(what, single, further)
             clock = self.by_lag(clock, single)
             missed = fill(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
-                *(self.inverse, self.mapping, *table, out.dtype.type(self.model.variance)),
-                *(first, flat, offset, stride, clock),
+                inverse=self.inverse,
+                mapping=self.mapping,
+                rows=polynomials,
+                base=base,
+                scale=out.dtype.type(self.model.variance),
+                first=first,
+                out=flat,
+                offset=offset,
+                stride=stride,
+                clock=clock,
             )
             # below the lowest octave 1 - ρ is below the rounding of 1 but for very rough fields
             if not missed or lowest:
                 break
-            further += FURTHER
+            further += FURTHER_OCTAVES
         if further:
             self.reach(further)
 
@@ -282,7 +293,7 @@ class TablePairs(DensePairs):
         """
         low, high = self.octaves
         table = table_of(self.model, low - further, high)
-        return table.polynomials(what, single), None, table.low <= LOWEST
+        return table.polynomials(what, single), None, table.low <= LOWEST_OCTAVE
 
     def by_lag(self, clock, single):
         """Return the clock unchanged: nothing depends on time; see `TimePairs.by_lag`."""
@@ -335,7 +346,7 @@ class TablePairs(DensePairs):
                     return None
                 if end or not int(missed.sum()):
                     break
-                further += FURTHER
+                further += FURTHER_OCTAVES
             if further:
                 self.reach(further)
             return squares.sum()
@@ -343,8 +354,8 @@ class TablePairs(DensePairs):
     def extend(self):
         """Extend the range of later tables towards closer pairs; False if that is not possible."""
         low, _ = self.octaves
-        self.reach(FURTHER)
-        return low > LOWEST
+        self.reach(FURTHER_OCTAVES)
+        return low > LOWEST_OCTAVE
 
     def _values(self, what, rows, columns):
         """Evaluate a block by the formula, for a model without a table."""
@@ -398,7 +409,7 @@ class TimePairs(TablePairs):
         self.times = tuple(np.ascontiguousarray(one, dtype=np.float64) for one in times)
         self._between = {}
         with np.errstate(over="ignore"):
-            self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, FARTHEST**2))
+            self.inverse_time = float(min(1 / np.float64(model.time_range) ** 2, MOST_RANGES**2))
         shortest, longest = self.a.lags if b is None else _lags_between(self.a, self.b)
         ends = (max(lag * lag * self.inverse_time, 1e-300) for lag in (shortest, longest))
         low, high = (frexp(end)[1] for end in ends)
@@ -417,7 +428,7 @@ class TimePairs(TablePairs):
         low, high = self.octaves
         of_space, of_time = self._names(what)
         table = table_of(self.field, low - further, high)
-        polynomials, end = table.polynomials(of_space, single), table.low <= LOWEST
+        polynomials, end = table.polynomials(of_space, single), table.low <= LOWEST_OCTAVE
         if self.clock is None:
             return polynomials, (*self.times, self.inverse_time, None, None, 0), end
         low, high = self.octaves_in_time
@@ -425,7 +436,7 @@ class TimePairs(TablePairs):
         decay, base = source.polynomials(of_time, single)
         stretch = self.clock.stretch and source.polynomials(self.clock.stretch, single)[0]
         clock = *self.times, self.inverse_time, decay, stretch, base
-        return polynomials, clock, end and source.low <= LOWEST
+        return polynomials, clock, end and source.low <= LOWEST_OCTAVE
 
     @cached_property
     def _different(self):
@@ -453,9 +464,20 @@ class TimePairs(TablePairs):
         for rows in (decay, stretch):
             if rows is not None and id(rows) not in self._between:
                 out = np.empty((count, count), rows.dtype, order="F")
-                one, where = out.dtype.type(1.0), (-count, out.reshape(-1, order="F"), 0, count)
                 points = times[None], 0, count
-                missed = fill(*points, *points, inverse, 0, rows, base, one, *where)
+                missed = fill(
+                    *points,
+                    *points,
+                    inverse=inverse,
+                    mapping=0,
+                    rows=rows,
+                    base=base,
+                    scale=out.dtype.type(1.0),
+                    first=-count,
+                    out=out.reshape(-1, order="F"),
+                    offset=0,
+                    stride=count,
+                )
                 if missed:
                     return clock
                 # the rows are kept too, so that their number stays theirs
@@ -493,13 +515,13 @@ class TimePairs(TablePairs):
         """
         low, high = self.octaves
         table = table_of(self.field, low - further, high)
-        space, end = np.array([table.rows(name) for name in of_space]), table.low <= LOWEST
+        space, end = np.array([table.rows(name) for name in of_space]), table.low <= LOWEST_OCTAVE
         if self.clock is None:
             return (space, table.base, None, 0), end
         low, high = self.octaves_in_time
         source = table_of(self.clock.source, low - further, high)
         time = np.array([source.rows(name) for name in of_time])
-        return (space, table.base, time, source.base), end and source.low <= LOWEST
+        return (space, table.base, time, source.base), end and source.low <= LOWEST_OCTAVE
 
     def _names(self, what):
         """Return the names of a function of space and one of time, of "correlation" or a pair."""
@@ -602,10 +624,12 @@ class VariablePairs(DensePairs):
         self.x, self.y = (np.ascontiguousarray((part / unit).T) for part in points)
         extent = np.ptp(np.hstack((self.x, self.y)), axis=1).max()
         few = max(len(self.a), len(self.b))
-        about = extent, len(self.x), few, self.metric
+
+        def octaves(inverse):
+            return octaves_of(extent, len(self.x), few, self.metric, inverse)
+
         self.octaves = [
-            (octaves_of(*about, inverse.min())[0], octaves_of(*about, inverse.max())[1])
-            for inverse in self.inverses
+            (octaves(inverse.min())[0], octaves(inverse.max())[1]) for inverse in self.inverses
         ]
         variables = (one.variable for one in (self.a, self.b))
         self.kinds = tuple(np.ascontiguousarray(one, dtype=np.int64) for one in variables)
@@ -638,17 +662,24 @@ class VariablePairs(DensePairs):
                 kinds = *self.kinds, self.inverses[k], starts, amplitude.astype(out.dtype)
                 missed = fill(
                     *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
-                    *(table, base, first, flat, offset, stride, kinds, number > 0),
+                    rows=table,
+                    base=base,
+                    first=first,
+                    out=flat,
+                    offset=offset,
+                    stride=stride,
+                    kinds=kinds,
+                    add=number > 0,
                 )
                 if not missed or lowest:
                     break
                 if number > 0:
                     # what was added so far is not the sum: begin again with longer tables
                     low, high = self.octaves[k]
-                    self.octaves[k] = low - further - FURTHER, high
+                    self.octaves[k] = low - further - FURTHER_OCTAVES, high
                     self._write(terms, rows, columns, out, triangle)
                     return
-                further += FURTHER
+                further += FURTHER_OCTAVES
             if further:
                 low, high = self.octaves[k]
                 self.octaves[k] = low - further, high
@@ -663,13 +694,13 @@ class VariablePairs(DensePairs):
         one, known = self.components[k], {}
         starts = np.empty(one.smoothness.shape, dtype=np.uint64)
         lowest, split = True, SPLIT_FP32 if single else SPLIT
-        low, blocks, base = max(low - further, LOWEST), [], 0
+        low, blocks, base = max(low - further, LOWEST_OCTAVE), [], 0
         for i, j in np.ndindex(*starts.shape):
             nu = one.smoothness[i, j]
             if nu not in known:
                 matern = self.model.correlation_of(one, i, j)
                 table = table_of(matern, low, high)
-                lowest &= table.low <= LOWEST
+                lowest &= table.low <= LOWEST_OCTAVE
                 rows, base = table.polynomials(what, single)
                 # other models may have made a longer table
                 skipped = (low - table.low) << split
@@ -691,20 +722,20 @@ class VariablePairs(DensePairs):
     def numbers_for(self, names, further=0):
         """Return what kernels of Vecchia's approximation need for derivatives by some parameters.
 
-        These are the tables of the functions, (F, rows, 8), with the three of `FUNCTIONS` if there
-        are names, else the correlation; the rows of one table and their first interval; for each
-        pair of variables and each component 1/a², the amplitude, the row where its tables begin and
-        the factors of the derivatives, (p, p, C, R, 8); which parameter and which function each
-        factor is of, (E, 2); and whether there is no lower octave.
+        These are the tables of the functions, (F, rows, 8), with the three of `MATERN_FUNCTIONS` if
+        there are names, else the correlation; the rows of one table and their first interval; for
+        each pair of variables and each component 1/a², the amplitude, the row where its tables
+        begin and the factors of the derivatives, (p, p, C, R, 8); which parameter and which
+        function each factor is of, (E, 2); and whether there is no lower octave.
         """
         # all components have the same octaves
         low, high = min(low for low, _ in self.octaves), max(high for _, high in self.octaves)
         self.octaves = [(low, high)] * len(self.octaves)
-        functions = FUNCTIONS if names else FUNCTIONS[:1]
+        functions = MATERN_FUNCTIONS if names else MATERN_FUNCTIONS[:1]
         used = [
             (k, f)
             for k, name in enumerate(names)
-            for f in range(len(FUNCTIONS))
+            for f in range(len(MATERN_FUNCTIONS))
             if any(one.factors(name)[f] is not None for one in self.components)
         ]
         count, p = len(self.components), len(self.components[0].amplitude)
@@ -746,8 +777,8 @@ class VariablePairs(DensePairs):
     def extend(self):
         """Extend the range of later tables towards closer pairs; False if that is not possible."""
         low = min(low for low, _ in self.octaves)
-        self.octaves = [(each - FURTHER, high) for each, high in self.octaves]
-        return low > LOWEST
+        self.octaves = [(each - FURTHER_OCTAVES, high) for each, high in self.octaves]
+        return low > LOWEST_OCTAVE
 
     def _values(self, what, rows, columns):
         """Evaluate a block of covariances."""
@@ -780,7 +811,7 @@ class VariablePairs(DensePairs):
             terms = [
                 (k, what, factors)
                 for k, one in enumerate(self.components)
-                for what, factors in zip(FUNCTIONS, one.factors(name), strict=True)
+                for what, factors in zip(MATERN_FUNCTIONS, one.factors(name), strict=True)
                 if factors is not None
             ]
             if terms:
@@ -839,7 +870,7 @@ def _launch(form, pairs, polynomials, base, entries, given=None, clock=None):
         in_time = *arrays[:2], inverse_time, *arrays[2:], *numbers
     module("matern.cu").get_function(f"{name}_{form}")(
         (max(1, min(panels, 4 * processors)),),
-        (THREADS,),
+        (PANEL_THREADS,),
         (
             *(*pairs, copy_on_gpu(polynomials), len(polynomials), base, staged),
             *(*entries, squares, missed, *in_time),

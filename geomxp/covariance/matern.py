@@ -123,13 +123,13 @@ class Matern(Isotropic):
     @property
     def tabulated(self) -> bool:
         """Whether there is a table of polynomials: ν ≤ 50."""
-        return self.smoothness <= bessel.LARGE_ORDER
+        return self.smoothness <= bessel.LARGEST_TABULATED_NU
 
     def check_tabulated(self, remedy: str) -> None:
         """Raise `InvalidInput`, with a remedy, if ν > 50."""
         if not self.tabulated:
             raise InvalidInput(
-                f"`smoothness` must be at most {bessel.LARGE_ORDER:g} here. "
+                f"`smoothness` must be at most {bessel.LARGEST_TABULATED_NU:g} here. "
                 f"Got {self.smoothness:g}. {remedy}"
             )
 

@@ -28,13 +28,13 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .base import NUGGET, VARIANCE, Anisotropy, Covariance, Inputs, Isotropic
-from .bessel import LARGE_ORDER
+from .bessel import LARGEST_TABULATED_NU
 from .conventions import Convention
 from .distance import metric_of
 from .generate import VariablePairs
 from .matern import Matern
 from .parameter import Parameter, finite
-from .space_time import HIGHEST, LOWEST, distance_at
+from .space_time import HIGHEST_MATCHED, LOWEST_MATCHED, distance_at
 
 if TYPE_CHECKING:
     from typing import Self
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from .distance import Metric
     from .transformation import Transformation
 
-MOST = 8
+MOST_VARIABLES = 8
 """Largest number of variables."""
 
-ROUNDING = 1e-12
+EIGENVALUE_TOLERANCE = 1e-12
 """Eigenvalue of a correlation matrix down to which it counts as positive semidefinite."""
 
-MARGINAL = ("variance", "range", "smoothness", "nugget")
+MARGINAL_PARAMETERS = ("variance", "range", "smoothness", "nugget")
 """Parameters of the model of one variable."""
 
-NEAREST, SHRINKING = 0.9, 0.95
+LARGEST_CORRELATION, SHRINKING_FACTOR = 0.9, 0.95
 """Largest entry of a correlation matrix made of estimates; factor that brings it nearer to I."""
 
-ONE, VARIABLE, PAIR, LOWER = "one", "variable", "pair", "lower"
+ONE_FOR_ALL, EACH_VARIABLE, EACH_PAIR, LOWER_TRIANGLE = "one", "variable", "pair", "lower"
 """How many numbers a parameter has: one, or one per variable, pair, or entry of a triangle."""
 
 OWN_VARIANCE = replace(VARIANCE, linear=False)
@@ -65,7 +65,7 @@ CORRELATION = Parameter(
     "correlation", 0.0, "identity", -1.0, 1.0, closed=True, search=(-1.0, 1.0), starts=(0.0,)
 )
 NUGGET_COVARIANCE = Parameter("nugget_covariance", 0.0, "identity", -np.inf, unit="value²")
-OPTIONAL = {NUGGET_COVARIANCE.name: (PAIR, NUGGET_COVARIANCE)}
+OPTIONAL_GROUPS = {NUGGET_COVARIANCE.name: (EACH_PAIR, NUGGET_COVARIANCE)}
 """Fields that a model may have or not."""
 
 
@@ -76,11 +76,11 @@ def indices(kind: str, p: int) -> tuple[tuple[int, ...], ...]:
     >>> indices("pair", 3), indices("lower", 2)
     (((0, 1), (0, 2), (1, 2)), ((0, 0), (1, 0), (1, 1)))
     """
-    if kind == ONE:
+    if kind == ONE_FOR_ALL:
         return ((),)
-    if kind == VARIABLE:
+    if kind == EACH_VARIABLE:
         return tuple((i,) for i in range(p))
-    if kind == PAIR:
+    if kind == EACH_PAIR:
         return tuple(combinations(range(p), 2))
     return tuple((i, j) for i in range(p) for j in range(i + 1))
 
@@ -191,7 +191,7 @@ class Multivariate(Covariance):
                 _parameter(parameter, group, where).check(number)
                 for where, number in zip(indices(kind, p), numbers, strict=True)
             ]
-            object.__setattr__(self, group, checked[0] if kind == ONE else tuple(checked))
+            object.__setattr__(self, group, checked[0] if kind == ONE_FOR_ALL else tuple(checked))
         if self.microscale is not None or self.transform is not None:
             name = "microscale" if self.transform is None else "transform"
             raise InvalidInput(f"models of family {self.family} have no {name}: leave it out.")
@@ -201,20 +201,25 @@ class Multivariate(Covariance):
         sizes = {}
         for group, (kind, _) in self.used_groups.items():
             value = getattr(self, group)
-            if np.ndim(value) == 0 or kind == ONE:
+            if np.ndim(value) == 0 or kind == ONE_FOR_ALL:
                 continue
             size = len(value)
-            if kind == PAIR and np.ndim(value) == 1:
-                size = next((p for p in range(2, MOST + 1) if p * (p - 1) == 2 * size), -1)
-            elif kind == LOWER and np.ndim(value) == 1:
-                size = next((p for p in range(1, MOST + 1) if p * (p + 1) == 2 * size), -1)
+            if kind == EACH_PAIR and np.ndim(value) == 1:
+                size = next(
+                    (p for p in range(2, MOST_VARIABLES + 1) if p * (p - 1) == 2 * size), -1
+                )
+            elif kind == LOWER_TRIANGLE and np.ndim(value) == 1:
+                size = next(
+                    (p for p in range(1, MOST_VARIABLES + 1) if p * (p + 1) == 2 * size), -1
+                )
             sizes[group] = size
         found = set(sizes.values()) or {2}
-        if len(found) > 1 or not 2 <= min(found) <= MOST:
+        if len(found) > 1 or not 2 <= min(found) <= MOST_VARIABLES:
             if len(found) == 1 and min(found) > 0:
                 article = "An" if self.family[0] in "aeiou" else "A"
                 raise InvalidInput(
-                    f"{article} {self.family} model needs 2 to {MOST} variables. Got {min(found)}."
+                    f"{article} {self.family} model needs 2 to {MOST_VARIABLES} variables. "
+                    f"Got {min(found)}."
                 )
             said = ", ".join(f"{group} {size}" for group, size in sizes.items())
             raise InvalidInput(
@@ -227,14 +232,16 @@ class Multivariate(Covariance):
     def variables(self) -> int:
         """Number of variables, p."""
         kind, values = next(
-            (kind, getattr(self, group)) for group, (kind, _) in self.groups.items() if kind != ONE
+            (kind, getattr(self, group))
+            for group, (kind, _) in self.groups.items()
+            if kind != ONE_FOR_ALL
         )
-        return next(p for p in range(2, MOST + 1) if len(indices(kind, p)) == len(values))
+        return next(p for p in range(2, MOST_VARIABLES + 1) if len(indices(kind, p)) == len(values))
 
     @property
     def used_groups(self) -> Mapping[str, tuple[str, Parameter]]:
         """The `groups` of this model, with the covariances of the nuggets if it has them."""
-        return self.groups if self.nugget_covariance is None else {**self.groups, **OPTIONAL}
+        return self.groups if self.nugget_covariance is None else {**self.groups, **OPTIONAL_GROUPS}
 
     @property
     def declared(self) -> tuple[Parameter, ...]:
@@ -251,13 +258,13 @@ class Multivariate(Covariance):
     @classmethod
     def optional_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
         """Return the parameters that a model may have or not; see `Covariance.optional_for`."""
-        return _declared(tuple(OPTIONAL.items()), variables)
+        return _declared(tuple(OPTIONAL_GROUPS.items()), variables)
 
     def _own_parameters(self):
         p, values = self.variables, {}
         for group, (kind, _) in self.used_groups.items():
             numbers = getattr(self, group)
-            numbers = (numbers,) if kind == ONE else numbers
+            numbers = (numbers,) if kind == ONE_FOR_ALL else numbers
             places = indices(kind, p)
             values |= {name_of(group, w): x for w, x in zip(places, numbers, strict=True)}
         return values
@@ -274,13 +281,16 @@ class Multivariate(Covariance):
                 f"the {cls.family} model of {p} variables needs values of {', '.join(missing)} too."
             )
         known = {NUGGET_COVARIANCE.name} & {name.rpartition("_")[0] for name in values}
-        groups = {**cls.groups, **{group: OPTIONAL[group] for group in known}}
+        groups = {**cls.groups, **{group: OPTIONAL_GROUPS[group] for group in known}}
         zeros = {one.name: 0.0 for one in cls.optional_for(p)}
         fields_ = {
             group: [(zeros | values)[name_of(group, where)] for where in indices(kind, p)]
             for group, (kind, _) in groups.items()
         }
-        one = {group: x[0] if groups[group][0] == ONE else tuple(x) for group, x in fields_.items()}
+        one = {
+            group: x[0] if groups[group][0] == ONE_FOR_ALL else tuple(x)
+            for group, x in fields_.items()
+        }
         return cls(**one) if transform is None else cls(**one, transform=transform)
 
     def scaled(self, factor: float) -> Self:
@@ -313,7 +323,7 @@ class Multivariate(Covariance):
             return terms
         p, terms = self.variables, [one.doubled() for one in terms]
         amplitude, slopes = np.zeros((2 * p, 2 * p)), {}
-        for (i, j), x in zip(indices(PAIR, p), self.nugget_covariance, strict=True):
+        for (i, j), x in zip(indices(EACH_PAIR, p), self.nugget_covariance, strict=True):
             amplitude[i, j] = amplitude[j, i] = x
             slopes[name_of(NUGGET_COVARIANCE.name, (i, j))] = (at(2 * p, i, j), None, None)
         smoothness = np.full((2 * p, 2 * p), SMOOTHNESS.value)
@@ -329,7 +339,7 @@ class Multivariate(Covariance):
     def nugget_matrix(self) -> Floats:
         """Covariance of the noise of the variables at one location, (p, p)."""
         matrix = np.diag(self.nugget)
-        pairs = indices(PAIR, self.variables)
+        pairs = indices(EACH_PAIR, self.variables)
         known = self.nugget_covariance or (0.0,) * len(pairs)
         for (i, j), x in zip(pairs, known, strict=True):
             matrix[i, j] = matrix[j, i] = x
@@ -350,7 +360,7 @@ class Multivariate(Covariance):
         beta = nearer(correlations)
         root = np.sqrt(self.nugget)
         covariance = beta * np.outer(root, root)
-        pairs = indices(PAIR, self.variables)
+        pairs = indices(EACH_PAIR, self.variables)
         return replace(self, nugget_covariance=tuple(covariance[i, j] for i, j in pairs))
 
     def with_room(self, names: Sequence[str]) -> Self:
@@ -411,7 +421,7 @@ class Multivariate(Covariance):
     @property
     def _optional(self):
         """Names of the fields of nugget covariances that the model has."""
-        return tuple(name for name in OPTIONAL if getattr(self, name) is not None)
+        return tuple(name for name in OPTIONAL_GROUPS if getattr(self, name) is not None)
 
     def correlation_of(self, component: Component, i: int = 0, j: int = 0) -> Isotropic:
         """Return the correlation of two variables in a component, as a model."""
@@ -449,20 +459,23 @@ class Multivariate(Covariance):
     @property
     def tabulated(self) -> bool:
         """Whether there are tables of polynomials; see `Matern.tabulated`."""
-        return max(float(one.smoothness.max()) for one in self.components()) <= LARGE_ORDER
+        return max(float(one.smoothness.max()) for one in self.components()) <= LARGEST_TABULATED_NU
 
     def check_tabulated(self, remedy: str) -> None:
         """Raise `InvalidInput`, with a remedy, if a smoothness is above 50."""
         if not self.tabulated:
             largest = max(float(one.smoothness.max()) for one in self.components())
             raise InvalidInput(
-                f"smoothnesses must be at most {LARGE_ORDER:g} here. Got {largest:g}. {remedy}"
+                f"smoothnesses must be at most {LARGEST_TABULATED_NU:g} here. "
+                f"Got {largest:g}. {remedy}"
             )
 
     @property
     def noise_names(self) -> tuple[str, ...]:
         """Parameters of the noise: only the diagonal of Σ depends on them."""
-        return tuple(name_of(NUGGET.name, where) for where in indices(VARIABLE, self.variables))
+        return tuple(
+            name_of(NUGGET.name, where) for where in indices(EACH_VARIABLE, self.variables)
+        )
 
     @property
     def largest_variance(self) -> float:
@@ -530,7 +543,7 @@ class Multivariate(Covariance):
         beta, deviations = self.nugget_correlations, np.sqrt(self.nugget)
         matrix = self.nugget_matrix
         alone = (matrix != 0) & (np.outer(deviations, deviations) == 0)
-        if alone.any() or np.linalg.eigvalsh(beta)[0] < -ROUNDING:
+        if alone.any() or np.linalg.eigvalsh(beta)[0] < -EIGENVALUE_TOLERANCE:
             raise InvalidInput(
                 f"the nuggets {', '.join(f'{x:.4g}' for x in self.nugget)} and the covariances "
                 f"{', '.join(f'{x:.4g}' for x in self.nugget_covariance)} do not form a "
@@ -546,7 +559,7 @@ class Multivariate(Covariance):
         found = super().limits(metric, dimensions)
         if self.nugget_covariance is not None:
             beta, deviations = self.nugget_correlations, np.sqrt(self.nugget)
-            for i, j in indices(PAIR, self.variables):
+            for i, j in indices(EACH_PAIR, self.variables):
                 (middle, half), size = interval(beta, i, j), deviations[i] * deviations[j]
                 ends = max(middle - half, -1.0) * size, min(middle + half, 1.0) * size
                 found[name_of(NUGGET_COVARIANCE.name, (i, j))] = ends
@@ -573,7 +586,9 @@ class Multivariate(Covariance):
         dimensions : int
             Of the space in which the model must be valid.
         """
-        values = {name: tuple(getattr(one, name) for one in marginals) for name in MARGINAL}
+        values = {
+            name: tuple(getattr(one, name) for one in marginals) for name in MARGINAL_PARAMETERS
+        }
         return cls._near(values, np.asarray(correlations, dtype=np.float64), dimensions)
 
     @classmethod
@@ -596,7 +611,7 @@ class Multivariate(Covariance):
             whole = whole + self.nugget_matrix
             size = np.sqrt(np.diag(noisy))
             rho = np.maximum(rho, np.abs(whole) / np.outer(size, size))
-        rho = np.clip(rho, LOWEST, HIGHEST)
+        rho = np.clip(rho, LOWEST_MATCHED, HIGHEST_MATCHED)
         own = np.array(
             [[self._length(i, rho[i, j]) for j in range(len(rho))] for i in range(len(rho))]
         )
@@ -619,7 +634,7 @@ class Multivariate(Covariance):
     def neighbour_key(self, known: Inputs) -> tuple[int, ...]:
         """Return the distances of `apart`, as half powers of two."""
         p = self.variables
-        return tuple(round(2 * np.log2(self.apart()[i, j])) for i, j in indices(PAIR, p))
+        return tuple(round(2 * np.log2(self.apart()[i, j])) for i, j in indices(EACH_PAIR, p))
 
     def moved_key(self, key: tuple[int, ...], halves: int) -> tuple[int, ...]:
         """Return the key whose variables are 2^(halves/2) times as far apart."""
@@ -628,7 +643,7 @@ class Multivariate(Covariance):
     def neighbour_points(self, inputs: Inputs, key: tuple[int, ...]) -> Floats:
         """Map inputs to points (n, k + q): the last coordinates are those of the variables."""
         apart = np.zeros((self.variables, self.variables))
-        for (i, j), half in zip(indices(PAIR, self.variables), key, strict=True):
+        for (i, j), half in zip(indices(EACH_PAIR, self.variables), key, strict=True):
             apart[i, j] = apart[j, i] = 2.0 ** (half / 2)
         axes = placed(apart)
         if self.nugget_covariance is not None:
@@ -680,26 +695,26 @@ def _numbers(group, kind, value, p, diagonal):
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         array = np.empty((0, 0, 0))
-    if array.ndim == 0 and kind in (ONE, VARIABLE, PAIR):
+    if array.ndim == 0 and kind in (ONE_FOR_ALL, EACH_VARIABLE, EACH_PAIR):
         return [finite(group, value)] * count
-    if array.ndim == 2 and kind == PAIR and array.shape == (p, p):
+    if array.ndim == 2 and kind == EACH_PAIR and array.shape == (p, p):
         if not (np.array_equal(array, array.T) and (np.diag(array) == diagonal).all()):
-            what = "the nuggets" if group in OPTIONAL else "ones"
+            what = "the nuggets" if group in OPTIONAL_GROUPS else "ones"
             raise InvalidInput(
                 f"`{group}` must be a symmetric matrix with {what} on its diagonal. "
                 f"Got {value!r:.80}."
             )
         return array[np.triu_indices(p, 1)].tolist()
-    if array.ndim == 2 and kind == LOWER and array.shape == (p, p):
+    if array.ndim == 2 and kind == LOWER_TRIANGLE and array.shape == (p, p):
         if np.triu(array, 1).any():
             raise InvalidInput(f"`{group}` must be a lower triangle. Got {value!r:.80}.")
         return array[np.tril_indices(p)].tolist()
-    if array.ndim != 1 or len(array) != count or kind == ONE:
+    if array.ndim != 1 or len(array) != count or kind == ONE_FOR_ALL:
         wanted = {
-            ONE: "one number",
-            VARIABLE: f"{count} numbers, one for each variable",
-            PAIR: f"{count} numbers, one for each pair of variables, or a {p} × {p} matrix",
-            LOWER: f"a {p} × {p} lower triangle",
+            ONE_FOR_ALL: "one number",
+            EACH_VARIABLE: f"{count} numbers, one for each variable",
+            EACH_PAIR: f"{count} numbers, one for each pair of variables, or a {p} × {p} matrix",
+            LOWER_TRIANGLE: f"a {p} × {p} lower triangle",
         }[kind]
         raise InvalidInput(f"`{group}` must be {wanted}. Got {value!r:.80}.")
     return array.tolist()
@@ -728,17 +743,20 @@ def _parameter(parameter, group, where):
 def symmetric(numbers: tuple[float, ...], p: int) -> Floats:
     """Return a matrix with ones on its diagonal from its numbers above it."""
     matrix = np.eye(p)
-    for (i, j), x in zip(indices(PAIR, p), numbers, strict=True):
+    for (i, j), x in zip(indices(EACH_PAIR, p), numbers, strict=True):
         matrix[i, j] = matrix[j, i] = x
     return matrix
 
 
 def nearer(correlations: Floats) -> Floats:
-    """Return correlations (p, p) between ±`NEAREST` that are surely those of a distribution."""
-    beta = np.clip(correlations, -NEAREST, NEAREST)
+    """Return correlations (p, p) that are surely those of a distribution.
+
+    They lie between ±`LARGEST_CORRELATION`.
+    """
+    beta = np.clip(correlations, -LARGEST_CORRELATION, LARGEST_CORRELATION)
     np.fill_diagonal(beta, 1.0)
-    while np.linalg.eigvalsh(beta).min() < 1 - NEAREST:
-        beta = SHRINKING * beta + (1 - SHRINKING) * np.eye(len(beta))
+    while np.linalg.eigvalsh(beta).min() < 1 - LARGEST_CORRELATION:
+        beta = SHRINKING_FACTOR * beta + (1 - SHRINKING_FACTOR) * np.eye(len(beta))
     return beta
 
 

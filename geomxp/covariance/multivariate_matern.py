@@ -17,12 +17,12 @@ from .coregionalization import Coregionalization
 from .distance import metric_of
 from .multivariate import (
     CORRELATION,
-    ONE,
+    EACH_PAIR,
+    EACH_VARIABLE,
+    EIGENVALUE_TOLERANCE,
+    ONE_FOR_ALL,
     OWN_VARIANCE,
-    PAIR,
-    ROUNDING,
     SMOOTHNESS,
-    VARIABLE,
     Component,
     Multivariate,
     at,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .distance import Metric
 
 
-SHARED = ("range", "smoothness", "nugget", "nugget_covariance")
+SHARED_GROUPS = ("range", "smoothness", "nugget", "nugget_covariance")
 """Fields that models of different families have alike."""
 
 
@@ -89,7 +89,7 @@ class _Matern(Multivariate):
                 own[:, k] += 1
                 slopes[f"range_{k + 1}"] = (None, own * lengths**2 / 2 / self.range[k] ** 3, None)
         if "correlation" in self.groups:
-            for i, j in indices(PAIR, p):
+            for i, j in indices(EACH_PAIR, p):
                 change = at(p, i, j) * deviation[i] * deviation[j]
                 slopes[name_of("correlation", (i, j))] = (change, None, None)
         return [Component(amplitude, lengths, nu, slopes)]
@@ -101,13 +101,13 @@ class _Matern(Multivariate):
 
     @classmethod
     def _near(cls, values, correlations, dimensions):
-        if cls.groups["range"][0] == ONE:
+        if cls.groups["range"][0] == ONE_FOR_ALL:
             values["range"] = float(np.exp(np.mean(np.log(values["range"]))))
         p = len(values["variance"])
-        model = cls(**values, correlation=(0.0,) * len(indices(PAIR, p)))
+        model = cls(**values, correlation=(0.0,) * len(indices(EACH_PAIR, p)))
         kappa = model.factors(dimensions)
         rho = nearer(correlations / np.maximum(kappa, 1e-300)) * kappa
-        return replace(model, correlation=tuple(rho[i, j] for i, j in indices(PAIR, p)))
+        return replace(model, correlation=tuple(rho[i, j] for i, j in indices(EACH_PAIR, p)))
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
@@ -115,8 +115,11 @@ class _Matern(Multivariate):
         d = metric_of(metric).dimensions(dimensions)
         kappa = self.factors(d)
         beta = self._beta(kappa)
-        if np.abs(beta).max() > 1 + ROUNDING or np.linalg.eigvalsh(beta).min() < -ROUNDING:
-            most = ", ".join(f"{kappa[i, j]:.4g}" for i, j in indices(PAIR, self.variables))
+        if (
+            np.abs(beta).max() > 1 + EIGENVALUE_TOLERANCE
+            or np.linalg.eigvalsh(beta).min() < -EIGENVALUE_TOLERANCE
+        ):
+            most = ", ".join(f"{kappa[i, j]:.4g}" for i, j in indices(EACH_PAIR, self.variables))
             raise InvalidInput(
                 f"in {d} dimensions these correlations are too large for the smoothnesses (and "
                 f"ranges): divided by {most} they must be a correlation matrix. Got "
@@ -131,7 +134,7 @@ class _Matern(Multivariate):
         found = super().limits(metric, dimensions)
         kappa = self.factors(metric_of(metric).dimensions(dimensions))
         beta = self._beta(kappa)
-        for i, j in indices(PAIR, self.variables):
+        for i, j in indices(EACH_PAIR, self.variables):
             middle, half = interval(beta, i, j)
             ends = (middle - half) * kappa[i, j], (middle + half) * kappa[i, j]
             found[name_of("correlation", (i, j))] = max(ends[0], -1.0), min(ends[1], 1.0)
@@ -163,10 +166,10 @@ class Independent(_Matern):
 
     family = "independent"
     groups: ClassVar = {
-        "variance": (VARIABLE, OWN_VARIANCE),
-        "range": (VARIABLE, RANGE),
-        "smoothness": (VARIABLE, SMOOTHNESS),
-        "nugget": (VARIABLE, NUGGET),
+        "variance": (EACH_VARIABLE, OWN_VARIANCE),
+        "range": (EACH_VARIABLE, RANGE),
+        "smoothness": (EACH_VARIABLE, SMOOTHNESS),
+        "nugget": (EACH_VARIABLE, NUGGET),
     }
 
     variance: tuple[float, ...]
@@ -185,15 +188,15 @@ class Independent(_Matern):
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
-        about = {name: getattr(self, name) for name in SHARED}
+        shared = {name: getattr(self, name) for name in SHARED_GROUPS}
         p = self.variables
         if family is FlexibleMatern:
             nothing = (0.0,) * (p * (p - 1) // 2)
-            return FlexibleMatern(self.variance, correlation=nothing, **about), {}
+            return FlexibleMatern(self.variance, correlation=nothing, **shared), {}
         if family is Coregionalization:
             loading = np.diag(np.sqrt(self.variance))
             names = {f"variance_{i}": f"loading_{i}{i}" for i in range(1, p + 1)}
-            return Coregionalization(loading, **about), names
+            return Coregionalization(loading, **shared), names
         return super().as_member_of(family)
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -240,11 +243,11 @@ class ParsimoniousMatern(_Matern):
 
     family = "parsimonious-matern"
     groups: ClassVar = {
-        "variance": (VARIABLE, OWN_VARIANCE),
-        "range": (ONE, RANGE),
-        "smoothness": (VARIABLE, SMOOTHNESS),
-        "correlation": (PAIR, CORRELATION),
-        "nugget": (VARIABLE, NUGGET),
+        "variance": (EACH_VARIABLE, OWN_VARIANCE),
+        "range": (ONE_FOR_ALL, RANGE),
+        "smoothness": (EACH_VARIABLE, SMOOTHNESS),
+        "correlation": (EACH_PAIR, CORRELATION),
+        "nugget": (EACH_VARIABLE, NUGGET),
     }
 
     variance: tuple[float, ...]
@@ -259,8 +262,8 @@ class ParsimoniousMatern(_Matern):
         if family is not FlexibleMatern:
             return super().as_member_of(family)
         ranges = (self.range,) * self.variables
-        about = {name: getattr(self, name) for name in ("correlation", *SHARED[1:])}
-        return FlexibleMatern(self.variance, ranges, **about), {"range": "range_1"}
+        shared = {name: getattr(self, name) for name in ("correlation", *SHARED_GROUPS[1:])}
+        return FlexibleMatern(self.variance, ranges, **shared), {"range": "range_1"}
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""
@@ -308,11 +311,11 @@ class FlexibleMatern(_Matern):
 
     family = "flexible-matern"
     groups: ClassVar = {
-        "variance": (VARIABLE, OWN_VARIANCE),
-        "range": (VARIABLE, RANGE),
-        "smoothness": (VARIABLE, SMOOTHNESS),
-        "correlation": (PAIR, CORRELATION),
-        "nugget": (VARIABLE, NUGGET),
+        "variance": (EACH_VARIABLE, OWN_VARIANCE),
+        "range": (EACH_VARIABLE, RANGE),
+        "smoothness": (EACH_VARIABLE, SMOOTHNESS),
+        "correlation": (EACH_PAIR, CORRELATION),
+        "nugget": (EACH_VARIABLE, NUGGET),
     }
 
     variance: tuple[float, ...]

@@ -11,7 +11,7 @@ import numpy as np
 from ..runtime.devices import in_threads
 from .distance import power_of_two_near
 
-SLICE = 4096
+SLICE_POINTS = 4096
 """Points whose neighbours one thread finds at a time."""
 
 
@@ -76,13 +76,22 @@ def _search(tree, points, limits, count):
     from .points_numba import search
 
     found = np.empty((len(points), count), dtype=np.int32)
-    slices = range(0, len(points), SLICE)
+    slices = range(0, len(points), SLICE_POINTS)
 
     def work(first):
-        last = min(first + SLICE, len(points))
+        last = min(first + SLICE_POINTS, len(points))
         search(
-            *(points, limits, first, last, tree.points, tree.ranks, tree.bounds),
-            *(tree.low, tree.high, tree.least, found),
+            points,
+            limits,
+            first,
+            last,
+            others=tree.points,
+            ranks=tree.ranks,
+            bounds=tree.bounds,
+            low=tree.low,
+            high=tree.high,
+            least=tree.least,
+            found=found,
         )
 
     in_threads(work, slices, len(points) * 100)

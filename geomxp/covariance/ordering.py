@@ -64,7 +64,7 @@ def morton(points):
     return np.argsort(_interleave(_lattice(points, bits), bits), kind="stable")
 
 
-FARTHEST = 128
+FARTHEST_POINTS = 128
 """Points of a block that are each as far as possible from those before; others follow in an order
 that spreads them too."""
 
@@ -84,7 +84,7 @@ def _spread(points):
     n = len(points)
     chosen = [int(np.argmax(np.sum((points - points.mean(axis=0)) ** 2, axis=1)))]
     nearest = np.full(n, np.inf)
-    for _ in range(min(n, FARTHEST) - 1):
+    for _ in range(min(n, FARTHEST_POINTS) - 1):
         nearest = np.minimum(nearest, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
         chosen.append(int(np.argmax(nearest)))
     chosen = list(dict.fromkeys(chosen))

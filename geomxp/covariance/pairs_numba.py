@@ -10,9 +10,9 @@ import numpy as np
 
 from ..runtime.devices import njit
 from .distance import EARTH_RADIUS
-from .table import BEYOND, FOLD, SPLIT, SPLIT_FP32
+from .table import BEYOND_SUPPORT, FOLD_FACTOR, SPLIT, SPLIT_FP32
 
-STRIP = 512
+STRIP_ENTRIES = 512
 """Entries handled at a time: squared distances stay in the first-level cache."""
 
 _SHIFT = 52 - SPLIT
@@ -57,7 +57,7 @@ def squared_distances(x, i, k, y, j, inverse, mapping, s):
         if mapping & 2:
             # as table.fold
             for p in range(n):
-                far = (1.0 - s[p]) * FOLD if s[p] < 1.0 else BEYOND
+                far = (1.0 - s[p]) * FOLD_FACTOR if s[p] < 1.0 else BEYOND_SUPPORT
                 s[p] = s[p] if s[p] < 0.5 else far
 
 
@@ -115,7 +115,7 @@ def _fill(
     for j in range(j0, j1):
         i = max(j + first, i0)
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             squared_distances(x, i, k, y, j, inverse, mapping, s)
             missed += _intervals(bits, base, top, k - i, row, t)
             place = offset + i + j * stride
@@ -128,15 +128,15 @@ def _fill(
 def _fill_fp32(
     x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
 ):
-    s = np.empty(STRIP)
-    single = np.empty(STRIP, dtype=np.float32)
+    s = np.empty(STRIP_ENTRIES)
+    single = np.empty(STRIP_ENTRIES, dtype=np.float32)
     bits = single.view(np.int32)
-    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP, dtype=np.float32)
+    row, t = np.empty(STRIP_ENTRIES, dtype=np.uint64), np.empty(STRIP_ENTRIES, dtype=np.float32)
     top, missed = rows.shape[0] - 1, 0
     for j in range(j0, j1):
         i = max(j + first, i0)
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             squared_distances(x, i, k, y, j, inverse, mapping, s)
             for p in range(k - i):
                 single[p] = s[p]
@@ -230,7 +230,7 @@ def _fill_in_time(
     for j in range(j0, j1):
         i = max(j + first, i0)
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             n = k - i
             squared_distances(x, i, k, y, j, inverse, mapping, s)
             squared_lags(of_rows, i, k, of_columns, j, inverse_time, v)
@@ -287,7 +287,7 @@ def _fill_by_lag(
     for j in range(j0, j1):
         i, when = max(j + first, i0), of_columns[j]
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             n, numbers = k - i, of_rows[i:k]
             squared_distances(x, i, k, y, j, inverse, mapping, s)
             if stretch is not None:
@@ -331,7 +331,7 @@ def _fill_by_lag_fp32(
     for j in range(j0, j1):
         i, when = max(j + first, i0), of_columns[j]
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             n, numbers = k - i, of_rows[i:k]
             squared_distances(x, i, k, y, j, inverse, mapping, s)
             if stretch is not None:
@@ -378,7 +378,7 @@ def _fill_in_time_fp32(
     for j in range(j0, j1):
         i = max(j + first, i0)
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             n = k - i
             squared_distances(x, i, k, y, j, inverse, mapping, s)
             squared_lags(of_rows, i, k, of_columns, j, inverse_time, v)
@@ -451,7 +451,7 @@ def _fill_by_variable(
     for j in range(j0, j1):
         i, kind = max(j + first, i0), of_columns[j]
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             n, numbers = k - i, of_rows[i:k]
             squared_distances(x, i, k, y, j, 1.0, None, s)
             _take(inverses[kind], numbers, n, g)
@@ -495,7 +495,7 @@ def _fill_by_variable_fp32(
     for j in range(j0, j1):
         i, kind = max(j + first, i0), of_columns[j]
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             n, numbers = k - i, of_rows[i:k]
             squared_distances(x, i, k, y, j, 1.0, None, s)
             _take(inverses[kind], numbers, n, of_pair)
@@ -541,7 +541,7 @@ def _add_pairs(
     for j in range(j0, j1):
         i = max(j + 1, i0)
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             count = k - i
             ours, column = alpha[i:k], weights.T[j][i:k]
             squared_distances(x, i, k, x, j, inverse, mapping, s)
@@ -600,7 +600,7 @@ def _add_pairs_of_two(
         column = weights.T[here]
         i = np.searchsorted(of_rows, here, side="right")
         while i < last:
-            k = min(last, i + STRIP)
+            k = min(last, i + STRIP_ENTRIES)
             count = k - i
             ours = alpha_x[i:k]
             squared_distances(x, i, k, y, j, inverse, None, s)
@@ -685,7 +685,7 @@ def _add_pairs_in_time(
     for j in range(j0, j1):
         i = max(j + 1, i0)
         while i < i1:
-            k = min(i1, i + STRIP)
+            k = min(i1, i + STRIP_ENTRIES)
             count = k - i
             ours, column = alpha[i:k], weights.T[j][i:k]
             squared_distances(x, i, k, x, j, inverse, mapping, s)
@@ -724,7 +724,7 @@ def _add_pairs_in_time(
 
 def _strip():
     """Return memory for a strip: s, its bits, the rows of the table, and t."""
-    s, t, whole = np.empty((3, STRIP))
+    s, t, whole = np.empty((3, STRIP_ENTRIES))
     return s, s.view(np.int64), whole.view(np.uint64), t
 
 
@@ -764,8 +764,8 @@ def fill(
     if clock is None:
         return _fill(*pairs, *where, _strip())
     if len(clock) == 4:
-        return _fill_by_lag(*pairs, *where, *clock, (_strip(), np.empty(STRIP)))
-    return _fill_in_time(*pairs, *where, *clock, (_strip(), _strip(), np.empty(STRIP)))
+        return _fill_by_lag(*pairs, *where, *clock, (_strip(), np.empty(STRIP_ENTRIES)))
+    return _fill_in_time(*pairs, *where, *clock, (_strip(), _strip(), np.empty(STRIP_ENTRIES)))
 
 
 def fill_fp32(
@@ -791,8 +791,9 @@ def fill_fp32(
     where = first, out, offset, stride
     if clock is None:
         return _fill_fp32(*pairs, *where)
-    (s, v), (single, t, g) = np.empty((2, STRIP)), np.empty((3, STRIP), dtype=np.float32)
-    row = np.empty(STRIP, dtype=np.uint64)
+    s, v = np.empty((2, STRIP_ENTRIES))
+    single, t, g = np.empty((3, STRIP_ENTRIES), dtype=np.float32)
+    row = np.empty(STRIP_ENTRIES, dtype=np.uint64)
     if len(clock) == 4:
         strips = s, single, single.view(np.int32), row, t, g
         return _fill_by_lag_fp32(*pairs, *where, *clock, strips)
@@ -811,13 +812,14 @@ def fill_by_variable(
     """
     of_rows, of_columns, inverses, (starts, length), amplitudes = kinds
     pairs = tuple(x), i0, i1, tuple(y), j0, j1, rows, base, first, out, offset, stride
-    about = of_rows, of_columns, inverses, starts, length, amplitudes, add
+    variables = of_rows, of_columns, inverses, starts, length, amplitudes, add
     if out.dtype == np.float64:
-        return _fill_by_variable(*pairs, *about, (_strip(), *np.empty((2, STRIP))))
-    (s, of_pair), (single, t, f, g) = np.empty((2, STRIP)), np.empty((4, STRIP), dtype=np.float32)
-    row = np.empty(STRIP, dtype=np.uint64)
+        return _fill_by_variable(*pairs, *variables, (_strip(), *np.empty((2, STRIP_ENTRIES))))
+    s, of_pair = np.empty((2, STRIP_ENTRIES))
+    single, t, f, g = np.empty((4, STRIP_ENTRIES), dtype=np.float32)
+    row = np.empty(STRIP_ENTRIES, dtype=np.uint64)
     strips = s, of_pair, single, single.view(np.int32), row, t, f, g
-    return _fill_by_variable_fp32(*pairs, *about, strips)
+    return _fill_by_variable_fp32(*pairs, *variables, strips)
 
 
 def add_pairs(
@@ -838,7 +840,7 @@ def add_pairs(
     return _add_pairs(
         *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, polynomials),
         *(change if len(change) else None, weights, alpha, beside, sums, q),
-        (*_strip(), *np.empty((3, STRIP))),
+        (*_strip(), *np.empty((3, STRIP_ENTRIES))),
     )
 
 
@@ -867,9 +869,10 @@ def add_pairs_of_two(
     those whose row comes after the column. `weights` is S of all locations; the other arrays are
     those of x or of y. q_x has the products of the rows, q_y those of the columns.
     """
+    strips = *_strip(), *np.empty((2, STRIP_ENTRIES))
     return _add_pairs_of_two(
         *(tuple(x), of_rows, tuple(y), of_columns, j0, j1, inverse, tables, base, weights),
-        *(alpha_x, alpha_y, beside_x, beside_y, sums, q_x, q_y, (*_strip(), *np.empty((2, STRIP)))),
+        *(alpha_x, alpha_y, beside_x, beside_y, sums, q_x, q_y, strips),
     )
 
 
@@ -902,8 +905,9 @@ def add_pairs_in_time(
     tables, base = polynomials
     _, of_time, _, _ = clock
     strips = (
-        *(_strip(), _strip(), tuple(np.empty((2, STRIP))), np.empty((len(tables), STRIP))),
-        np.empty((3 if of_time is None else len(of_time), STRIP)),
+        *(_strip(), _strip(), tuple(np.empty((2, STRIP_ENTRIES)))),
+        np.empty((len(tables), STRIP_ENTRIES)),
+        np.empty((3 if of_time is None else len(of_time), STRIP_ENTRIES)),
     )
     return _add_pairs_in_time(
         *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, tables, base, times, *clock),

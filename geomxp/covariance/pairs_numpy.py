@@ -8,10 +8,10 @@ import numpy as np
 from .distance import EARTH_RADIUS
 from .table import SPLIT, SPLIT_FP32, fold
 
-ENTRIES = 1 << 15
+BATCH_ENTRIES = 1 << 15
 """Entries handled at a time: temporary arrays stay in the second-level cache."""
 
-BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32)}
+FRACTION_BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32)}
 """Integer type for a number's bits, and how many low bits give its place in an interval."""
 
 
@@ -35,7 +35,7 @@ def fill(
 ):
     """Write scale·p(s) for pairs of locations; see `pairs_numba.fill`. FP32 tables work in FP32."""
     coefficients, missed = np.ascontiguousarray(rows.T), 0
-    width = max(1, ENTRIES // max(1, i1 - i0))
+    width = max(1, BATCH_ENTRIES // max(1, i1 - i0))
     for left in range(j0, j1, width):
         right, top = min(left + width, j1), max(left + first, i0)
         if top >= i1:
@@ -111,7 +111,7 @@ def _polynomials(coefficients, base, s):
     """Return p(s), and the number of positive s below the table."""
     with np.errstate(over="ignore", under="ignore"):
         s = s.astype(coefficients.dtype, copy=False)
-    real, (whole, shift) = s.dtype.type, BITS[s.dtype.name]
+    real, (whole, shift) = s.dtype.type, FRACTION_BITS[s.dtype.name]
     bits = s.view(whole)
     row = (bits >> shift) - whole(base - 1)
     missed = np.count_nonzero((row <= 0) & (bits > 0))

@@ -76,14 +76,14 @@ def finite(name: str, value: float) -> float:
     return number
 
 
-_CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
+_CENTRAL_WEIGHTS = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
 """Weights of a central difference of order 8."""
 
 
 def central_derivative(function, step):
     """Return the derivative of a function of one number at 0, by a central difference."""
     total = 0.0
-    for k, weight in enumerate(_CENTRAL, start=1):
+    for k, weight in enumerate(_CENTRAL_WEIGHTS, start=1):
         for sign in (1, -1):
             total = total + sign * weight * function(sign * k * step)
     return total / step

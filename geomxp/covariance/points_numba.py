@@ -6,7 +6,7 @@ import numpy as np
 
 from ..runtime.devices import njit
 
-LEAF = 8
+LEAF_POINTS = 8
 """Points of a leaf, about."""
 
 
@@ -41,7 +41,7 @@ def build(points, ranks):
     """
     n, d = points.shape
     leaves = 1
-    while leaves * LEAF < n:
+    while leaves * LEAF_POINTS < n:
         leaves *= 2
     rows = np.arange(n)
     bounds = np.empty(2 * leaves, dtype=np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import Anisotropy, Isotropic, Parameter
 from .conventions import Convention
-from .table import HIGHEST
+from .table import HIGHEST_OCTAVE
 
 if TYPE_CHECKING:
     from .._typing import Floats
@@ -57,7 +57,7 @@ class PoweredExponential(Isotropic):
     @property
     def last_octave(self) -> int:
         """Octave of s from which on exp(-s^(p/2)) is below the smallest number."""
-        return ceil(min(20 / self.power, HIGHEST))
+        return ceil(min(20 / self.power, HIGHEST_OCTAVE))
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate exp(-r^p)."""

@@ -40,11 +40,11 @@ def distance_at(correlation: float, smoothness: float) -> float:
     return Matern(1.0, 1.0, smoothness).effective_range(correlation)
 
 
-HIGHEST, LOWEST = 0.99, 1e-6
+HIGHEST_MATCHED, LOWEST_MATCHED = 0.99, 1e-6
 """Bounds on the correlation at which `SpaceTime.time_scale` matches distances and lags."""
 
 
-LARGEST = 230.0
+LARGEST_LOG_LAG = 230.0
 """Largest logarithm of an effective lag over the range in time, 10¹⁰⁰."""
 
 
@@ -140,7 +140,7 @@ class SpaceTime(Covariance):
         lag, correlation = self.half_lag(), 0.5
         if lag < shortest:
             lag, correlation = shortest, self.correlation_in_time(shortest)
-        correlation = min(max(correlation, LOWEST), HIGHEST)
+        correlation = min(max(correlation, LOWEST_MATCHED), HIGHEST_MATCHED)
         return distance_at(correlation, self.smoothness) * self.range / lag
 
     @property
@@ -251,7 +251,7 @@ class SpaceTime(Covariance):
         for end, step in enumerate((-4.0, 4.0)):
             while above(ends[end]) * step > 0:
                 ends[end] += step
-                if abs(ends[end]) > LARGEST:
+                if abs(ends[end]) > LARGEST_LOG_LAG:
                     return inf if step > 0 else 0.0
         return self.time_range * float(np.exp(brentq(above, *ends, xtol=1e-12)))
 

@@ -12,9 +12,9 @@ import numpy as np
 from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
 from . import generate
-from .table import LOWEST, table_of
+from .table import LOWEST_OCTAVE, table_of
 
-WIDTH = 256
+THREAD_COLUMNS = 256
 """Columns that one thread takes at a time."""
 
 
@@ -71,7 +71,7 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
 
 
 def _columns(n):
-    return [slice(j, min(j + WIDTH, n)) for j in range(0, n, WIDTH)]
+    return [slice(j, min(j + THREAD_COLUMNS, n)) for j in range(0, n, THREAD_COLUMNS)]
 
 
 def by_table(pairs, names, weights, alpha, beside, products):
@@ -90,7 +90,7 @@ def by_table(pairs, names, weights, alpha, beside, products):
         parts = in_threads(part, _columns(n), n * n)
         if end or not sum(part[2] for part in parts):
             break
-        further += generate.FURTHER
+        further += generate.FURTHER_OCTAVES
     sums, q = sum(part[0] for part in parts), sum(part[1] for part in parts)
     totals, columns = {}, {}
     for k, (name, factor) in enumerate(factors.items()):
@@ -134,7 +134,7 @@ def _fields(pairs, names):
                 *(change, *arrays),
             )
 
-        return add, table.low <= LOWEST
+        return add, table.low <= LOWEST_OCTAVE
 
     factors = {name: factor for name, (_, factor) in fields.items()}
     return factors | dict.fromkeys(turned, model.variance), work
@@ -149,8 +149,15 @@ def _fields_in_time(pairs, names):
 
         def add(where, arrays):
             return generate.loops().add_pairs_in_time(
-                *(pairs.x, *where, pairs.inverse, pairs.mapping, tables[:2], pairs.times[0]),
-                *((pairs.inverse_time, *tables[2:], stretch), fields, *arrays),
+                pairs.x,
+                *where,
+                pairs.inverse,
+                pairs.mapping,
+                tables[:2],
+                pairs.times[0],
+                (pairs.inverse_time, *tables[2:], stretch),
+                fields,
+                *arrays,
             )
 
         return add, end
@@ -168,16 +175,16 @@ def by_variable(pairs, names, weights, alpha, beside, products):
     of the fields' sums with these numbers. Locations are sorted by variable, so that all pairs of a
     call have one range and one table.
     """
-    functions, count = generate.FUNCTIONS, len(pairs.components)
+    functions, count = generate.MATERN_FUNCTIONS, len(pairs.components)
     own = [np.flatnonzero(pairs.kinds[0] == i) for i in range(pairs.model.variables)]
     p, n = len(own), len(alpha)
     points = [np.ascontiguousarray(pairs.x[:, rows]) for rows in own]
     alphas, besides = [alpha[rows] for rows in own], [beside[:, rows] for rows in own]
     tasks = [
-        (k, i, j, slice(first, min(first + WIDTH, len(own[j]))))
+        (k, i, j, slice(first, min(first + THREAD_COLUMNS, len(own[j]))))
         for k, i, j in np.ndindex(count, p, p)
         if len(own[i])
-        for first in range(0, len(own[j]), WIDTH)
+        for first in range(0, len(own[j]), THREAD_COLUMNS)
     ]
     further = 0
     while True:
@@ -191,15 +198,24 @@ def by_variable(pairs, names, weights, alpha, beside, products):
             of_columns = np.zeros((3, len(own[j]) if products else 0))
             missed = generate.loops().add_pairs_of_two(
                 *(points[i], own[i], points[j], own[j], columns.start, columns.stop),
-                *(pairs.inverses[k][i, j], rows[i, j], base, weights),
-                *(alphas[i], alphas[j], besides[i], besides[j], sums, of_rows, of_columns),
+                inverse=pairs.inverses[k][i, j],
+                tables=rows[i, j],
+                base=base,
+                weights=weights,
+                alpha_x=alphas[i],
+                alpha_y=alphas[j],
+                beside_x=besides[i],
+                beside_y=besides[j],
+                sums=sums,
+                q_x=of_rows,
+                q_y=of_columns,
             )
             return sums, of_rows, of_columns, missed
 
         parts = in_threads(part, tasks, n * n)
         if all(lowest for *_, lowest in tables) or not sum(one[3] for one in parts):
             break
-        further += generate.FURTHER
+        further += generate.FURTHER_OCTAVES
     sums = np.zeros((count, 3, p, p))
     # the sum over columns of one variable, for each row
     q = np.zeros((count, 3, p, n if products else 0))
@@ -233,7 +249,7 @@ def by_blocks(pairs, names, weights, alpha, beside, products):
     vectors, n = np.column_stack((alpha, beside.T)), len(alpha)
 
     def add(columns):
-        ours = (block for block in blocks(n, WIDTH) if block[1] == columns)
+        ours = (block for block in blocks(n, THREAD_COLUMNS) if block[1] == columns)
         return _sweep(pairs, names, ours, weights, vectors, alpha if products else None)
 
     parts = in_threads(add, _columns(n), n * n)
@@ -247,16 +263,16 @@ def by_blocks(pairs, names, weights, alpha, beside, products):
 # faster.
 
 
-BLOCK = 4096
+BLOCK_ORDER = 4096
 """Rows and columns of a block: 134 MB for each of about a dozen at a time."""
 
 
 def blocks(n, width=None):
-    """Yield the lower triangle as slices of rows and columns, by default `BLOCK` wide.
+    """Yield the lower triangle as slices of rows and columns, by default `BLOCK_ORDER` wide.
 
     Diagonal blocks are square; the others are rectangles below them.
     """
-    width = width or BLOCK
+    width = width or BLOCK_ORDER
     for left in range(0, n, width):
         columns = slice(left, min(left + width, n))
         for top in range(left, n, width):

@@ -28,28 +28,28 @@ SPLIT, DEGREE = 5, 7
 SPLIT_FP32, DEGREE_FP32 = 6, 2
 """The same for FP32, whose errors they keep below 2e-8."""
 
-NODES = 28
+CHEBYSHEV_NODES = 28
 """Chebyshev nodes of an octave: with no singularity between it and s = 0 the error of
 interpolation is about (3 + √8)^-28 = 4e-22."""
 
-CENTRES = 4
+SERIES_PER_OCTAVE = 4
 """Taylor series of an octave, unless a family needs more. With 2, rounding errors of Matérn's grow
 as (6/5)^ν: too much at ν = 50."""
 
-TERMS = 28
+SERIES_TERMS = 28
 """Terms of a series: its centre is at least 7 half-widths away from the equation's singular points,
 s = 0 and, for compact support, s = 1."""
 
 ONE_AT_ZERO = ("correlation", "time decay", "time stretch")
 """Functions that are 1 for s = 0; the others, derivatives, are 0. No parameter has a space."""
 
-LOWEST, HIGHEST = -1020, 1020
+LOWEST_OCTAVE, HIGHEST_OCTAVE = -1020, 1020
 """Octaves that a table may cover."""
 
-FOLDED = 53
+FOLDED_OCTAVES = 53
 """Octaves above s = ½ of a folded table: 1 - s is at least 2^-53 there."""
 
-FOLD, BEYOND = 2.0**FOLDED, 2.0**100
+FOLD_FACTOR, BEYOND_SUPPORT = 2.0**FOLDED_OCTAVES, 2.0**100
 
 
 def fold(s):
@@ -60,12 +60,12 @@ def fold(s):
     >>> fold(np.array([0.25, 0.75, 1.0])) == [0.25, 2.0**51, 2.0**100]
     array([ True,  True,  True])
     """
-    return np.where(s < 0.5, s, np.where(s < 1.0, (1.0 - s) * FOLD, BEYOND))
+    return np.where(s < 0.5, s, np.where(s < 1.0, (1.0 - s) * FOLD_FACTOR, BEYOND_SUPPORT))
 
 
 def unfold(v):
     """Return s and 1 - s for variables v < 2^53 of a folded table, both without cancellation."""
-    folded = v / FOLD
+    folded = v / FOLD_FACTOR
     return np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
 
 
@@ -107,11 +107,11 @@ class Sampled:
     """A model's functions, interpolated in the Chebyshev nodes of octaves with lower ends 2^k."""
 
     def __init__(self, model, octaves):
-        v = np.multiply.outer(octaves, (3 + _nodes(NODES)) / 2)
+        v = np.multiply.outer(octaves, (3 + _nodes(CHEBYSHEV_NODES)) / 2)
         s, rest = v, 1 - v
         if model.support == "rough":
             # of the last octave only its lower end is in use, where s = ½
-            s, rest = unfold(np.minimum(v, FOLD / 2))
+            s, rest = unfold(np.minimum(v, FOLD_FACTOR / 2))
         self._at, self._shape = model.at_squares(s, rest), s.shape
 
     def polynomials(self, what, split, degree):
@@ -163,21 +163,23 @@ def _economisation(split, degree):
     parts = 2**split
     t = _nodes(degree + 7)
     places = (2 * np.arange(parts, dtype=np.longdouble)[:, None] + 1 - parts + t) / parts
-    values = _coefficients(NODES, NODES) @ _chebyshev(places.ravel(), NODES)
-    matrix = values.reshape(NODES, parts, len(t)) @ _coefficients(len(t), degree + 1)
+    values = _coefficients(CHEBYSHEV_NODES, CHEBYSHEV_NODES) @ _chebyshev(
+        places.ravel(), CHEBYSHEV_NODES
+    )
+    matrix = values.reshape(CHEBYSHEV_NODES, parts, len(t)) @ _coefficients(len(t), degree + 1)
     # products of extended precision are sums along contiguous columns
-    return np.asfortranarray((matrix @ monomials(degree)).reshape(NODES, -1))
+    return np.asfortranarray((matrix @ monomials(degree)).reshape(CHEBYSHEV_NODES, -1))
 
 
 class TaylorSeries:
     """Taylor series of a correlation and its derivatives in squared scaled distance s.
 
-    A subclass defines `_expansion(what)`: Taylor coefficients in t, (TERMS, K), for the K intervals
-    s = centre + half-width · t, |t| ≤ 1. `octaves` are their lower ends 2^k, of longdouble;
-    `centres` is a power of two.
+    A subclass defines `_expansion(what)`: Taylor coefficients in t, (SERIES_TERMS, K), for the K
+    intervals s = centre + half-width · t, |t| ≤ 1. `octaves` are their lower ends 2^k, of
+    longdouble; `centres` is a power of two.
     """
 
-    def __init__(self, octaves, centres=CENTRES):
+    def __init__(self, octaves, centres=SERIES_PER_OCTAVE):
         inside = (np.arange(centres, dtype=np.longdouble) + np.longdouble(0.5)) / centres
         self._centre = np.multiply.outer(octaves, 1 + inside).ravel()
         self._half_width = np.repeat(octaves, centres) / (2 * centres)
@@ -200,23 +202,23 @@ class TaylorSeries:
     def _slope(self, series):
         """Return the coefficients of 2 s f'(s) from those of f."""
         # s = s₀ + δt, and f' = Σ k c_k t^(k-1) / δ
-        kc = np.arange(TERMS, dtype=np.longdouble)[:, None] * series
+        kc = np.arange(SERIES_TERMS, dtype=np.longdouble)[:, None] * series
         terms = kc.copy()
         terms[:-1] += kc[1:] * (self._centre / self._half_width)
         return 2 * terms
 
 
 def recurrence(first, ratio, here, above, right):
-    """Return the Taylor coefficients of a solution from its first two, (TERMS, K).
+    """Return the Taylor coefficients of a solution from its first two, (SERIES_TERMS, K).
 
     c_{k+2} = ratio/((k+1)(k+2)) (here_k c_k - above_k c_{k+1} + right_k)
 
     These factors include powers of the half-width. `first` is (2, K); `here`, `above` and `right`
-    have a number or a row for each k < TERMS - 2.
+    have a number or a row for each k < SERIES_TERMS - 2.
     """
-    c = np.empty((TERMS, len(ratio)), dtype=np.longdouble)
+    c = np.empty((SERIES_TERMS, len(ratio)), dtype=np.longdouble)
     c[:2] = first
-    for k in range(TERMS - 2):
+    for k in range(SERIES_TERMS - 2):
         inner = here[k] * c[k] - above[k] * c[k + 1] + right[k]
         c[k + 2] = ratio / ((k + 1) * (k + 2)) * inner
     return c
@@ -229,27 +231,28 @@ def _of_series(parts, degree):
     The intervals are equal parts of the series' own: u = c + t/parts. The polynomial in t is the
     truncated Chebyshev series, with tᵏ = 2^(1-k) Σ_j binom(k, j) T_{k-2j}(t), the term T_0 halved.
 
-    Return the matrix, (TERMS, parts (degree + 1)), and in extended precision its columns for t⁰.
+    Return the matrix, (SERIES_TERMS, parts (degree + 1)), and its columns for t⁰ in extended
+    precision.
     """
-    k = np.arange(TERMS)
+    k = np.arange(SERIES_TERMS)
     binomial = np.array([[comb(m, j) for j in k] for m in k], dtype=np.longdouble)
     power = monomials(degree)
     # powers of t in Chebyshev polynomials
-    chebyshev = np.zeros((TERMS, degree + 1), dtype=np.longdouble)
+    chebyshev = np.zeros((SERIES_TERMS, degree + 1), dtype=np.longdouble)
     for n in range(degree + 1):
-        m = np.arange(n, TERMS, 2)
+        m = np.arange(n, SERIES_TERMS, 2)
         chebyshev[m, n] = binomial[m, (m - n) // 2] * np.exp2(np.longdouble(1) - m)
     chebyshev[:, 0] /= 2
     # u^m in powers of t
     centre = (2 * np.arange(parts, dtype=np.longdouble)[:, None, None] + 1 - parts) / parts
     shift = binomial * centre ** np.maximum(k[:, None] - k, 0) / np.longdouble(parts) ** k
     matrix = (shift @ (chebyshev @ power)).swapaxes(0, 1)
-    return matrix.astype(np.float64).reshape(TERMS, -1), matrix[:, :, 0].copy()
+    return matrix.astype(np.float64).reshape(SERIES_TERMS, -1), matrix[:, :, 0].copy()
 
 
 tables_kept = OrderedDict()
 _lock = Lock()
-KEPT = 32
+KEPT_TABLES = 32
 """Number of tables that are kept, larger than that of the shapes at which searches start."""
 
 
@@ -259,11 +262,11 @@ def table_of(model, low, high):
     Octaves where the correlation is 1 or 0 are left out.
     """
     if model.support == "rough":
-        low, high = min(low, -2), FOLDED
+        low, high = min(low, -2), FOLDED_OCTAVES
     elif model.support:
         high = min(high, 0)
-    high = min(max(high, LOWEST + 1), model.last_octave, HIGHEST)
-    low = min(max(low, LOWEST), high - 1)
+    high = min(max(high, LOWEST_OCTAVE + 1), model.last_octave, HIGHEST_OCTAVE)
+    low = min(max(low, LOWEST_OCTAVE), high - 1)
     key = model.table_key
     with _lock:
         table = tables_kept.pop(key, None)
@@ -272,6 +275,6 @@ def table_of(model, low, high):
                 low, high = min(low, table.low), max(high, table.high)
             table = Table(model, low, high)
         tables_kept[key] = table
-        while len(tables_kept) > KEPT:
+        while len(tables_kept) > KEPT_TABLES:
             tables_kept.popitem(last=False)
     return table

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from .._typing import Floats
 
-NODES = 64
+QUADRATURE_NODES = 64
 """Nodes of Gauss-Hermite quadrature for moments of back-transformed predictions."""
 
-FARTHEST, FAR = 8.3, 4.9
+NEGLIGIBLE_TAIL_SDS, SMALL_TAIL_SDS = 8.3, 4.9
 """Standard deviations beyond which a normal distribution has less than 1e-16, and about 1e-6."""
 
 
@@ -177,10 +177,10 @@ class Transformation:
         standard deviations, the integral stops at 4.9: a probability of 1e-6 is ignored. If it is
         infinite there too, both moments are infinite.
         """
-        first, second = self._moments(mean, variance, FARTHEST)
+        first, second = self._moments(mean, variance, NEGLIGIBLE_TAIL_SDS)
         lost = ~(np.isfinite(first) & np.isfinite(second))
         if np.any(lost):
-            near = self._moments(mean, variance, FAR)
+            near = self._moments(mean, variance, SMALL_TAIL_SDS)
             first, second = (
                 np.where(lost, *both) for both in zip(near, (first, second), strict=True)
             )
@@ -189,7 +189,7 @@ class Transformation:
 
     def _moments(self, mean, variance, reach):
         """Return the moments by the nodes within so many standard deviations."""
-        x, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        x, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
         kept = np.abs(x) < reach
         x, weights = x[kept], weights[kept] / weights[kept].sum()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -232,7 +232,7 @@ def _check_positive(values, model, remedy):
         )
 
 
-POSITIVE = "use tukey-gh, or add a constant to all values first."
+NOT_POSITIVE_ADVICE = "use tukey-gh, or add a constant to all values first."
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class Log(Transformation):
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput` for values that are not greater than 0."""
-        _check_positive(values, self, POSITIVE)
+        _check_positive(values, self, NOT_POSITIVE_ADVICE)
 
     def transform(self, values: Floats) -> Floats:
         """Return log y."""
@@ -291,7 +291,7 @@ class Sqrt(Transformation):
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput` for values that are not greater than 0."""
-        _check_positive(values, self, POSITIVE)
+        _check_positive(values, self, NOT_POSITIVE_ADVICE)
 
     def transform(self, values: Floats) -> Floats:
         """Return √y."""
@@ -311,12 +311,12 @@ class Sqrt(Transformation):
 
         m, v = np.asarray(mean), np.asarray(variance)
         s = np.sqrt(np.maximum(v, 1e-300))
-        ratio = np.clip(m / s, -FARTHEST, FARTHEST)
+        ratio = np.clip(m / s, -NEGLIGIBLE_TAIL_SDS, NEGLIGIBLE_TAIL_SDS)
         above, density = ndtr(ratio), np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
         first = (m**2 + v) * above + m * s * density
         fourth = (m**4 + 6 * m**2 * v + 3 * v**2) * above + (m**3 + 5 * m * v) * s * density
         # far above 0 nothing is cut off, and the difference of two moments would cancel
-        spread = np.where(m < FARTHEST * s, fourth - first**2, 4 * m**2 * v + 2 * v**2)
+        spread = np.where(m < NEGLIGIBLE_TAIL_SDS * s, fourth - first**2, 4 * m**2 * v + 2 * v**2)
         return first, np.maximum(spread, 0.0)
 
 
@@ -392,7 +392,7 @@ class BoxCox(Transformation):
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput` for values that are not greater than 0."""
-        _check_positive(values, self, POSITIVE)
+        _check_positive(values, self, NOT_POSITIVE_ADVICE)
 
     @property
     def atom(self) -> float:
@@ -432,9 +432,9 @@ class BoxCox(Transformation):
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.abs(power) * np.sqrt(variance) + np.zeros(first.shape)
             x = (1 + power * np.asarray(mean)) / t
-        near = (t > 0) & (x < FARTHEST)
+        near = (t > 0) & (x < NEGLIGIBLE_TAIL_SDS)
         if power < 0:
-            infinite = (t > 0) & (x <= FAR)
+            infinite = (t > 0) & (x <= SMALL_TAIL_SDS)
             first[infinite] = second[infinite] = inf
             near &= ~infinite
         t, x = t[near], x[near]

@@ -25,7 +25,15 @@ from numpy.polynomial.polynomial import polyval
 from .base import Anisotropy, Isotropic, Parameter
 from .bessel import log_gamma_and_digamma
 from .distance import EARTH_RADIUS, metric_of
-from .table import CENTRES, FOLD, PI, TERMS, TaylorSeries, recurrence, unfold
+from .table import (
+    FOLD_FACTOR,
+    PI,
+    SERIES_PER_OCTAVE,
+    SERIES_TERMS,
+    TaylorSeries,
+    recurrence,
+    unfold,
+)
 
 if TYPE_CHECKING:
     from .._typing import Floats
@@ -107,22 +115,26 @@ class WendlandSeries(TaylorSeries):
 
     def __init__(self, model, octaves):
         # rounding errors grow within a series as s^(κ+½), which solves the equation near s = 0
-        super().__init__(octaves, CENTRES if model.smoothness <= 30 else 4 * CENTRES)
+        super().__init__(
+            octaves, SERIES_PER_OCTAVE if model.smoothness <= 30 else 4 * SERIES_PER_OCTAVE
+        )
         k, m = np.longdouble(model.smoothness), np.longdouble(model.shape)
         self._sum, self._c = 0.5 - 2 * k - m, 0.5 - k
         v, d = self._centre, self._half_width
         # of the last octave only its lower end is in use, where s = ½: one series is sufficient
-        self._centre, self._rest = unfold(np.minimum(v, FOLD / 2 * (1 + 0.5 / self._centres)))
-        self._half_width = np.where(v < 0.5, d, -d / FOLD)
+        self._centre, self._rest = unfold(
+            np.minimum(v, FOLD_FACTOR / 2 * (1 + 0.5 / self._centres))
+        )
+        self._half_width = np.where(v < 0.5, d, -d / FOLD_FACTOR)
         self._at = model.at_squares(self._centre, self._rest)
 
     def _expansion(self, what):
-        """Return the Taylor coefficients of "correlation", "slope" or a derivative, (TERMS, K)."""
+        """Taylor coefficients of "correlation", "slope" or a derivative, (SERIES_TERMS, K)."""
         if what == "correlation":
             return self._series
         if what == "slope":
             return self._slope(self._series)
-        s, d, n = self._centre, self._half_width, np.arange(TERMS - 1)[:, None]
+        s, d, n = self._centre, self._half_width, np.arange(SERIES_TERMS - 1)[:, None]
         f, slope = self._series[:-1], (n + 1) * self._series[1:]
         if what == "smoothness":
             return self._solve(what, (self._rest - s) * slope - d * (2 * n + self._sum) * f)
@@ -130,18 +142,18 @@ class WendlandSeries(TaylorSeries):
 
     @cached_property
     def _series(self):
-        return self._solve("correlation", np.zeros((TERMS, 1)))
+        return self._solve("correlation", np.zeros((SERIES_TERMS, 1)))
 
     @cached_property
     def _equation(self):
         """The first three factors of `recurrence` for L, where s = centre + half-width · t."""
-        s, rest, d, n = self._centre, self._rest, self._half_width, np.arange(TERMS)[:, None]
+        s, rest, d, n = self._centre, self._rest, self._half_width, np.arange(SERIES_TERMS)[:, None]
         a, b = (self._sum - 0.5) / 2, (self._sum + 0.5) / 2
         above = (n + 1) * ((rest - s) * n + (self._c - (self._sum + 1) * s))
         return d / (s * rest), d * ((n + a) * (n + b)), above
 
     def _solve(self, what, right):
-        """Return the Taylor coefficients in t of a solution of L f = right, (TERMS, K).
+        """Return the Taylor coefficients in t of a solution of L f = right, (SERIES_TERMS, K).
 
         `right` holds the coefficients of the right-hand side times the half-width.
         """

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-OPTIONS = ("--std=c++14", "--fmad=false")
+COMPILER_OPTIONS = ("--std=c++14", "--fmad=false")
 """The sources write out each fma: none is to be added, so that the bits are those of the CPU."""
 
 
@@ -43,8 +43,8 @@ def module(name, *options):
     ----------
     name : str
     *options : str
-        Of the compiler, besides OPTIONS.
+        Of the compiler, besides COMPILER_OPTIONS.
     """
     import cupy
 
-    return cupy.RawModule(code=source(name), options=(*OPTIONS, *options))
+    return cupy.RawModule(code=source(name), options=(*COMPILER_OPTIONS, *options))

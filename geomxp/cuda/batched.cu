@@ -9,12 +9,12 @@
 
 #include "batched.cuh"
 
-#define MOST 128 /* rows of a matrix, and threads of a block */
-#define AHEAD 8  /* loads that a thread waits for at one time */
-#define COLUMNS 4 /* right-hand sides that go through a substitution together */
-#define MOVERS 256 /* threads of a block that packs or unpacks 32 matrices */
-#define WARPS 16 /* of a block whose warps solve for one matrix each */
-#define SPREAD (MOST / 32) /* rows of a lane of such a warp */
+#define LARGEST_ORDER 128 /* rows of a matrix, and threads of a block */
+#define LOADS_AHEAD 8 /* loads that a thread waits for at one time */
+#define SUBSTITUTION_COLUMNS 4 /* right-hand sides that go through a substitution together */
+#define PACKING_THREADS 256 /* threads of a block that packs or unpacks 32 matrices */
+#define MOST_SUBSTITUTING_WARPS 16 /* of a block whose warps solve for one matrix each */
+#define ROWS_PER_LANE (LARGEST_ORDER / 32) /* of such a warp */
 #ifndef FAST_ROOTS
 #define FAST_ROOTS false /* whether 1/sqrt is one instruction in a factorization, see batched.cuh */
 #endif
@@ -39,16 +39,16 @@ static __device__ int fetch(const View<Real> &view, long long m, int n, Real *a)
     for (int start = 0; start < n; start += 32) {
         const int fast = start + lane;
         const int first = by_columns ? 0 : start, last = by_columns ? min(start + 32, n) : n;
-        for (int slow = first + warp; slow < last; slow += AHEAD * warps) {
-            Real x[AHEAD];
+        for (int slow = first + warp; slow < last; slow += LOADS_AHEAD * warps) {
+            Real x[LOADS_AHEAD];
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) {
+            for (int u = 0; u < LOADS_AHEAD; ++u) {
                 const int next = slow + u * warps;
                 const int i = by_columns ? fast : next, j = by_columns ? next : fast;
                 x[u] = next < last && fast < n && j <= i ? *view.at(m, i, j) : (Real)0;
             }
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) {
+            for (int u = 0; u < LOADS_AHEAD; ++u) {
                 const int next = slow + u * warps;
                 const int i = by_columns ? fast : next, j = by_columns ? next : fast;
                 if (next < last && fast < n && j <= i) {
@@ -133,18 +133,18 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
 /* Rows c of all threads <- those of L^-1 c, or of L^-T c; threads exchange four rows in `room`. */
 template <bool BACKWARD, class Real>
 static __device__ void substitute(const Real *a, const Real *inverse, Real *room, int n,
-                                  Real (&c)[COLUMNS])
+                                  Real (&c)[SUBSTITUTION_COLUMNS])
 {
     const int i = threadIdx.x, order = padded(n), rows = rows_of(n);
     for (int step = 0; step < order; step += 4) {
         const int j = BACKWARD ? order - 4 - step : step;
         /* two buffers in turn, so that no thread overwrites what another one still reads */
-        Real *told = room + step % 8 * COLUMNS, z[4][COLUMNS];
+        Real *told = room + step % 8 * SUBSTITUTION_COLUMNS, z[4][SUBSTITUTION_COLUMNS];
         if (i >= j && i < j + 4) {
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                 /* padding rows may hold other rows' infinities: pass on zeros */
-                told[(i - j) * COLUMNS + g] = i < n ? c[g] : (Real)0;
+                told[(i - j) * SUBSTITUTION_COLUMNS + g] = i < n ? c[g] : (Real)0;
             }
         }
         __syncthreads();
@@ -152,8 +152,8 @@ static __device__ void substitute(const Real *a, const Real *inverse, Real *room
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
-                z[q][g] = told[q * COLUMNS + g];
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
+                z[q][g] = told[q * SUBSTITUTION_COLUMNS + g];
             }
         }
         /* z_j <- L_jj^-1 z_j, by each thread for itself; c_i <- c_i - L_ij z_j */
@@ -162,7 +162,7 @@ static __device__ void substitute(const Real *a, const Real *inverse, Real *room
             const int q = BACKWARD ? 3 - s : s;
             const Real v = inverse[j + q];
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                 z[q][g] = times(z[q][g], v);
             }
 #pragma unroll
@@ -171,7 +171,7 @@ static __device__ void substitute(const Real *a, const Real *inverse, Real *room
                 const Real l = BACKWARD ? a[start_of(j + p, rows) + j + q]
                                         : a[start_of(j + q, rows) + j + p];
 #pragma unroll
-                for (int g = 0; g < COLUMNS; ++g) {
+                for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                     z[p][g] = minus(z[p][g], l, z[q][g]);
                 }
             }
@@ -184,7 +184,7 @@ static __device__ void substitute(const Real *a, const Real *inverse, Real *room
                            : BACKWARD  ? a[start_of(i, rows) + j + q]
                                        : a[start_of(j + q, rows) + i];
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                 if (!told_itself) c[g] = minus(c[g], l, z[q][g]);
                 else if (i == j + q) c[g] = z[q][g];
             }
@@ -204,16 +204,16 @@ static __device__ void solve(const View<Real> &lower, const View<Real> &b, Real 
     fetch(lower, m, n, a);
     __syncthreads();
     if (i < order) inverse[i] = reciprocal(a[start_of(i, rows) + i]);
-    for (int start = 0; start < columns; start += COLUMNS) {
-        Real c[COLUMNS];
+    for (int start = 0; start < columns; start += SUBSTITUTION_COLUMNS) {
+        Real c[SUBSTITUTION_COLUMNS];
 #pragma unroll
-        for (int g = 0; g < COLUMNS; ++g) {
+        for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
             c[g] = i < n && start + g < columns ? *b.at(m, i, start + g) : (Real)0;
         }
         if (forward) substitute<false>(a, inverse, inverse + order, n, c);
         if (backward) substitute<true>(a, inverse, inverse + order, n, c);
 #pragma unroll
-        for (int g = 0; g < COLUMNS; ++g) {
+        for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
             if (i < n && start + g < columns) x[(m * n + i) * columns + start + g] = c[g];
         }
     }
@@ -223,29 +223,29 @@ static __device__ void solve(const View<Real> &lower, const View<Real> &b, Real 
    of the solution that is found goes to all of them by a shuffle. */
 template <bool BACKWARD, class Real>
 static __device__ void substitute_by_shuffles(const View<Real> &lower, long long m, int n,
-                                              const Real (&inverse)[SPREAD],
-                                              Real (&c)[SPREAD][COLUMNS])
+                                              const Real (&inverse)[ROWS_PER_LANE],
+                                              Real (&c)[ROWS_PER_LANE][SUBSTITUTION_COLUMNS])
 {
     const int lane = threadIdx.x;
 #pragma unroll
-    for (int s = 0; s < SPREAD; ++s) {
-        const int own = BACKWARD ? SPREAD - 1 - s : s;
+    for (int s = 0; s < ROWS_PER_LANE; ++s) {
+        const int own = BACKWARD ? ROWS_PER_LANE - 1 - s : s;
         const int found = min(n - 32 * own, 32);
         for (int step = 0; step < found; ++step) {
             const int from = BACKWARD ? found - 1 - step : step, k = 32 * own + from;
-            Real z[COLUMNS];
+            Real z[SUBSTITUTION_COLUMNS];
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                 z[g] = __shfl_sync(0xffffffff, times(c[own][g], inverse[own]), from);
                 if (lane == from) c[own][g] = z[g];
             }
 #pragma unroll
-            for (int r = BACKWARD ? 0 : own; r <= (BACKWARD ? own : SPREAD - 1); ++r) {
+            for (int r = BACKWARD ? 0 : own; r <= (BACKWARD ? own : ROWS_PER_LANE - 1); ++r) {
                 const int i = lane + 32 * r;
                 if (BACKWARD ? i >= k : i <= k || i >= n) continue;
                 const Real l = BACKWARD ? *lower.at(m, k, i) : *lower.at(m, i, k);
 #pragma unroll
-                for (int g = 0; g < COLUMNS; ++g) {
+                for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                     c[r][g] = minus(c[r][g], l, z[g]);
                 }
             }
@@ -261,29 +261,29 @@ static __device__ void solve_by_warps(const View<Real> &lower, const View<Real> 
     const int lane = threadIdx.x;
     const long long m = blockIdx.x * (long long)blockDim.z + threadIdx.z;
     if (m >= batch) return;
-    Real inverse[SPREAD];
+    Real inverse[ROWS_PER_LANE];
 #pragma unroll
-    for (int r = 0; r < SPREAD; ++r) {
+    for (int r = 0; r < ROWS_PER_LANE; ++r) {
         const int i = lane + 32 * r;
         inverse[r] = i < n ? reciprocal(*lower.at(m, i, i)) : (Real)0;
     }
-    for (int start = 0; start < columns; start += COLUMNS) {
-        Real c[SPREAD][COLUMNS];
+    for (int start = 0; start < columns; start += SUBSTITUTION_COLUMNS) {
+        Real c[ROWS_PER_LANE][SUBSTITUTION_COLUMNS];
 #pragma unroll
-        for (int r = 0; r < SPREAD; ++r) {
+        for (int r = 0; r < ROWS_PER_LANE; ++r) {
             const int i = lane + 32 * r;
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                 c[r][g] = i < n && start + g < columns ? *b.at(m, i, start + g) : (Real)0;
             }
         }
         if (forward) substitute_by_shuffles<false>(lower, m, n, inverse, c);
         if (backward) substitute_by_shuffles<true>(lower, m, n, inverse, c);
 #pragma unroll
-        for (int r = 0; r < SPREAD; ++r) {
+        for (int r = 0; r < ROWS_PER_LANE; ++r) {
             const int i = lane + 32 * r;
 #pragma unroll
-            for (int g = 0; g < COLUMNS; ++g) {
+            for (int g = 0; g < SUBSTITUTION_COLUMNS; ++g) {
                 if (i < n && start + g < columns) x[(m * n + i) * columns + start + g] = c[r][g];
             }
         }
@@ -363,18 +363,18 @@ static __device__ void unpack(const View<Real> &view, Real *chunks, Real *lower,
 }
 
 #define KERNELS(Real, suffix)                                                                  \
-    extern "C" __global__ void __launch_bounds__(MOST)                                         \
+    extern "C" __global__ void __launch_bounds__(LARGEST_ORDER)                                \
         factor_##suffix(VIEWED(Real, a), Real *lower, long long *info, long long n)            \
     {                                                                                          \
         factor(VIEW(Real, a), lower, info, (int)n);                                            \
     }                                                                                          \
-    extern "C" __global__ void __launch_bounds__(MOST)                                         \
+    extern "C" __global__ void __launch_bounds__(LARGEST_ORDER)                                \
         solve_##suffix(VIEWED(Real, lower), VIEWED(Real, b), Real *x, long long n,             \
                        long long columns, long long forward, long long backward)               \
     {                                                                                          \
         solve(VIEW(Real, lower), VIEW(Real, b), x, (int)n, (int)columns, forward, backward);   \
     }                                                                                          \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                   \
+    extern "C" __global__ void __launch_bounds__(32 * MOST_SUBSTITUTING_WARPS)                 \
         solve_by_warps_##suffix(VIEWED(Real, lower), VIEWED(Real, b), Real *x, long long n,    \
                                 long long columns, long long forward, long long backward,      \
                                 long long batch)                                               \
@@ -382,13 +382,13 @@ static __device__ void unpack(const View<Real> &view, Real *chunks, Real *lower,
         solve_by_warps(VIEW(Real, lower), VIEW(Real, b), x, (int)n, (int)columns, forward,     \
                        backward, batch);                                                       \
     }                                                                                          \
-    extern "C" __global__ void __launch_bounds__(MOVERS)                                       \
+    extern "C" __global__ void __launch_bounds__(PACKING_THREADS)                              \
         pack_##suffix(VIEWED(Real, a), Real *chunks, long long n, long long lanes,             \
                       long long batch)                                                         \
     {                                                                                          \
         pack(VIEW(Real, a), chunks, (int)n, (int)lanes, batch);                                \
     }                                                                                          \
-    extern "C" __global__ void __launch_bounds__(MOVERS)                                       \
+    extern "C" __global__ void __launch_bounds__(PACKING_THREADS)                              \
         unpack_##suffix(VIEWED(Real, a), Real *chunks, Real *lower, long long *info,           \
                         long long n, long long lanes, long long batch)                         \
     {                                                                                          \

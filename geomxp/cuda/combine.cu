@@ -6,8 +6,8 @@
 
 #include "quantize.cuh"
 
-#define SIDE 32
-#define STEP 8
+#define SQUARE_SIDE 32
+#define SQUARE_THREAD_ROWS 8
 
 __device__ double widened(float x) { return widened_fp64(x); }
 __device__ double widened(double x) { return x; }
@@ -27,13 +27,14 @@ __device__ void combine(const In *a, long long down_a, long long across_a, Out *
                         int scaled, const double *rows, const double *columns, double alpha,
                         double beta)
 {
-    __shared__ double square[SIDE][SIDE + 1];
-    const long long top = blockIdx.x * (long long)SIDE, left = blockIdx.y * (long long)SIDE;
-    if (lower && top + SIDE <= left) {
+    __shared__ double square[SQUARE_SIDE][SQUARE_SIDE + 1];
+    const long long top = blockIdx.x * (long long)SQUARE_SIDE;
+    const long long left = blockIdx.y * (long long)SQUARE_SIDE;
+    if (lower && top + SQUARE_SIDE <= left) {
         return;
     }
     if (alpha != 0.0) {
-        for (int s = 0; s < SIDE; s += STEP) {
+        for (int s = 0; s < SQUARE_SIDE; s += SQUARE_THREAD_ROWS) {
             ALONG(down_a <= across_a, s, i, j);
             const long long row = top + i, column = left + j;
             if (row < m && column < n && (!lower || row >= column)) {
@@ -43,7 +44,7 @@ __device__ void combine(const In *a, long long down_a, long long across_a, Out *
         }
     }
     __syncthreads();
-    for (int s = 0; s < SIDE; s += STEP) {
+    for (int s = 0; s < SQUARE_SIDE; s += SQUARE_THREAD_ROWS) {
         ALONG(down <= across, s, i, j);
         const long long row = top + i, column = left + j;
         if (row < m && column < n && (!lower || row >= column)) {
@@ -55,7 +56,7 @@ __device__ void combine(const In *a, long long down_a, long long across_a, Out *
 }
 
 #define COMBINE(name, In, Out)                                                                 \
-    extern "C" __global__ void __launch_bounds__(SIDE *STEP)                                   \
+    extern "C" __global__ void __launch_bounds__(SQUARE_SIDE *SQUARE_THREAD_ROWS)              \
         name(const In *a, long long down_a, long long across_a, Out *out, long long down,      \
              long long across, long long m, long long n, int lower, int scaled,                \
              const double *rows, const double *columns, double alpha, double beta)             \
@@ -75,8 +76,9 @@ __device__ void largest_of_lower(const In *a, long long down, long long across, 
                                  unsigned long long *largest)
 {
     __shared__ unsigned long long of_block;
-    const long long top = blockIdx.x * (long long)SIDE, left = blockIdx.y * (long long)SIDE;
-    if (top + SIDE <= left) {
+    const long long top = blockIdx.x * (long long)SQUARE_SIDE;
+    const long long left = blockIdx.y * (long long)SQUARE_SIDE;
+    if (top + SQUARE_SIDE <= left) {
         return;
     }
     if (threadIdx.x == 0 && threadIdx.y == 0) {
@@ -84,7 +86,7 @@ __device__ void largest_of_lower(const In *a, long long down, long long across, 
     }
     __syncthreads();
     unsigned long long found = 0;
-    for (int s = 0; s < SIDE; s += STEP) {
+    for (int s = 0; s < SQUARE_SIDE; s += SQUARE_THREAD_ROWS) {
         ALONG(down <= across, s, i, j);
         const long long row = top + i, column = left + j;
         if (row < n && row >= column) {
@@ -104,31 +106,31 @@ __device__ void largest_of_lower(const In *a, long long down, long long across, 
     }
 }
 
-#define LARGEST(name, In)                                                                      \
-    extern "C" __global__ void __launch_bounds__(SIDE *STEP)                                   \
+#define LARGEST_OF_LOWER(name, In)                                                             \
+    extern "C" __global__ void __launch_bounds__(SQUARE_SIDE *SQUARE_THREAD_ROWS)              \
         name(const In *a, long long down, long long across, long long n,                       \
              unsigned long long *largest)                                                      \
     {                                                                                          \
         largest_of_lower(a, down, across, n, largest);                                         \
     }
-LARGEST(largest_of_lower_fp32, float)
-LARGEST(largest_of_lower_fp64, double)
+LARGEST_OF_LOWER(largest_of_lower_fp32, float)
+LARGEST_OF_LOWER(largest_of_lower_fp64, double)
 
 /* The inverses of the diagonal blocks of order 32 of a lower triangle, zeros above the diagonal: one
    block of threads each, thread j for column j. The matrices are by columns. */
-extern "C" __global__ void __launch_bounds__(SIDE)
+extern "C" __global__ void __launch_bounds__(SQUARE_SIDE)
     invert_blocks(const double *a, long long ld, double *out, long long ld_out)
 {
-    __shared__ double lower[SIDE][SIDE + 1];
-    const long long first = blockIdx.x * (long long)SIDE;
+    __shared__ double lower[SQUARE_SIDE][SQUARE_SIDE + 1];
+    const long long first = blockIdx.x * (long long)SQUARE_SIDE;
     const int j = threadIdx.x;
-    for (int k = 0; k < SIDE; k++) {
+    for (int k = 0; k < SQUARE_SIDE; k++) {
         lower[j][k] = a[first + j + (first + k) * ld];
     }
     __syncthreads();
-    double x[SIDE];
+    double x[SQUARE_SIDE];
 #pragma unroll
-    for (int i = 0; i < SIDE; i++) {
+    for (int i = 0; i < SQUARE_SIDE; i++) {
         double sum = i == j ? 1.0 : 0.0;
 #pragma unroll
         for (int k = 0; k < i; k++) {

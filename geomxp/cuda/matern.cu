@@ -2,7 +2,7 @@
 
    A block of threads takes one panel of the tile after the other:
 
-              COLUMNS
+           PANEL_COLUMNS
             +---------+
             |  |      |   neighbouring threads have neighbouring rows, so that a column is
      PANEL  |  | j -> |   written in whole lines of memory; each thread goes along its rows
@@ -16,9 +16,9 @@
 #include "matern.cuh"
 
 #define THREADS 256
-#define SHARE 2 /* rows of one thread */
+#define ROWS_PER_THREAD 2
 #define PANEL_ROWS 512
-#define COLUMNS 32
+#define PANEL_COLUMNS 32
 
 /* One row of a table: its coefficients in registers, and its chunks of 16 bytes. */
 template <class Real> struct Row;
@@ -162,15 +162,15 @@ __device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
     }
     __syncthreads();
     const int down = (int)((i1 - i0 + PANEL_ROWS - 1) / PANEL_ROWS);
-    const int panels = down * (int)((j1 - j0 + COLUMNS - 1) / COLUMNS);
+    const int panels = down * (int)((j1 - j0 + PANEL_COLUMNS - 1) / PANEL_COLUMNS);
     for (int panel = blockIdx.x; panel < panels; panel += gridDim.x) {
         const long long upper = i0 + (long long)(panel % down) * PANEL_ROWS + threadIdx.x;
-        const long long left = j0 + (long long)(panel / down) * COLUMNS;
-        const int columns = (int)min(j1 - left, (long long)COLUMNS);
-        double place[SHARE][3], time[SHARE], square = 0;
-        int end[SHARE], diagonal[SHARE], longest = 0, misses = 0;
+        const long long left = j0 + (long long)(panel / down) * PANEL_COLUMNS;
+        const int columns = (int)min(j1 - left, (long long)PANEL_COLUMNS);
+        double place[ROWS_PER_THREAD][3], time[ROWS_PER_THREAD], square = 0;
+        int end[ROWS_PER_THREAD], diagonal[ROWS_PER_THREAD], longest = 0, misses = 0;
 #pragma unroll
-        for (int k = 0; k < SHARE; ++k) {
+        for (int k = 0; k < ROWS_PER_THREAD; ++k) {
             const long long i = upper + k * THREADS;
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
@@ -179,7 +179,7 @@ __device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
             time[k] = TIMED && i < i1 ? times[i] : 0.0;
             /* row i has the columns left ≤ j < left + end, as j + first ≤ i */
             end[k] = i < i1 ? (int)max(min(i - first - left + 1, (long long)columns), 0LL) : 0;
-            diagonal[k] = (int)max(min(i - left, (long long)COLUMNS), -1LL);
+            diagonal[k] = (int)max(min(i - left, (long long)PANEL_COLUMNS), -1LL);
             longest = max(longest, end[k]);
         }
         const double *column = y + left;
@@ -187,23 +187,23 @@ __device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
         for (int j = 0; j < longest; ++j, ++column, entry += stride) {
             const double y0 = column[0], y1 = d > 1 ? column[m] : 0.0;
             const double y2 = d > 2 ? column[2 * m] : 0.0;
-            double s[SHARE];
+            double s[ROWS_PER_THREAD];
 #pragma unroll
-            for (int k = 0; k < SHARE; ++k) {
+            for (int k = 0; k < ROWS_PER_THREAD; ++k) {
                 const double *p = place[k];
                 s[k] = squared_distance(p[0] - y0, p[1] - y1, p[2] - y2, inverse);
             }
             if (mapping) {
 #pragma unroll
-                for (int k = 0; k < SHARE; ++k) {
+                for (int k = 0; k < ROWS_PER_THREAD; ++k) {
                     s[k] = mapping & 1 ? squared_arc(s[k], inverse) : s[k];
                     s[k] = mapping & 2 ? folded(s[k]) : s[k];
                 }
             }
-            Real decays[SHARE];
+            Real decays[ROWS_PER_THREAD];
             if (TIMED) {
 #pragma unroll
-                for (int k = 0; k < SHARE; ++k) {
+                for (int k = 0; k < ROWS_PER_THREAD; ++k) {
                     const double lag = time[k] - others[left + j];
                     const double v = lag * lag * inverse_time;
                     if (!count_time) {
@@ -220,10 +220,10 @@ __device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
                     decays[k] = from_memory<Real>(decay, late, place_in_time);
                 }
             }
-            int row[SHARE], nearest = top;
-            Real t[SHARE], value[SHARE];
+            int row[ROWS_PER_THREAD], nearest = top;
+            Real t[ROWS_PER_THREAD], value[ROWS_PER_THREAD];
 #pragma unroll
-            for (int k = 0; k < SHARE; ++k) {
+            for (int k = 0; k < ROWS_PER_THREAD; ++k) {
                 row[k] = interval((Real)s[k], (int)base, top, &t[k]);
                 value[k] = from_shared<Real>(last_rows, max(row[k] - from, 0), t[k]);
                 nearest = min(nearest, row[k]);
@@ -231,7 +231,7 @@ __device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
             if (nearest < from) {
                 /* seldom: a near pair */
 #pragma unroll
-                for (int k = 0; k < SHARE; ++k) {
+                for (int k = 0; k < ROWS_PER_THREAD; ++k) {
                     if (row[k] < from && j < end[k]) {
                         value[k] = from_memory<Real>(rows, row[k], t[k]);
                         misses += row[k] == 0 && (Real)s[k] > 0;
@@ -239,7 +239,7 @@ __device__ void covariances(PARAMETERS(Real, Stored), PARAMETERS_IN_TIME(Real))
                 }
             }
 #pragma unroll
-            for (int k = 0; k < SHARE; ++k) {
+            for (int k = 0; k < ROWS_PER_THREAD; ++k) {
                 if (j < end[k]) {
                     Real v = value[k] * variance;
                     if (TIMED && count_time) {

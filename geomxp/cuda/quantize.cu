@@ -63,15 +63,15 @@ __device__ void find_exponent(const Bits *x, long long m, long long n, long long
     }
 }
 
-#define FIND(name, Bits)                                                                       \
+#define FIND_EXPONENT(name, Bits)                                                              \
     extern "C" __global__ void __launch_bounds__(THREADS)                                      \
         name(const Bits *__restrict__ x, long long m, long long n, long long ld, int top,      \
              int own, int shift, Largest *largest, int *exponents)                             \
     {                                                                                          \
         find_exponent(x, m, n, ld, top, own, shift, largest, exponents);                       \
     }
-FIND(exponent_fp32, unsigned)
-FIND(exponent_fp64, unsigned long long)
+FIND_EXPONENT(exponent_fp32, unsigned)
+FIND_EXPONENT(exponent_fp64, unsigned long long)
 
 /* alpha_j <- factor 2^-(left_j + right_j) */
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -189,23 +189,25 @@ PLANES(fp64, double, widened_fp64(x) * scale)
 
 /* FP32 or FP64 by columns to FP8 by rows, by squares of 32 in shared memory: both are accessed
    along their contiguous direction. */
-#define SIDE 32
+#define SQUARE_SIDE 32
 template <class Source>
 __device__ void to_fp8_by_rows(const Source *source, long long m, long long n, long long ld,
                                Source scale, unsigned char *out, long long ld_out)
 {
-    __shared__ unsigned char square[SIDE][SIDE + 4];
-    const int near = threadIdx.x % SIDE, first = threadIdx.x / SIDE;
-    for (long long left = blockIdx.y * (long long)SIDE; left < n; left += gridDim.y * SIDE) {
-        for (long long top = blockIdx.x * (long long)SIDE; top < m; top += gridDim.x * SIDE) {
-            for (int j = first; j < SIDE; j += THREADS / SIDE) {
+    __shared__ unsigned char square[SQUARE_SIDE][SQUARE_SIDE + 4];
+    const int near = threadIdx.x % SQUARE_SIDE, first = threadIdx.x / SQUARE_SIDE;
+    for (long long left = blockIdx.y * (long long)SQUARE_SIDE; left < n;
+         left += gridDim.y * SQUARE_SIDE) {
+        for (long long top = blockIdx.x * (long long)SQUARE_SIDE; top < m;
+             top += gridDim.x * SQUARE_SIDE) {
+            for (int j = first; j < SQUARE_SIDE; j += THREADS / SQUARE_SIDE) {
                 if (top + near < m && left + j < n) {
                     const Source x = source[top + near + (left + j) * ld];
                     square[near][j] = fp8_bits(scaled(x, scale));
                 }
             }
             __syncthreads();
-            for (int i = first; i < SIDE; i += THREADS / SIDE) {
+            for (int i = first; i < SQUARE_SIDE; i += THREADS / SQUARE_SIDE) {
                 if (top + i < m && left + near < n) {
                     out[(top + i) * ld_out + left + near] = square[i][near];
                 }

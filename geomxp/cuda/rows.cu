@@ -15,18 +15,18 @@
 
 #include "batched.cuh"
 
-#define ROWS ((ORDER + LANES - 1) / LANES) /* of a lane */
-#define TOGETHER (32 / LANES)              /* matrices of a warp */
-#define STRIDE (ORDER | 1)                 /* of a row in shared memory; odd: rows have all banks */
-#define AHEAD 8                            /* loads that a thread waits for at one time */
+#define ROWS_PER_LANE ((ORDER + LANES - 1) / LANES)
+#define MATRICES_PER_WARP (32 / LANES)
+#define STRIDE (ORDER | 1) /* of a row in shared memory; odd: rows have all banks */
+#define LOADS_AHEAD 8      /* loads that a thread waits for at one time */
 #ifndef FAST_ROOTS
 #define FAST_ROOTS false /* whether 1/sqrt is one instruction, see batched.cuh */
 #endif
 
 /* Numbers of a matrix in shared memory: its rows, or two columns in turn; see
    geomxp/linalg/batched_gpu.py. Matrices of a warp begin in banks that are LANES apart. */
-#define NEEDED (ORDER > 1 ? ORDER * STRIDE : 4)
-#define ROOM ((NEEDED + 15) / 16 * 16 + LANES % 16)
+#define NUMBERS_NEEDED (ORDER > 1 ? ORDER * STRIDE : 4)
+#define NUMBERS_RESERVED ((NUMBERS_NEEDED + 15) / 16 * 16 + LANES % 16)
 
 extern __shared__ double2 memory[];
 
@@ -39,17 +39,17 @@ static __device__ int fetch(const View<Real> &view, long long m, bool exists, Re
     int broken = ORDER;
     /* lanes along what is contiguous */
 #pragma unroll 1
-    for (int start = threadIdx.x; start < ORDER * ORDER; start += AHEAD * LANES) {
-        Real entry[AHEAD];
+    for (int start = threadIdx.x; start < ORDER * ORDER; start += LOADS_AHEAD * LANES) {
+        Real entry[LOADS_AHEAD];
 #pragma unroll
-        for (int u = 0; u < AHEAD; ++u) {
+        for (int u = 0; u < LOADS_AHEAD; ++u) {
             const int at = start + u * LANES, slow = at / ORDER, fast = at % ORDER;
             const int i = by_columns ? fast : slow, j = by_columns ? slow : fast;
             const bool loaded = exists && at < ORDER * ORDER && j <= i;
             entry[u] = loaded ? *view.at(m, i, j) : (Real)(i == j);
         }
 #pragma unroll
-        for (int u = 0; u < AHEAD; ++u) {
+        for (int u = 0; u < LOADS_AHEAD; ++u) {
             const int at = start + u * LANES, slow = at / ORDER, fast = at % ORDER;
             const int i = by_columns ? fast : slow, j = by_columns ? slow : fast;
             if (at >= ORDER * ORDER) break;
@@ -63,7 +63,7 @@ static __device__ int fetch(const View<Real> &view, long long m, bool exists, Re
 /* The columns from K on <- those of the factor; the first row with a pivot that is not positive and
    finite goes to `failed`. Recursive, because compilers do not unroll a loop this long. */
 template <class Real, int K> struct Columns {
-    static BOTH void factor(Real *warp, int member, Real (&c)[ROWS][ORDER], int &failed)
+    static BOTH void factor(Real *warp, int member, Real (&c)[ROWS_PER_LANE][ORDER], int &failed)
     {
         const int own = K / LANES, lane = threadIdx.x;
         const bool owns = lane == K % LANES;
@@ -74,19 +74,19 @@ template <class Real, int K> struct Columns {
         if (!proper(pivot)) failed = min(failed, K);
         /* two columns in turn, so that no lane overwrites what another one still reads; pairs of
            entries, those of a warp's matrices side by side */
-        Real *column = warp + K % 2 * ((ORDER + 1) / 2 * 2 * TOGETHER);
+        Real *column = warp + K % 2 * ((ORDER + 1) / 2 * 2 * MATRICES_PER_WARP);
 #pragma unroll
-        for (int r = own; r < ROWS; ++r) {
+        for (int r = own; r < ROWS_PER_LANE; ++r) {
             const int i = lane + LANES * r;
             c[r][K] = r == own && owns ? pivot : times(c[r][K], inverse);
-            if (i < ORDER) column[(i / 2 * TOGETHER + member) * 2 + i % 2] = c[r][K];
+            if (i < ORDER) column[(i / 2 * MATRICES_PER_WARP + member) * 2 + i % 2] = c[r][K];
         }
         __syncwarp();
 #pragma unroll
         for (int j = (K + 1) / 2 * 2; j < ORDER; j += 2) {
-            const Pair<Real> y = ((const Pair<Real> *)column)[j / 2 * TOGETHER + member];
+            const Pair<Real> y = ((const Pair<Real> *)column)[j / 2 * MATRICES_PER_WARP + member];
 #pragma unroll
-            for (int r = own; r < ROWS; ++r) {
+            for (int r = own; r < ROWS_PER_LANE; ++r) {
                 /* also above the diagonal, where nothing is read */
                 if (j > K && j < LANES * (r + 1)) c[r][j] = minus(c[r][j], c[r][K], y.first);
                 if (j + 1 < ORDER && j + 1 < LANES * (r + 1)) {
@@ -99,7 +99,7 @@ template <class Real, int K> struct Columns {
 };
 
 template <class Real> struct Columns<Real, ORDER> {
-    static BOTH void factor(Real *, int, Real (&)[ROWS][ORDER], int &) {}
+    static BOTH void factor(Real *, int, Real (&)[ROWS_PER_LANE][ORDER], int &) {}
 };
 
 /* Matrix m of `lower` <- the Cholesky factor of view's, or NaN where there is none; info as in
@@ -108,15 +108,16 @@ template <class Real>
 static __device__ void factor(const View<Real> &view, Real *lower, long long *info,
                               long long batch)
 {
-    const int lane = threadIdx.x, member = threadIdx.z % TOGETHER;
+    const int lane = threadIdx.x, member = threadIdx.z % MATRICES_PER_WARP;
     const long long m = blockIdx.x * (long long)MATRICES + threadIdx.z;
     const bool exists = m < batch;
-    Real *warp = (Real *)memory + (threadIdx.z - member) * ROOM, *rows = warp + member * ROOM;
-    Real c[ROWS][ORDER];
+    Real *warp = (Real *)memory + (threadIdx.z - member) * NUMBERS_RESERVED;
+    Real *rows = warp + member * NUMBERS_RESERVED;
+    Real c[ROWS_PER_LANE][ORDER];
     int failed = ORDER, broken = fetch(view, m, exists, rows);
     __syncwarp();
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
+    for (int r = 0; r < ROWS_PER_LANE; ++r) {
         const int i = lane + LANES * r;
 #pragma unroll
         for (int j = 0; j < ORDER && j < LANES * (r + 1); ++j) {
@@ -131,7 +132,7 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
     }
     __syncwarp();
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
+    for (int r = 0; r < ROWS_PER_LANE; ++r) {
         const int i = lane + LANES * r;
 #pragma unroll
         for (int j = 0; j < ORDER && j < LANES * (r + 1); ++j) {

@@ -18,10 +18,10 @@ NEVER_WRITTEN = {
 }
 """What the netCDF library has in cells that were never written, by type (netcdf.h, NC_FILL_…)."""
 
-LENGTHS = {"metre": 1.0, "kilometre": 1000.0, "foot": 0.3048, "US survey foot": 1200 / 3937}
+UNIT_METRES = {"metre": 1.0, "kilometre": 1000.0, "foot": 0.3048, "US survey foot": 1200 / 3937}
 """Units of length in metres."""
 
-ALIASES = (
+PARAMETER_ALIASES = (
     (
         "longitude_of_projection_origin",
         "longitude_of_central_meridian",
@@ -31,11 +31,14 @@ ALIASES = (
 )
 """Names of one parameter of grid mappings; versions of the conventions and files differ in them."""
 
-SPHERE, PLANE = ("longitude", "latitude"), ("x", "y")
-ROTATED = ("grid_longitude", "grid_latitude")
+SPHERE_ROLES, PLANE_ROLES = ("longitude", "latitude"), ("x", "y")
+ROTATED_ROLES = ("grid_longitude", "grid_latitude")
 """Roles of pairs of coordinates; the last are longitude and latitude on a rotated pole."""
 
-KINDS = {"latitude_longitude": SPHERE, "rotated_latitude_longitude": ROTATED}
+GRID_MAPPING_ROLES = {
+    "latitude_longitude": SPHERE_ROLES,
+    "rotated_latitude_longitude": ROTATED_ROLES,
+}
 """Roles of the coordinates of grid mappings; those of others are x and y."""
 
 
@@ -102,8 +105,8 @@ def _unpacked(number, variable, packed):
     import xarray
 
     words = ("scale_factor", "add_offset", "_Unsigned")
-    about = {word: variable.encoding[word] for word in words if word in variable.encoding}
-    raw = xarray.Variable(("end",), np.asarray(number).astype(packed).reshape(1), about)
+    packing = {word: variable.encoding[word] for word in words if word in variable.encoding}
+    raw = xarray.Variable(("end",), np.asarray(number).astype(packed).reshape(1), packing)
     return xarray.decode_cf(xarray.Dataset({"number": raw}))["number"].values[0]
 
 
@@ -249,16 +252,16 @@ def is_mapping(variable):
 def kind_of(system):
     """Return the roles of the coordinates of a `pyproj.CRS`."""
     if not system.is_geographic:
-        return PLANE
-    return ROTATED if system.is_derived else SPHERE
+        return PLANE_ROLES
+    return ROTATED_ROLES if system.is_derived else SPHERE_ROLES
 
 
 def system_of(attributes, unit=""):
     """Return the `pyproj.CRS` of a grid mapping for coordinates in a unit.
 
-    `unit` is one of `LENGTHS`, or "radian" for the viewing angles of a satellite, which are lengths
-    in units of its height. Another one leaves the unit of the system. The parameters come before a
-    definition in words of another kind, such as the datum of a rotated pole.
+    `unit` is one of `UNIT_METRES`, or "radian" for the viewing angles of a satellite, which are
+    lengths in units of its height. Another one leaves the unit of the system. The parameters come
+    before a definition in words of another kind, such as the datum of a rotated pole.
     """
     import pyproj
 
@@ -268,15 +271,15 @@ def system_of(attributes, unit=""):
         for word, value in attributes.items()
     }
     name, text = given.get("grid_mapping_name"), given.get("crs_wkt") or given.get("spatial_ref")
-    factor = given.get("perspective_point_height") if unit == "radian" else LENGTHS.get(unit)
+    factor = given.get("perspective_point_height") if unit == "radian" else UNIT_METRES.get(unit)
     system = pyproj.CRS(text) if text else None
-    if system is None or (name and KINDS.get(name, PLANE) != kind_of(system)):
+    if system is None or (name and GRID_MAPPING_ROLES.get(name, PLANE_ROLES) != kind_of(system)):
         words = {word: value for word, value in given.items() if "crs_wkt" != word != "spatial_ref"}
         words, text = _as_pyproj_reads(words, factor or 1.0), ""
         system = pyproj.CRS.from_cf(words)
-        if name not in KINDS and ALIASES[0][0] not in words:
+        if name not in GRID_MAPPING_ROLES and PARAMETER_ALIASES[0][0] not in words:
             # pyproj takes Greenwich
-            raise KeyError(ALIASES[0][0])
+            raise KeyError(PARAMETER_ALIASES[0][0])
     system = pyproj.CRS(system.sub_crs_list[0] if system.is_compound else system)
     if not system.is_projected:
         return system
@@ -308,7 +311,7 @@ def _as_pyproj_reads(given, factor):
     False easting and northing are in the unit of the coordinates, `factor` metres.
     """
     kind, origin = given.get("grid_mapping_name"), given.get("latitude_of_projection_origin")
-    for words in ALIASES:
+    for words in PARAMETER_ALIASES:
         known = next((given[word] for word in words if word in given), None)
         given = ({} if known is None else dict.fromkeys(words, known)) | given
     for word in ("false_easting", "false_northing"):

@@ -5,12 +5,12 @@ import re
 import numpy as np
 
 from .names import option
-from .spatial import NAMES
+from .spatial import COORDINATE_NAMES
 
-_POWERS = (999.0, 9999.0, 99999.0, 999999.0, 1e20, 1e21, 1e30, 1e31, 1e35, 1e36, 1e37)
+_SIGNED_SENTINELS = (999.0, 9999.0, 99999.0, 999999.0, 1e20, 1e21, 1e30, 1e31, 1e35, 1e36, 1e37)
 SENTINELS = np.array(
     [
-        *(sign * number for number in _POWERS for sign in (-1.0, 1.0)),
+        *(sign * number for number in _SIGNED_SENTINELS for sign in (-1.0, 1.0)),
         *(-99.0, -999.9, -999.25, -9999.9, -32768.0, 32767.0, -2147483648.0, 2147483647.0),
         # fill values of NetCDF, ArcGIS and Surfer
         *(9.969209968386869e36, 9.96921e36, -3.4028234663852886e38, -1.797693134862316e308),
@@ -19,21 +19,21 @@ SENTINELS = np.array(
 )
 """Numbers that programs write for a missing value."""
 
-REPEATS = 2
+LEAST_REPEATS = 2
 """Fewest occurrences of a number that is not a usual sentinel."""
 
-DISTANCE = 10.0
+LEAST_GAP_SPREADS = 10.0
 """Least distance of such a number from all others, in units of their spread."""
 
-SCALE = 1000.0
+LARGEST_SPREAD_RATIO = 1000.0
 """Ratio of the spreads of three axes from which they are probably of different kinds."""
 
-TIMES = (
+TIME_NAMES = (
     *("t", "time", "times", "date", "datetime", "timestamp", "year", "years", "month", "months"),
     *("week", "weeks", "day", "days", "doy", "hour", "hours", "minute", "minutes", "seconds"),
 )
-DEGREES = (*NAMES["longitude"], *NAMES["latitude"])
-UNITS = re.compile(r"[_ ]*[\[(_ ](m|km|cm|mm|ft|feet|mi|deg|degrees|°|h|d|s|yr)[\])]?$")
+DEGREE_NAMES = (*COORDINATE_NAMES["longitude"], *COORDINATE_NAMES["latitude"])
+UNIT_SUFFIX = re.compile(r"[_ ]*[\[(_ ](m|km|cm|mm|ft|feet|mi|deg|degrees|°|h|d|s|yr)[\])]?$")
 """Unit at the end of a name: x_km, depth (m)."""
 
 
@@ -67,11 +67,11 @@ def sentinels(column):
     for number in {float(others.min()), float(others.max())}:
         rest = others[others != number]
         count = len(others) - len(rest)
-        if count < REPEATS or len(rest) <= count:
+        if count < LEAST_REPEATS or len(rest) <= count:
             continue
         gap = max(rest.min() - number, number - rest.max())
         spread = float(np.ptp(rest))
-        if spread > 0 and gap > DISTANCE * spread:
+        if spread > 0 and gap > LEAST_GAP_SPREADS * spread:
             found[number] = count
     return found
 
@@ -115,12 +115,18 @@ def axes_warning(names, locations):
         reason = f"{names[kinds.index('degrees')]!r} is in degrees"
         remedy = 'project longitude and latitude to metres (frame.to_crs("EPSG:…"))'
     else:
-        units = {match[1] for match in (UNITS.search(str(name).lower()) for name in names) if match}
+        units = {
+            match[1] for match in (UNIT_SUFFIX.search(str(name).lower()) for name in names) if match
+        }
         spreads = np.ptp(locations, axis=0) if len(locations) else np.zeros(1)
         spreads = spreads[spreads > 0]
         if len(units) > 1:
             reason = f"their units are {' and '.join(sorted(units))}"
-        elif len(names) == 3 and len(spreads) and spreads.max() > SCALE * spreads.min():
+        elif (
+            len(names) == 3
+            and len(spreads)
+            and spreads.max() > LARGEST_SPREAD_RATIO * spreads.min()
+        ):
             reason = f"they spread over {', '.join(f'{spread:.3g}' for spread in spreads)}"
         else:
             return None
@@ -131,17 +137,17 @@ def axes_warning(names, locations):
 
 
 def _kind(name):
-    word = UNITS.sub("", str(name).strip().lower())
-    return "time" if word in TIMES else "degrees" if word in DEGREES else ""
+    word = UNIT_SUFFIX.sub("", str(name).strip().lower())
+    return "time" if word in TIME_NAMES else "degrees" if word in DEGREE_NAMES else ""
 
 
-ERRORS = {
+ERROR_WORDS = {
     **dict.fromkeys(("se", "sd", "std", "stdev", "stderr", "sigma", "uncertainty", "error", "err")),
     **dict.fromkeys(("var", "variance"), "variances"),
 }
 """Words in names of columns of errors, and what the columns hold; None for standard errors."""
 
-BESIDE = {"standard", "std", "error", "err", "measurement", "of", "deviation", "dev"}
+OTHER_ERROR_WORDS = {"standard", "std", "error", "err", "measurement", "of", "deviation", "dev"}
 """Other words that such names have."""
 
 
@@ -156,8 +162,8 @@ def error_columns(names, value):
     own, found = _words(value), {}
     for name in map(str, names):
         words = _words(name)
-        kinds = [ERRORS[word] for word in words if word in ERRORS]
-        others = {word for word in words if word not in ERRORS} - BESIDE
+        kinds = [ERROR_WORDS[word] for word in words if word in ERROR_WORDS]
+        others = {word for word in words if word not in ERROR_WORDS} - OTHER_ERROR_WORDS
         if kinds and name != value and others <= {*own}:
             found[name] = "variances" if "variances" in kinds else "standard errors"
     return found

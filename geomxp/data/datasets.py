@@ -46,10 +46,10 @@ class Dataset:
     time: str | None = None
 
 
-_SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
-_GSTAT = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
-_PD = "public domain (US government)"
-_GPL = "GPL (>= 2) of the R package"
+_SP_SOURCE = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
+_GSTAT_SOURCE = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
+_PUBLIC_DOMAIN = "public domain (US government)"
+_GPL_LICENCE = "GPL (>= 2) of the R package"
 
 DATASETS = {
     "meuse": Dataset(
@@ -58,8 +58,8 @@ DATASETS = {
         ("x", "y"),
         "log_zinc",
         "topsoil metals on the Meuse flood plain, 155 locations; x, y in m, log zinc in log ppm",
-        _SP,
-        _GPL,
+        _SP_SOURCE,
+        _GPL_LICENCE,
         ("sqrt_dist",),
         length_unit="metre",
     ),
@@ -69,8 +69,8 @@ DATASETS = {
         ("x", "y"),
         "Co",
         "topsoil metals in the Swiss Jura, 259 locations; x, y in km, cobalt in mg/kg",
-        _GSTAT,
-        _GPL,
+        _GSTAT_SOURCE,
+        _GPL_LICENCE,
         length_unit="kilometre",
     ),
     "jura_validation": Dataset(
@@ -79,8 +79,8 @@ DATASETS = {
         ("x", "y"),
         "Co",
         "the 100 validation locations of jura; x, y in km, cobalt in mg/kg",
-        _GSTAT,
-        _GPL,
+        _GSTAT_SOURCE,
+        _GPL_LICENCE,
         length_unit="kilometre",
     ),
     "ozone": Dataset(
@@ -90,7 +90,7 @@ DATASETS = {
         "o3_ppb",
         "8-hour ozone in the US Midwest, 18 June 1987, 147 stations; lon, lat in degrees, ppb",
         "R package fields 14.1, `ozone2`, day 16; US EPA",
-        _PD,
+        _PUBLIC_DOMAIN,
         metric="chordal",
     ),
     "ozone_summer": Dataset(
@@ -101,7 +101,7 @@ DATASETS = {
         "8-hour ozone in the US Midwest, 153 stations on 89 days, 3 June to 31 August 1987, 13,122 "
         "values; lon, lat in degrees, ppb",
         "R package fields 14.1, `ozone2`; US EPA",
-        _PD,
+        _PUBLIC_DOMAIN,
         metric="chordal",
         time="date",
     ),
@@ -112,7 +112,7 @@ DATASETS = {
         "coalash",
         "coal ash in the Pittsburgh seam, 208 locations; x, y in grid units of 2,500 ft, ash in %",
         "R package gstat 2.1-0, `coalash`; US Bureau of Mines RI 7377, Gomez and Hazen 1970",
-        _PD,
+        _PUBLIC_DOMAIN,
         length_unit="grid units of 2,500 ft",
     ),
     "rainfall": Dataset(
@@ -122,7 +122,7 @@ DATASETS = {
         "precip",
         "summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation in m",
         "R package fields 14.1, `NorthAmericanRainfall`; NOAA GHCN v2",
-        _PD,
+        _PUBLIC_DOMAIN,
         ("elevation",),
         metric="chordal",
     ),
@@ -133,7 +133,7 @@ DATASETS = {
         "anomaly",
         "precipitation anomaly of April 1948, 5,906 US stations; lon, lat in degrees, standardised",
         "R package spam 2.9-1, `USprecip` (observed stations only); NOAA NCDC, Johns et al. 2003",
-        _PD,
+        _PUBLIC_DOMAIN,
         metric="chordal",
     ),
 } | {

@@ -14,37 +14,37 @@ import numpy as np
 from ..errors import InvalidInput
 from .names import in_formula
 
-LONGEST = 1000
+MOST_CHARACTERS = 1000
 """Most characters of a formula."""
 
-MOST = 50
+LARGEST_DEGREE = 50
 """Largest degree, df and power: columns beyond it are rounding errors, or exceed the memory."""
 
-MANY_LEVELS = 20
+MOST_TEXT_LEVELS = 20
 """Levels of a column of text above which a formula must say C(…)."""
 
-DATE = r"\d{4}-\d\d?-\d\d?.*|\d\d?[./]\d\d?[./]\d{2,4}.*"
+DATE_PATTERN = r"\d{4}-\d\d?-\d\d?.*|\d\d?[./]\d\d?[./]\d{2,4}.*"
 """Text that looks like a date."""
 
-NUMPY = (
+NUMPY_FUNCTIONS = (
     *("abs", "arctan2", "cbrt", "ceil", "cos", "exp", "expm1", "floor", "hypot", "log", "log10"),
     *("log1p", "log2", "maximum", "minimum", "radians", "sin", "sqrt", "square", "tan", "tanh"),
     "where",
 )
-TRANSFORMS = ("C", "I", "bs", "cc", "center", "cr", "poly", "scale", "standardize")
+COLUMN_TRANSFORMS = ("C", "I", "bs", "cc", "center", "cr", "poly", "scale", "standardize")
 CONTRASTS = ("Diff", "Helmert", "Poly", "Sum", "Treatment")
 KEYWORDS = (
     *("base", "center", "constraints", "contrasts", "ddof", "degree", "df", "extrapolation"),
     *("include_intercept", "knots", "levels", "lower_bound", "raw", "reference", "rescale"),
     *("scale", "upper_bound"),
 )
-FUNCTIONS = tuple(sorted((*NUMPY, *TRANSFORMS), key=str.lower))
+FORMULA_FUNCTIONS = tuple(sorted((*NUMPY_FUNCTIONS, *COLUMN_TRANSFORMS), key=str.lower))
 
-POWERS = ("**", "^")
-ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
-LOGIC = (ast.BitAnd, ast.BitOr)
-SIGNS = (ast.USub, ast.UAdd, ast.Invert)
-ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+POWER_SIGNS = ("**", "^")
+ARITHMETIC_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+LOGICAL_OPERATORS = (ast.BitAnd, ast.BitOr)
+SIGN_OPERATORS = (ast.USub, ast.UAdd, ast.Invert)
+COMPARISON_OPERATORS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Formula:
         >>> Formula.parse("log(dist) + C(rock) + poly(x, 2):`soil pH`").variables
         ('dist', 'rock', 'x', 'soil pH')
         """
-        if not isinstance(text, str) or len(text) > LONGEST:
-            raise InvalidInput(f"a formula must be text of at most {LONGEST} characters.")
+        if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+            raise InvalidInput(f"a formula must be text of at most {MOST_CHARACTERS} characters.")
         text = " ".join(text.strip().removeprefix("~").split())
         if not text:
             raise InvalidInput("a formula must not be empty: write 1 for a constant, 0 for none.")
@@ -108,7 +108,7 @@ class Formula:
         (('zinc',), None)
         """
         called = re.match(r"(?:np\.)?(\w+)\(", text.strip())
-        if called is None or called[1] not in FUNCTIONS:
+        if called is None or called[1] not in FORMULA_FUNCTIONS:
             return None
         formula = cls.parse(text)
         try:
@@ -120,11 +120,11 @@ class Formula:
         names = {ast.unparse(node.func).removeprefix("np.") for node in calls}
         single = isinstance(whole.body, ast.Call)
         known = 1 <= len(formula.variables) <= columns
-        if not known or not single or names & ({*TRANSFORMS} - {"I"}):
+        if not known or not single or names & ({*COLUMN_TRANSFORMS} - {"I"}):
             most = "one column" if columns == 1 else f"at most {columns} columns"
             raise InvalidInput(
-                f"{what} {text!r}: must be a function of {most}, of: {', '.join(NUMPY)}; or "
-                "I(…) for arithmetic, such as I(zinc / 1000)."
+                f"{what} {text!r}: must be a function of {most}, of: {', '.join(NUMPY_FUNCTIONS)}; "
+                "or I(…) for arithmetic, such as I(zinc / 1000)."
             )
         return formula
 
@@ -156,10 +156,10 @@ class Formula:
             if stated:
                 continue
             kind, remedy = "", "holds a quantity, make it a column of numbers"
-            if all(re.fullmatch(DATE, str(level)) for level in found):
+            if all(re.fullmatch(DATE_PATTERN, str(level)) for level in found):
                 kind = f" that looks like dates ({found[0]!r})"
                 remedy = "is a time, write it as a number: days, or years"
-            if kind or len(found) > MANY_LEVELS:
+            if kind or len(found) > MOST_TEXT_LEVELS:
                 raise self._invalid(
                     f"{name!r} is text{kind} and would be a factor of {len(found)} levels. If it "
                     f"{remedy}; if it is a factor, write {factor}"
@@ -173,7 +173,7 @@ class Formula:
                 raise _invalid(
                     self.text,
                     f"no column {name!r}. The columns are: {columns}; the functions: "
-                    f"{', '.join(FUNCTIONS)}",
+                    f"{', '.join(FORMULA_FUNCTIONS)}",
                 )
             if name in texts and name in self.computed:
                 raise _invalid(
@@ -204,7 +204,7 @@ class Formula:
 
         plain = {name: short for short, name in self.quoted}
         frame = frame[list(self.variables)].rename(columns=plain)
-        functions = {name: getattr(np, name) for name in NUMPY}
+        functions = {name: getattr(np, name) for name in NUMPY_FUNCTIONS}
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", DataMismatchWarning)
@@ -337,7 +337,11 @@ class _Reader(ast.NodeVisitor):
         kind, word = token.kind.value, token.token
         if kind == "operator":
             self._operator(word, last)
-        elif last is not None and last.token in POWERS and not (word.isdecimal() and int(word) < 5):
+        elif (
+            last is not None
+            and last.token in POWER_SIGNS
+            and not (word.isdecimal() and int(word) < 5)
+        ):
             self.refuse("a power of terms must be a whole number of at most 4")
         elif kind == "name":
             self._use(word)
@@ -345,7 +349,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(ast.parse(word, mode="eval").body)
 
     def _operator(self, word, last):
-        power = word in POWERS
+        power = word in POWER_SIGNS
         if not (power or word == "in" or set(word) <= set("+-*:/")) or word.count("*") > 1 + power:
             self.refuse(f"{word!r} is not allowed in a trend: write one side, with all terms")
         if power and last is not None and last.kind.value in ("name", "python"):
@@ -395,12 +399,12 @@ class _Reader(ast.NodeVisitor):
     visit_Tuple = visit_List  # noqa: N815
 
     def visit_UnaryOp(self, node):
-        if not isinstance(node.op, SIGNS):
+        if not isinstance(node.op, SIGN_OPERATORS):
             self.generic_visit(node)
         self._operands(node, (node.operand,))
 
     def visit_BinOp(self, node):
-        if not isinstance(node.op, ARITHMETIC + LOGIC):
+        if not isinstance(node.op, ARITHMETIC_OPERATORS + LOGICAL_OPERATORS):
             self.generic_visit(node)
         power = isinstance(node.op, ast.Pow)
         if power and not any(isinstance(part, ast.Name) for part in ast.walk(node.left)):
@@ -415,22 +419,22 @@ class _Reader(ast.NodeVisitor):
         self._within(parts, in_arithmetic=True)
 
     def visit_Compare(self, node):
-        if len(node.ops) > 1 or not isinstance(node.ops[0], ORDER):
+        if len(node.ops) > 1 or not isinstance(node.ops[0], COMPARISON_OPERATORS):
             self.refuse(f"{ast.unparse(node)!r}: compare two at a time, (a > 1) & (a < 2)")
         self._within((node.left, *node.comparators), in_arithmetic=False)
 
     def visit_Call(self, node):
         name = ast.unparse(node.func).removeprefix("np.")
-        allowed = NUMPY if isinstance(node.func, ast.Attribute) else FUNCTIONS
+        allowed = NUMPY_FUNCTIONS if isinstance(node.func, ast.Attribute) else FORMULA_FUNCTIONS
         contrast = self.in_category and name in CONTRASTS
         if name not in allowed and not contrast:
-            self.refuse(f"no function {name!r}. The functions are: {', '.join(FUNCTIONS)}")
+            self.refuse(f"no function {name!r}. The functions are: {', '.join(FORMULA_FUNCTIONS)}")
         self.called.add(name)
         for keyword in node.keywords:
             if keyword.arg not in KEYWORDS:
                 self.refuse(f"{name} has no option {keyword.arg!r}")
         options = [keyword.value for keyword in node.keywords]
-        if name in TRANSFORMS:
+        if name in COLUMN_TRANSFORMS:
             self._check_sizes(name, node)
         state = {"in_arithmetic": name not in ("C", "I", "where")}
         if name == "C":
@@ -438,7 +442,7 @@ class _Reader(ast.NodeVisitor):
         self._within((*node.args, *options), **state)
 
     def _check_sizes(self, name, node):
-        """Refuse degrees and degrees of freedom above `MOST`."""
+        """Refuse degrees and degrees of freedom above `LARGEST_DEGREE`."""
         sizes = [keyword.value for keyword in node.keywords if keyword.arg in ("degree", "df")]
         if name in ("poly", "bs", "cr", "cc"):
             sizes += node.args[1:2]
@@ -446,5 +450,7 @@ class _Reader(ast.NodeVisitor):
             value = getattr(size, "value", None)
             if value is None and isinstance(size, ast.Constant):
                 continue
-            if not (isinstance(value, int) and 1 <= value <= MOST):
-                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(size)} must lie in [1, {MOST}]")
+            if not (isinstance(value, int) and 1 <= value <= LARGEST_DEGREE):
+                self.refuse(
+                    f"{ast.unparse(node)!r}: {ast.unparse(size)} must lie in [1, {LARGEST_DEGREE}]"
+                )

@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import InvalidInput
 from .spatial import is_grid, is_kind
 
-SHOWN = 3
+SHOWN_LABELS = 3
 """Labels of rows that a message shows."""
 
 
@@ -138,5 +138,5 @@ def _plain(name):
 
 def _shown(labels):
     """Return the first labels, and their number, as text."""
-    first = ", ".join(repr(label) for label in labels[:SHOWN].tolist())
-    return f"{first}{', …' if len(labels) > SHOWN else ''} ({len(labels):,})"
+    first = ", ".join(repr(label) for label in labels[:SHOWN_LABELS].tolist())
+    return f"{first}{', …' if len(labels) > SHOWN_LABELS else ''} ({len(labels):,})"

@@ -69,19 +69,19 @@ class TableColumns(TypedDict, total=False):
     value_unit: str | None
 
 
-EXTRA = ("time", "variable", "error_variance", "replicates")
+EXTRA_COLUMNS = ("time", "variable", "error_variance", "replicates")
 """Optional columns of observations, with one number for each value."""
 
 DUPLICATES = ("keep", "drop", "mean", "error")
 """What is done with rows at the location (time and variable) of an earlier row."""
 
-LARGEST_DATUM_SHIFT = 0.02
+LARGEST_DATUM_SHIFT_DEGREES = 0.02
 """Degrees by which coordinates of one place differ at most between datums."""
 
-ADVICE = "drop them (--drop-missing)"
+MISSING_ADVICE = "drop them (--drop-missing)"
 """Remedy for rows with missing numbers."""
 
-SYMBOLS = {"metre": "m", "kilometre": "km"}
+LENGTH_SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Symbols of units of length."""
 
 
@@ -249,7 +249,9 @@ units of the locations>
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
         for name in ("location_names", "covariate_names", "variable_names"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
-        locations = checked_locations(self.locations, self.metric, self.location_names, ADVICE)
+        locations = checked_locations(
+            self.locations, self.metric, self.location_names, MISSING_ADVICE
+        )
         values = _as_numbers(self.values, "values")
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -262,7 +264,7 @@ units of the locations>
             raise InvalidInput(
                 f"at least {LEAST_LOCATIONS} locations are needed. Got {len(locations)}."
             )
-        check_finite(values[:, None], (self.value_name,), "values", ADVICE)
+        check_finite(values[:, None], (self.value_name,), "values", MISSING_ADVICE)
         put = object.__setattr__
         locations, meridian = _on_branch(locations, metric, self.central_meridian)
         put(self, "central_meridian", meridian)
@@ -308,7 +310,7 @@ units of the locations>
     def _match_rows(self):
         """Put the rows of all columns into the order of the labels, and keep these."""
         put, labels = object.__setattr__, labels_of(self.locations)
-        names = ("values", "covariates", *EXTRA)
+        names = ("values", "covariates", *EXTRA_COLUMNS)
         columns = {name: getattr(self, name) for name in names}
         own = self.row_labels if labels is None else labels
         for name, column in zip(names, aligned(own, **columns), strict=True):
@@ -347,7 +349,7 @@ units of the locations>
         names = tuple(self.covariate_names) or tuple(f"covariate{j + 1}" for j in range(p))
         if len(names) != p:
             raise InvalidInput(f"`covariate_names` must hold {p} names. Got {len(names)}.")
-        check_finite(covariates, names, "covariates", ADVICE)
+        check_finite(covariates, names, "covariates", MISSING_ADVICE)
         unknown = sorted(set(self.levels) - set(names))
         if unknown:
             raise InvalidInput(
@@ -365,11 +367,11 @@ units of the locations>
         names = () if self.covariates is None else self.covariate_names
         where = self.location_names + (() if self.time is None else (self.time_name,))
         covariates = f", covariates {few(names)}" if names else ""
-        about = f"{self.value_name}, {self.count_in_words}"
+        what = f"{self.value_name}, {self.count_in_words}"
         if self.variable is not None:
-            about = f"{self._variables_in_words} at {self._places_in_words}"
+            what = f"{self._variables_in_words} at {self._places_in_words}"
         return (
-            f"<Observations of {about} "
+            f"<Observations of {what} "
             f"({few(where)}), {self.metric} distances in {self.unit}{self._branch_in_words}"
             f"{self._times_in_words}{covariates}{self._missing_in_words}>"
         )
@@ -395,12 +397,12 @@ units of the locations>
         if self.covariates is not None:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
-        about = f"{self.metric} distances in {self.unit}"
-        about += f"{self._branch_in_words}{self._times_in_words}"
+        where = f"{self.metric} distances in {self.unit}"
+        where += f"{self._branch_in_words}{self._times_in_words}"
         if self.variable is not None:
             of = f"{self._variables_in_words} at {self._places_in_words}"
-            return f"{len(self):,} observations of {of}, {about}{self._missing_in_words}", columns
-        return f"{len(self):,} observations, {about}", columns
+            return f"{len(self):,} observations of {of}, {where}{self._missing_in_words}", columns
+        return f"{len(self):,} observations, {where}", columns
 
     @property
     def _variables_in_words(self):
@@ -456,8 +458,14 @@ units of the locations>
     @cached_property
     def inputs(self) -> Inputs:
         """Locations with all else that covariances and variances of errors depend on."""
-        about = self.time, self.variable, self.error_variance, self.replicates
-        return Inputs(self.locations, self.metric, *about)
+        return Inputs(
+            self.locations,
+            self.metric,
+            time=self.time,
+            variable=self.variable,
+            error_variance=self.error_variance,
+            replicates=self.replicates,
+        )
 
     @property
     def dimensions(self) -> int:
@@ -513,7 +521,7 @@ sqrt_dist>
     def unit(self) -> str:
         """Unit of length of ranges, as text: "m"."""
         unit = metric_of(self.metric).unit or self.length_unit
-        return SYMBOLS.get(unit, unit) or "units of the locations"
+        return LENGTH_SYMBOLS.get(unit, unit) or "units of the locations"
 
     @property
     def system(self) -> str | None:
@@ -665,7 +673,7 @@ sqrt_dist>
         read = swapped or table.locations
         if system is not None and system.geographic:
             table = _in_degrees(table)
-        axis = times.TimeAxis(table.time_unit) if table.time_unit else times.NUMBERS
+        axis = times.TimeAxis(table.time_unit) if table.time_unit else times.NUMBER_AXIS
         if time is not None and time in table.columns:
             column, axis = times.as_numbers(table.columns[time], axis, missing=drop_missing)
             table = replace(table, columns=table.columns.assign(**{time: column}))
@@ -702,8 +710,8 @@ sqrt_dist>
             known = present.any(axis=1)[:, None]
             each = np.hstack((numbers[:, : d + shared], codes))
             check = (*table.locations, *extra[:shared], *names)
-            check_finite(np.where(known, each, 0.0), check, "columns", ADVICE)
-            check_finite(np.where(present, cells, 0.0), measured, "values", ADVICE)
+            check_finite(np.where(known, each, 0.0), check, "columns", MISSING_ADVICE)
+            check_finite(np.where(present, cells, 0.0), measured, "values", MISSING_ADVICE)
         rows, of = np.nonzero(kept)
         if not len(rows) and several:
             raise InvalidInput(f"the columns {few(measured, 8)} have no values that can be used.")
@@ -735,8 +743,9 @@ sqrt_dist>
                 column, function = errors[position]
                 raw = [inputs[name][rows[own]] for name in _needs(errors[position])]
                 if function is None:
-                    about = (column,), "error variances", ADVICE, rows[own]
-                    check_finite(raw[0][:, None], *about)
+                    check_finite(
+                        raw[0][:, None], (column,), "error variances", MISSING_ADVICE, rows[own]
+                    )
                     error[own] = raw[0]
                 else:
                     error[own] = _computed_values(function, *raw, rows=rows[own])
@@ -835,16 +844,16 @@ sqrt_dist>
             for name in self.levels:
                 column = self.covariate_names.index(name)
                 covariates[:, column] = kept.covariates[:, column]
-        about = {"values": means(self.values), "covariates": covariates}
+        columns = {"values": means(self.values), "covariates": covariates}
         if self.error_variance is not None:
-            about["error_variance"] = means(self.error_variance) / counts
+            columns["error_variance"] = means(self.error_variance) / counts
         # the nugget stays that of one measurement
         measured = np.ones(len(self)) if self.replicates is None else self.replicates
-        about["replicates"] = np.bincount(group, measured)
+        columns["replicates"] = np.bincount(group, measured)
         with warnings.catch_warnings():
             # all coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
-            return replace(kept, **about)
+            return replace(kept, **columns)
 
     @classmethod
     def from_xarray(cls, grid: DataArray | Grid, **columns: Unpack[TableColumns]) -> Observations:
@@ -958,12 +967,12 @@ sqrt_dist>
 
     def _with_rows(self, rows, **changes):
         """Return the observations of some rows, with other fields changed."""
-        about = {name: column[rows] for name, column in self.extra().items()} | changes
+        fields = {name: column[rows] for name, column in self.extra().items()} | changes
         if self.row_labels is not None:
-            about["row_labels"] = self.row_labels[rows]
+            fields["row_labels"] = self.row_labels[rows]
         if self.variable is not None:
             # a variable without values in these rows keeps its number
-            about["variable_names"] = self.variable_labels
+            fields["variable_names"] = self.variable_labels
         with warnings.catch_warnings():
             # all coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
@@ -972,13 +981,13 @@ sqrt_dist>
                 locations=self.locations[rows],
                 values=self.values[rows],
                 covariates=None if self.covariates is None else self.covariates[rows],
-                **about,
+                **fields,
                 source={},
             )
 
     def extra(self) -> dict[str, Floats]:
-        """Return the columns of `EXTRA` that these observations have, by name."""
-        columns = {name: getattr(self, name) for name in EXTRA}
+        """Return the columns of `EXTRA_COLUMNS` that these observations have, by name."""
+        columns = {name: getattr(self, name) for name in EXTRA_COLUMNS}
         return {name: column for name, column in columns.items() if column is not None}
 
     def covariate_frame(self) -> Frame:
@@ -1197,7 +1206,7 @@ def _in_order(codes, words, column, rows):
     if len(bad):
         raise InvalidInput(
             f"row {rows[bad[0]] + 1}: column {column!r} names no variable ({len(bad)} such rows): "
-            f"{ADVICE}."
+            f"{MISSING_ADVICE}."
         )
     order = list(dict.fromkeys(codes.astype(int).tolist()))
     numbers = np.zeros(len(words), dtype=int)
@@ -1225,7 +1234,7 @@ def _computed_values(function, *columns, rows=None):
 
     `rows` are those of the table, (n,), for messages.
     """
-    check_finite(np.column_stack(columns), function.variables, "values", ADVICE, rows)
+    check_finite(np.column_stack(columns), function.variables, "values", MISSING_ADVICE, rows)
     values = function.values(*columns)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -1325,7 +1334,7 @@ def _in_degrees(table):
     names = list(table.locations[:2])
     numbers = tables.number_columns(table.columns, names)
     degrees = spatial.reproject(numbers, table.crs, target)
-    moved = np.abs((degrees - numbers + 180) % 360 - 180) > LARGEST_DATUM_SHIFT
+    moved = np.abs((degrees - numbers + 180) % 360 - 180) > LARGEST_DATUM_SHIFT_DEGREES
     if moved.any() and table.dims is None and not spatial.is_geographic_frame(table.source):
         taken = {"lon", "lat"} & {*table.columns.columns}
         names = ["longitude", "latitude"] if taken else ["lon", "lat"]
@@ -1349,20 +1358,20 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
     if names and len(names) != d:
         raise InvalidInput(f"`location_names` must hold {d} names. Got {len(names)}.")
     check_finite(locations, names or _default_names(metric, d), "locations", advice)
-    large = np.abs(locations) > LARGEST
+    large = np.abs(locations) > LARGEST_COORDINATE
     if large.any():
         row, column = np.argwhere(large)[0]
         raise InvalidInput(
-            f"locations must be at most {LARGEST:g} in size, so that squares of distances are "
-            f"finite. Got {locations[row, column]:g} in row {row + 1}: choose a larger unit of "
-            "length."
+            f"locations must be at most {LARGEST_COORDINATE:g} in size, so that squares of "
+            f"distances are finite. Got {locations[row, column]:g} in row {row + 1}: choose a "
+            "larger unit of length."
         )
     if metric_of(metric).geographic:
         if d != 2:
             raise InvalidInput(
                 f'metric="{metric}" needs two columns, longitude and latitude. Got {d}.'
             )
-        for column, name, least, most, hint in DEGREES:
+        for column, name, least, most, hint in DEGREE_LIMITS:
             outside = np.flatnonzero(np.abs(locations[:, column]) > most)
             if len(outside):
                 raise InvalidInput(
@@ -1568,10 +1577,10 @@ def _checked_replicates(column, n):
     return numbers
 
 
-LARGEST = 1e150
+LARGEST_COORDINATE = 1e150
 """Largest size of a coordinate."""
 
-DEGREES = (
+DEGREE_LIMITS = (
     (1, "latitudes", -90, 90, ": longitude must be the first column"),
     (0, "longitudes", -360, 360, ""),
 )

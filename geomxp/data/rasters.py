@@ -12,25 +12,25 @@ import numpy as np
 from ..covariance.distance import METRICS
 from ..errors import GeomxpWarning, InvalidInput, one_line
 from . import readers
-from .readers import UNSAID_NODATA
+from .readers import ASCII_GRID_NODATA
 from .spatial import check_free, describe, is_grid, library, tabulate, variable_names
 from .tables import check_exists, read_data, reader_of, write_bytes
 
-GEOTIFF = (".tif", ".tiff")
+GEOTIFF_ENDINGS = (".tif", ".tiff")
 
-UNITS = {"metre": "m", "kilometre": "km", "US survey foot": "US_survey_foot"}
+CF_LENGTH_UNITS = {"metre": "m", "kilometre": "km", "US survey foot": "US_survey_foot"}
 """Units of length in the spelling of UDUNITS and the CF conventions."""
 
 GREGORIAN_REFORM = np.datetime64("1582-10-15")
 
-REGULAR = 1e-4
+STEP_TOLERANCE = 1e-4
 """Relative tolerance for the steps of a regular axis: files may store coordinates in FP32."""
 
 
 def check_libraries(path):
     """Raise `InvalidInput` if a library that writes maps with this ending is not installed."""
     suffix = Path(path).suffix.lower()
-    needed = {".nc": ("xarray", "netCDF4")} | dict.fromkeys(GEOTIFF, ("rasterio",))
+    needed = {".nc": ("xarray", "netCDF4")} | dict.fromkeys(GEOTIFF_ENDINGS, ("rasterio",))
     for name in needed.get(suffix, ()):
         library(name)
 
@@ -54,8 +54,8 @@ def as_dataset(
     spherical = spherical or (system is not None and system.geographic)
     dataset = xarray.Dataset(
         {
-            name: ((*dims, names[1], names[0]), values, about)
-            for name, (values, about) in layers.items()
+            name: ((*dims, names[1], names[0]), values, attrs)
+            for name, (values, attrs) in layers.items()
         },
         coords={
             name: (name, values, _axis(name, k, spherical, system, length_unit))
@@ -84,10 +84,10 @@ def as_dataset(
 def _time_axis(name, numbers, axis):
     """Return a coordinate of times: dates if they have an origin, else numbers."""
     xarray = library("xarray")
-    about = {"axis": "T", "long_name": name}
+    attrs = {"axis": "T", "long_name": name}
     dims = (name,) if np.ndim(numbers) else ()
     if not axis.origin:
-        return xarray.Variable(dims, numbers, about | ({"units": axis.unit} if axis.unit else {}))
+        return xarray.Variable(dims, numbers, attrs | ({"units": axis.unit} if axis.unit else {}))
     # the years of UDUNITS are not those of a calendar
     units = f"{'day' if axis.unit == 'year' else axis.unit}s since {axis.origin}"
     dates = axis.dates(numbers)
@@ -95,21 +95,21 @@ def _time_axis(name, numbers, axis):
     early = not axis.calendar and min(np.min(dates), np.datetime64(axis.origin)) < GREGORIAN_REFORM
     calendar = axis.calendar or ("proleptic_gregorian" if early else "standard")
     encoding = {"units": units, "calendar": calendar, "dtype": "float64"}
-    return xarray.Variable(dims, dates, about | {"standard_name": "time"}, encoding)
+    return xarray.Variable(dims, dates, attrs | {"standard_name": "time"}, encoding)
 
 
 def _axis(name, k, spherical, system, length_unit):
     """Return the CF attributes of a horizontal coordinate."""
-    about = {"axis": "XY"[k], "long_name": name}
+    attrs = {"axis": "XY"[k], "long_name": name}
     if spherical:
         ends = ("degrees_east", "degrees_north")
-        return about | {"standard_name": ("longitude", "latitude")[k], "units": ends[k]}
+        return attrs | {"standard_name": ("longitude", "latitude")[k], "units": ends[k]}
     if system is not None:
-        about["standard_name"] = f"projection_{'xy'[k]}_coordinate"
+        attrs["standard_name"] = f"projection_{'xy'[k]}_coordinate"
         length_unit = system.unit
-    units = UNITS.get(length_unit, length_unit)
+    units = CF_LENGTH_UNITS.get(length_unit, length_unit)
     # UDUNITS does not know units of several words
-    return about | ({"units": units} if units.isidentifier() else {})
+    return attrs | ({"units": units} if units.isidentifier() else {})
 
 
 def write_geotiff(path, layers, extent, *, crs=None, tags=None):
@@ -147,11 +147,11 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
     }
     with MemoryFile() as memory:
         with memory.open(**profile) as file:
-            for band, (name, (values, about)) in enumerate(layers.items(), start=1):
+            for band, (name, (values, attrs)) in enumerate(layers.items(), start=1):
                 file.write(values[::-1], band)
                 file.set_band_description(band, name)
-                if about.get("units"):
-                    file.set_band_unit(band, about["units"])
+                if attrs.get("units"):
+                    file.set_band_unit(band, attrs["units"])
             file.update_tags(AREA_OR_POINT="Area", **(tags or {}))
         write_bytes(path, memory.getbuffer())
 
@@ -256,7 +256,7 @@ def _read(path, with_values=False):
         if with_values:
             values = file.read(1, masked=True).astype(np.float64).filled(np.nan)
             if file.driver == "AAIGrid" and file.nodata is None:
-                values[values == UNSAID_NODATA] = np.nan
+                values[values == ASCII_GRID_NODATA] = np.nan
             values = values[:: -1 if file.transform.e < 0 else 1]
             values = values[:, :: -1 if file.transform.a < 0 else 1]
         return extent, (file.height, file.width), _name(file.crs), values
@@ -273,7 +273,7 @@ def _ends(centres, path):
     centres = np.sort(np.asarray(centres, dtype=np.float64))
     steps = np.diff(centres)
     # the coordinates may be missing
-    if not len(steps) or not np.ptp(steps) <= REGULAR * steps.mean():
+    if not len(steps) or not np.ptp(steps) <= STEP_TOLERANCE * steps.mean():
         raise InvalidInput(f"{path}: the cells of the grid must be of one size.")
     half = (centres[-1] - centres[0]) / len(steps) / 2
     return float(centres[0] - half), float(centres[-1] + half)

@@ -20,10 +20,10 @@ import numpy as np
 from ..errors import GeomxpWarning, InvalidInput
 from .spatial import UNITS_OF_COLUMNS, describe, direction, library
 
-HEAD = 65_536
+HEAD_BYTES = 65_536
 """Bytes of a file that decide its kind."""
 
-CONTENTS = (
+FILE_SIGNATURES = (
     (rb"SQLite format 3\0", ".gpkg"),
     (rb"fgb\x03fgb", ".fgb"),
     (rb"\0\0\x27\x0a", ".shp"),
@@ -43,16 +43,16 @@ COMPRESSIONS = {
 }
 """Endings of compressed files, their first bytes and the commands that unpack them."""
 
-TEXT = (".csv", ".txt", ".tsv", ".dat", ".csvp", ".tsvp", ".rdb", ".gslib", ".eas")
+TEXT_ENDINGS = (".csv", ".txt", ".tsv", ".dat", ".csvp", ".tsvp", ".rdb", ".gslib", ".eas")
 """Usual endings of tables of text."""
 
-SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
-LINES_OF_JSON = (".geojsonl", ".geojsons", ".ndjson", ".jsonl")
+SPREADSHEET_ENDINGS = (".xlsx", ".xls", ".xlsm", ".ods")
+JSON_LINES_ENDINGS = (".geojsonl", ".geojsons", ".ndjson", ".jsonl")
 
-REFUSED = (
+REFUSED_KINDS = (
     (
         "spreadsheets",
-        SPREADSHEETS,
+        SPREADSHEET_ENDINGS,
         rb"\xd0\xcf\x11\xe0",
         "save the sheet as CSV (UTF-8), or: ogr2ogr -f CSV {csv} {path}",
     ),
@@ -129,7 +129,7 @@ REFUSED = (
 )
 """Kinds that are not read: plural, endings, beginning, and what to do instead."""
 
-OTHER_JSON = (
+OTHER_JSON_ADVICE = (
     "JSON is read only if it is GeoJSON: write the table as CSV, in Python: "
     "pandas.read_json({py_path}, lines=%s).to_csv({py_csv}, index=False)"
 )
@@ -147,14 +147,14 @@ def true_ending(path, known):
     path = Path(path)
     own = path.suffix.lower()
     with open(path, "rb") as file:
-        head = file.read(HEAD).removeprefix(b"\xef\xbb\xbf")
+        head = file.read(HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
     if own == ".npz":
         return own
     if head.startswith(b"PK\x03\x04"):
         return _in_zip(path)
     if _is_compressed(path, head):
         return own
-    found = next((ending for start, ending in CONTENTS if re.match(start, head)), None)
+    found = next((ending for start, ending in FILE_SIGNATURES if re.match(start, head)), None)
     if found == ".gpkg" and own != found and head[68:70] != b"GP":
         # these bytes of an SQLite file name its application
         found, own = None, ".sqlite"
@@ -176,7 +176,7 @@ def true_ending(path, known):
 
 def refuse(path, ending, head=b""):
     """Raise `InvalidInput` for a kind that is not read, by an ending or the first bytes."""
-    for kind, endings, start, advice in REFUSED:
+    for kind, endings, start, advice in REFUSED_KINDS:
         if ending in endings or (start and re.match(start, head, re.DOTALL)):
             raise InvalidInput(f"{kind} cannot be read: {_advice(advice, Path(path))}.")
 
@@ -199,7 +199,7 @@ def _is_compressed(path, head):
             continue
         if path.suffix.lower() != ending:
             raise InvalidInput(f"is compressed: rename it to {path.name}{ending}.")
-        if Path(path.stem).suffix.lower() not in ("", ".tar", *TEXT):
+        if Path(path.stem).suffix.lower() not in ("", ".tar", *TEXT_ENDINGS):
             raise InvalidInput(
                 "only tables of text can be read while they are compressed: "
                 f"{command} {shlex.quote(str(path))}."
@@ -225,7 +225,7 @@ def _in_zip(path):
     if endings == {".npy"}:
         return ".npz"
     refuse(path, ".xlsx" if {"[Content_Types].xml", "content.xml"} & {*members} else own)
-    if len(members) == 1 and endings <= {*TEXT} and own == ".zip":
+    if len(members) == 1 and endings <= {*TEXT_ENDINGS} and own == ".zip":
         return ".csv"
     listed = f"{', '.join(members[:3]) or 'nothing'}{', …' if len(members) > 3 else ''}"
     raise InvalidInput(f"is a ZIP archive of {listed}: unzip {quoted}, and give one of the files.")
@@ -244,12 +244,12 @@ def _has_geometry(path):
 
 def _kind_of_json(path, head):
     """Return ".geojson", or ".geojsonl" for one feature in each line."""
-    lines = head.startswith(b"\x1e") or path.suffix.lower() in LINES_OF_JSON
+    lines = head.startswith(b"\x1e") or path.suffix.lower() in JSON_LINES_ENDINGS
     text = head.decode("utf-8", "replace")
     if '"geomxp"' in text and '"log_likelihood"' in text:
         raise InvalidInput("is a fit, not a table: give the table that it was made from.")
     if not re.search(r'"type"\s*:\s*"(?:Feature|(?:Multi)?Point"|GeometryCollection")', text):
-        raise InvalidInput(f"{_advice(OTHER_JSON % lines, path)}.")
+        raise InvalidInput(f"{_advice(OTHER_JSON_ADVICE % lines, path)}.")
     first, _, others = text.strip().partition("\n")
     try:
         # a feature in a line of its own, and more lines
@@ -262,24 +262,24 @@ def _kind_of_json(path, head):
 # Points
 
 
-STYLES = ("layer_styles", "qgis_projects")
+STYLE_TABLES = ("layer_styles", "qgis_projects")
 """Tables of a GeoPackage in which QGIS keeps styles and projects."""
 
 
-WHOLE, BY_LINES = "GeoJSON:", "GeoJSONSeq:"
+GEOJSON_PREFIX, GEOJSONSEQ_PREFIX = "GeoJSON:", "GeoJSONSeq:"
 """Prefixes by which GDAL opens a file of text as GeoJSON, whatever it holds."""
 
-LINK = re.compile(rb"""["'](?:link|url)|\\u""", re.IGNORECASE)
+LINK_PATTERN = re.compile(rb"""["'](?:link|url)|\\u""", re.IGNORECASE)
 """Words that a reference system in GeoJSON has if it is at an address."""
 
 
 def read_points(path, prefix=""):
     """Read the only layer of points, or the only layer, of a file.
 
-    `prefix` is "", `WHOLE` or `BY_LINES`.
+    `prefix` is "", `GEOJSON_PREFIX` or `GEOJSONSEQ_PREFIX`.
     """
     if prefix:
-        _check_links(path, prefix == BY_LINES)
+        _check_links(path, prefix == GEOJSONSEQ_PREFIX)
     else:
         _check_binary(path)
         if "!" in str(path):
@@ -290,8 +290,8 @@ def read_points(path, prefix=""):
 def _check_binary(path):
     """Raise ValueError for a file or member of an archive that is text, for other drivers."""
     with path.open("rb") as file:
-        head = file.read(HEAD)
-    if not any(re.match(start, head) for start, _ in CONTENTS):
+        head = file.read(HEAD_BYTES)
+    if not any(re.match(start, head) for start, _ in FILE_SIGNATURES):
         raise ValueError("it begins like a file of another kind")
 
 
@@ -301,7 +301,7 @@ def _check_links(path, by_lines):
     GDAL would open the address, in a collection and in each geometry.
     """
     content = path.read_bytes()
-    if LINK.search(content):
+    if LINK_PATTERN.search(content):
         for text in content.splitlines() if by_lines else [content]:
             text = text.strip(b"\x1e \t\r")
             if text:
@@ -363,7 +363,7 @@ def _layer(layers, path):
     """Return the name of the layer to read, of {name: type of geometry or None}."""
     shapes = [name for name, kind in layers.items() if kind is not None]
     points = [name for name in shapes if layers[name].startswith("Point")]
-    tables = [name for name in layers if name not in STYLES]
+    tables = [name for name in layers if name not in STYLE_TABLES]
     for chosen in (shapes, points, () if shapes else tables):
         if len(chosen) == 1:
             others = ", ".join(name for name in shapes if name != chosen[0])
@@ -396,10 +396,10 @@ def read_geoparquet(path):
 # Rasters
 
 
-BLANK = 1.7e38
+SURFER_BLANK = 1.7e38
 """Surfer writes larger numbers into cells that are blank."""
 
-UNSAID_NODATA = -9999.0
+ASCII_GRID_NODATA = -9999.0
 """Cells without data in an ESRI ASCII grid whose header has no NODATA_value.
 
 GDAL takes them for data: findings/gdal_esri_ascii_nodata.sh.
@@ -431,9 +431,9 @@ def read_raster(path):
         bands = file.read(masked=True).astype(np.float64).filled(np.nan)
         bands = bands * np.reshape(file.scales, (-1, 1, 1)) + np.reshape(file.offsets, (-1, 1, 1))
         if driver == "AAIGrid" and file.nodata is None:
-            bands[bands == UNSAID_NODATA] = np.nan
+            bands[bands == ASCII_GRID_NODATA] = np.nan
         if driver.startswith("GS"):
-            bands[bands >= BLANK] = np.nan
+            bands[bands >= SURFER_BLANK] = np.nan
         system = None if file.crs is None else describe(file.crs.to_wkt())
         across, down = ("lon", "lat") if system is not None and system.geographic else ("x", "y")
         centres = {
@@ -484,7 +484,7 @@ def _names_of_bands(descriptions, stem, taken):
 # Tables of text
 
 
-LINES = 1000
+MOST_COMMENT_LINES = 1000
 """Most lines of comments before the names of columns."""
 
 
@@ -503,16 +503,16 @@ class Layout:
 AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
 """Options of `pandas.read_csv` that leave cells as they are."""
 
-MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
+MISSING_CELLS = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
 """Cells that mark a missing value, in lower case."""
 
 SEPARATORS = ",;\t"
 """Separators of cells: the most frequent one in the header is used, a comma without any."""
 
-TABS = {".tsv", ".tsvp", ".rdb", ".tab"}
+TAB_ENDINGS = {".tsv", ".tsvp", ".rdb", ".tab"}
 """Endings of tables separated by tabs."""
 
-NUMBER = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eEdD][-+]?\d+)?"
+NUMBER_PATTERN = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eEdD][-+]?\d+)?"
 
 
 def layout(path):
@@ -528,7 +528,7 @@ def layout(path):
         return geoeas
     filled = [k for k, line in enumerate(lines) if line.strip()]
     skip = next(iter(filled), 0)
-    tabs = "\t" if TABS & {ending.lower() for ending in path.suffixes} else None
+    tabs = "\t" if TAB_ENDINGS & {ending.lower() for ending in path.suffixes} else None
     after = next((k for k in filled if not lines[k].startswith("#")), skip)
     cells = lines[after].split(tabs or separator_of(lines[after])) if filled else ()
     # where a row of numbers follows the comments, the last of them may hold the names
@@ -543,7 +543,7 @@ def layout(path):
 
 
 def _has_number(cells):
-    return any(re.fullmatch(NUMBER, cell.strip()) for cell in cells)
+    return any(re.fullmatch(NUMBER_PATTERN, cell.strip()) for cell in cells)
 
 
 def _first_lines(path):
@@ -551,7 +551,9 @@ def _first_lines(path):
 
     # with a separator that does not occur, the whole line is one cell
     whole = {"sep": "\x1f", "quoting": csv.QUOTE_NONE, "skip_blank_lines": False}
-    frame = pd.read_csv(path, header=None, names=["line"], nrows=LINES, **whole, **AS_TEXT)
+    frame = pd.read_csv(
+        path, header=None, names=["line"], nrows=MOST_COMMENT_LINES, **whole, **AS_TEXT
+    )
     return frame["line"].fillna("").tolist()
 
 
@@ -586,7 +588,7 @@ def _geoeas(lines):
 # Units of columns in tables of text
 
 
-FORMAT = re.compile(r"\d+[sdn]", re.IGNORECASE)
+RDB_FORMAT_PATTERN = re.compile(r"\d+[sdn]", re.IGNORECASE)
 """Width and type of a column in the second line of the USGS's RDB."""
 
 
@@ -600,7 +602,7 @@ def with_units(frame, path):
     if not len(frame):
         return frame
     first = frame.iloc[0].astype("string").fillna("").str.strip()
-    if all(FORMAT.fullmatch(cell) for cell in first):
+    if all(RDB_FORMAT_PATTERN.fullmatch(cell) for cell in first):
         return frame.iloc[1:].reset_index(drop=True)
     if _are_units(frame, first):
         frame = frame.iloc[1:].reset_index(drop=True)
@@ -624,7 +626,7 @@ def _are_units(frame, first):
 
     if any(direction(cell) for cell in first):
         return True
-    words = [name for name, cell in first.items() if cell.lower() not in MISSING]
+    words = [name for name, cell in first.items() if cell.lower() not in MISSING_CELLS]
     if len(words) < 2 or _has_number(first):
         return False
     below = frame.iloc[1:]

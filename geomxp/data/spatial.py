@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import GeomxpWarning, InvalidInput, one_line
 from . import cf, times
-from .cf import PLANE, ROTATED, SPHERE
+from .cf import PLANE_ROLES, ROTATED_ROLES, SPHERE_ROLES
 
 LONGITUDE_LATITUDE = "EPSG:4326"
 """The system in which longitude and latitude are stored."""
@@ -129,7 +129,7 @@ def _horizontal(crs):
 # Frames and grids as columns
 
 
-NAMES = {
+COORDINATE_NAMES = {
     "longitude": ("lon", "long", "longitude", "lng", "decimallongitude", "dec_long_va"),
     "latitude": ("lat", "latitude", "decimallatitude", "dec_lat_va"),
     "x": ("x", "easting", "eastings"),
@@ -141,7 +141,11 @@ NAMES = {
 def names_say_degrees(names):
     """Whether two columns are called longitude and latitude."""
     lower = [str(name).lower() for name in names]
-    return len(lower) == 2 and lower[0] in NAMES["longitude"] and lower[1] in NAMES["latitude"]
+    return (
+        len(lower) == 2
+        and lower[0] in COORDINATE_NAMES["longitude"]
+        and lower[1] in COORDINATE_NAMES["latitude"]
+    )
 
 
 def latitude_first(names):
@@ -152,7 +156,9 @@ def latitude_first(names):
 def northing_first(names):
     """Whether two columns are called y and x, or northing and easting, in this order."""
     lower = [str(name).lower() for name in names]
-    return len(lower) == 2 and lower[0] in NAMES["y"] and lower[1] in NAMES["x"]
+    return (
+        len(lower) == 2 and lower[0] in COORDINATE_NAMES["y"] and lower[1] in COORDINATE_NAMES["x"]
+    )
 
 
 def location_pairs(names):
@@ -167,7 +173,7 @@ def location_pairs(names):
     """
     pairs = []
     for roles in (("x", "y"), ("longitude", "latitude")):
-        named = [[n for n in names if str(n).lower() in NAMES[role]] for role in roles]
+        named = [[n for n in names if str(n).lower() in COORDINATE_NAMES[role]] for role in roles]
         for first, second in product(*named):
             # x and northing do not belong together
             if "x" not in roles or (str(first).lower() == "x") == (str(second).lower() == "y"):
@@ -387,7 +393,7 @@ def check_free(used, names, kind="column"):
 # Grids: coordinates are found by their names and by CF attributes
 
 
-STANDARD_NAMES = {
+STANDARD_NAME_ROLES = {
     "longitude": "longitude",
     "latitude": "latitude",
     "projection_x_coordinate": "x",
@@ -397,18 +403,20 @@ STANDARD_NAMES = {
     "grid_longitude": "grid_longitude",
     "grid_latitude": "grid_latitude",
 }
-DIRECTIONS = {"e": "longitude", "east": "longitude", "n": "latitude", "north": "latitude"}
+DIRECTION_ROLES = {"e": "longitude", "east": "longitude", "n": "latitude", "north": "latitude"}
 """Roles by CF standard name, and by the end of CF units: degrees_east, degreeN."""
 
-CALENDAR = {"units": "", "calendar": "standard"}
+CALENDAR_DEFAULTS = {"units": "", "calendar": "standard"}
 """CF attributes of times, with the values that hold without them."""
 
-UNITS = {"m": "metre", "meter": "metre", "km": "kilometre", "kilometer": "kilometre"}
-UNITS |= {"ft": "foot", "feet": "foot", "rad": "radian", "radian": "radian"}
-UNITS |= dict.fromkeys(("us_survey_foot", "us survey foot"), "US survey foot")
+CRS_UNITS = {"m": "metre", "meter": "metre", "km": "kilometre", "kilometer": "kilometre"}
+CRS_UNITS |= {"ft": "foot", "feet": "foot", "rad": "radian", "radian": "radian"}
+CRS_UNITS |= dict.fromkeys(("us_survey_foot", "us survey foot"), "US survey foot")
 """Units of projected coordinates in the spelling of coordinate reference systems."""
 
-ROTATED_NAMES = {"rlon": ROTATED[0], "rlat": ROTATED[1]} | dict(zip(ROTATED, ROTATED, strict=True))
+ROTATED_NAME_ROLES = {"rlon": ROTATED_ROLES[0], "rlat": ROTATED_ROLES[1]} | dict(
+    zip(ROTATED_ROLES, ROTATED_ROLES, strict=True)
+)
 """Roles of longitude and latitude on a rotated pole by name, in lower case."""
 
 
@@ -462,7 +470,7 @@ def _from_grid(data, names=(), locations=(), time=None, crs=None, values=()):
     dataset = cf.without_missing(_dataset(data))
     chosen = tuple(locations) or _horizontal_names(dataset)
     names = (*names, *filter(None, [time]))
-    pair = _pairs(dataset)[ROTATED]
+    pair = _pairs(dataset)[ROTATED_ROLES]
     if None not in pair and not {*chosen} <= {*dataset.variables}:
         # an earlier reading found them
         dataset, _ = _unrotated(dataset, pair, names)
@@ -471,7 +479,7 @@ def _from_grid(data, names=(), locations=(), time=None, crs=None, values=()):
             have = ", ".join(map(str, dataset.variables))
             raise InvalidInput(f"no variable {name!r}. The variables are: {have}.")
     dataset = cf.with_a_row_for_each_value(dataset, values and (*chosen, *values))
-    if _roles(dataset, chosen) == ROTATED:
+    if _roles(dataset, chosen) == ROTATED_ROLES:
         dataset, chosen = _unrotated(dataset, chosen, names)
     dims = _dims(dataset, (*chosen, *filter(None, [time])), names)
     dataset = _without_single_dims(dataset, dims, names)
@@ -480,13 +488,15 @@ def _from_grid(data, names=(), locations=(), time=None, crs=None, values=()):
         wanted = name in (*chosen, *names)
         if wanted or (variable.dims and set(variable.dims) <= set(dims)):
             if name == time:
-                about = (variable.attrs.get(word, usual) for word, usual in CALENDAR.items())
-                values, unit = times.from_file(variable.values, *about)
+                calendar = (
+                    variable.attrs.get(word, usual) for word, usual in CALENDAR_DEFAULTS.items()
+                )
+                values, unit = times.from_file(variable.values, *calendar)
                 variable = variable.copy(data=values)
             columns[name] = np.asarray(variable.set_dims(dims).values).ravel()
     order = [*chosen, *(name for name in columns if name not in chosen)]
-    about = {"dims": dims, "time": time, "time_unit": unit}
-    table = Table(pd.DataFrame(columns)[order], dataset, chosen, **about)
+    frame = pd.DataFrame(columns)[order]
+    table = Table(frame, dataset, chosen, dims=dims, time=time, time_unit=unit)
     return _with_system_of(dataset, table, names, crs)
 
 
@@ -540,7 +550,7 @@ def _dataset(data):
 def _horizontal_names(dataset):
     """Return the names of x and y, or of longitude and latitude."""
     pairs = _pairs(dataset)
-    plane = pairs[PLANE]
+    plane = pairs[PLANE_ROLES]
     chosen = next((pair for pair in pairs.values() if None not in pair), plane)
     if all(name in dataset.dims for name in plane) and _says_plane(dataset, plane):
         chosen = plane
@@ -560,16 +570,18 @@ def _pairs(dataset):
         role = _role(name, dataset[name])
         if role:
             roles.setdefault(role, name)
-    return {pair: tuple(map(roles.get, pair)) for pair in (SPHERE, PLANE, ROTATED)}
+    return {
+        pair: tuple(map(roles.get, pair)) for pair in (SPHERE_ROLES, PLANE_ROLES, ROTATED_ROLES)
+    }
 
 
 def _says_plane(dataset, names):
     """Whether x and y are more than numbers of cells, beside longitude and latitude."""
-    projected = [dataset[name].attrs.get("standard_name") in STANDARD_NAMES for name in names]
-    measured = [_unit(dataset[name]) in (*cf.LENGTHS, "radian") for name in names]
+    projected = [dataset[name].attrs.get("standard_name") in STANDARD_NAME_ROLES for name in names]
+    measured = [_unit(dataset[name]) in (*cf.UNIT_METRES, "radian") for name in names]
     mappings = cf.mappings(dataset, cf.mapping_text(dataset))
     try:
-        mapped = PLANE in (_kind(dataset, name) for name in mappings)
+        mapped = PLANE_ROLES in (_kind(dataset, name) for name in mappings)
     except InvalidInput:
         # the reading of coordinates says it
         mapped = True
@@ -584,19 +596,19 @@ def _names_in_order(dataset):
 
 
 def _role(name, variable):
-    """Return the role of a horizontal coordinate, a key of `NAMES`, or None."""
+    """Return the role of a horizontal coordinate, a key of `COORDINATE_NAMES`, or None."""
     if variable.attrs.get("standard_name") is not None:
-        return STANDARD_NAMES.get(variable.attrs["standard_name"])
+        return STANDARD_NAME_ROLES.get(variable.attrs["standard_name"])
     role = direction(str(variable.attrs.get("units", "")))
-    named = (role for role, names in NAMES.items() if str(name).lower() in names)
-    return role or next(named, ROTATED_NAMES.get(str(name).lower()))
+    named = (role for role, names in COORDINATE_NAMES.items() if str(name).lower() in names)
+    return role or next(named, ROTATED_NAME_ROLES.get(str(name).lower()))
 
 
 def direction(unit):
     """Return "longitude" for the unit degrees_east, "latitude" for degrees_north, else None."""
     for start in ("degrees_", "degree_", "degrees", "degree"):
-        if unit.lower().startswith(start) and unit.lower().removeprefix(start) in DIRECTIONS:
-            return DIRECTIONS[unit.lower().removeprefix(start)]
+        if unit.lower().startswith(start) and unit.lower().removeprefix(start) in DIRECTION_ROLES:
+            return DIRECTION_ROLES[unit.lower().removeprefix(start)]
     return None
 
 
@@ -632,16 +644,16 @@ def _without_single_dims(dataset, dims, names):
 def _with_system_of(dataset, table, names, crs):
     """Return the table with the CRS of its coordinates, their unit of length and the metric."""
     roles = _roles(dataset, table.locations)
-    if roles not in (SPHERE, PLANE):
+    if roles not in (SPHERE_ROLES, PLANE_ROLES):
         return table
-    unit = _unit(dataset[table.locations[0]]) if roles == PLANE else ""
+    unit = _unit(dataset[table.locations[0]]) if roles == PLANE_ROLES else ""
     try:
         system = _mapped(dataset, table.locations, names, unit)
     except InvalidInput:
         if crs is None:
             raise
         system = None
-    if system is None and roles == SPHERE:
+    if system is None and roles == SPHERE_ROLES:
         return replace(table, crs=LONGITUDE_LATITUDE, metric="chordal")
     if system is None:
         _warn_of_lost_mapping(dataset, names if crs is None else ())
@@ -676,7 +688,7 @@ def _warn_of_lost_mapping(dataset, names):
 def _unit(variable):
     """Return the unit of a coordinate in the spelling of coordinate reference systems."""
     unit = str(variable.attrs.get("units", "")).lower()
-    return UNITS.get(unit, UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
+    return CRS_UNITS.get(unit, CRS_UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
 
 
 def _mapped(dataset, locations, names, unit=""):
@@ -690,7 +702,7 @@ def _mapped(dataset, locations, names, unit=""):
     for name, listed in cf.mappings(dataset, cf.mapping_text(dataset, names)).items():
         kind = _kind(dataset, name)
         if {*locations[:2]} <= {*listed} or (
-            not listed and (kind == roles or (kind, roles) == (SPHERE, PLANE))
+            not listed and (kind == roles or (kind, roles) == (SPHERE_ROLES, PLANE_ROLES))
         ):
             return _described(name, dataset[name].attrs, unit)
     return None
@@ -700,7 +712,7 @@ def _kind(dataset, mapping):
     """Return the roles of the coordinates of a grid mapping."""
     attributes = dataset[mapping].attrs
     if "grid_mapping_name" in attributes:
-        return cf.KINDS.get(attributes["grid_mapping_name"], PLANE)
+        return cf.GRID_MAPPING_ROLES.get(attributes["grid_mapping_name"], PLANE_ROLES)
     return cf.kind_of(_horizontal(_described(mapping, attributes).name))
 
 
@@ -729,11 +741,11 @@ def _unrotated(dataset, names, variables):
     pair = xarray.broadcast(*(dataset[name] for name in reversed(names[:2])))[::-1]
     rotated = np.column_stack([np.asarray(one.values, dtype=np.float64).ravel() for one in pair])
     true = reproject(rotated, system.name, LONGITUDE_LATITUDE)
-    called = ("lon", "lat") if not {"lon", "lat"} & {*names, *dataset.dims} else SPHERE
-    words = ({"standard_name": role} for role in SPHERE)
+    called = ("lon", "lat") if not {"lon", "lat"} & {*names, *dataset.dims} else SPHERE_ROLES
+    words = ({"standard_name": role} for role in SPHERE_ROLES)
     columns = {
-        name: (pair[0].dims, column.reshape(pair[0].shape), about)
-        for name, column, about in zip(called, true.T, words, strict=True)
+        name: (pair[0].dims, column.reshape(pair[0].shape), attrs)
+        for name, column, attrs in zip(called, true.T, words, strict=True)
     }
     return dataset.assign_coords(columns), (*called, *names[2:])
 

@@ -34,20 +34,24 @@ from ..errors import (
     one_line,
 )
 from . import readers
-from .formula import DATE, Formula
-from .readers import AS_TEXT, MISSING, SPREADSHEETS
+from .formula import DATE_PATTERN, Formula
+from .readers import AS_TEXT, MISSING_CELLS, SPREADSHEET_ENDINGS
 from .spatial import is_geographic_frame, is_grid, library, tabulate
 from .times import as_texts
 
-OTHERS = (
+UNWRITABLE_ENDINGS = (
     *(".json", ".jsonl", ".ndjson", ".geoparquet", ".zip", ".nc4", ".cdf", ".h5", ".hdf5"),
-    *(".asc", ".grd", *(ending for _, endings, _, _ in readers.REFUSED for ending in endings)),
+    *(
+        ".asc",
+        ".grd",
+        *(ending for _, endings, _, _ in readers.REFUSED_KINDS for ending in endings),
+    ),
 )
 """Endings of kinds that are not written."""
 
-VECTORS = (".gpkg", ".geojson", ".geojsonl", ".geojsons", ".fgb", ".shp")
-GRIDS = (".nc",)
-SPATIAL = (*VECTORS, *GRIDS)
+VECTOR_ENDINGS = (".gpkg", ".geojson", ".geojsonl", ".geojsons", ".fgb", ".shp")
+GRID_ENDINGS = (".nc",)
+SPATIAL_ENDINGS = (*VECTOR_ENDINGS, *GRID_ENDINGS)
 """Endings of spatial files that are written: points with attributes, and grids."""
 
 DRIVERS = {
@@ -58,14 +62,19 @@ DRIVERS = {
 }
 """Formats of points that are written. A shapefile would shorten the names of columns."""
 
-PARTS = {".shp": (".dbf", ".prj"), ".asc": (".prj",), ".tif": (".tfw",), ".tiff": (".tfw",)}
+COMPANION_ENDINGS = {
+    ".shp": (".dbf", ".prj"),
+    ".asc": (".prj",),
+    ".tif": (".tfw",),
+    ".tiff": (".tfw",),
+}
 """Endings of other files of the same name whose content matters, for a shapefile or a raster."""
 
-DECIMAL_COMMA = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
-GROUP = r"[+-]?[1-9]\d{0,2}%s\d{3}"
+DECIMAL_COMMA_PATTERN = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
+THOUSANDS_PATTERN = r"[+-]?[1-9]\d{0,2}%s\d{3}"
 """Number of one group of thousands after a sign, which may also be a number of three decimals."""
 
-DECIMALS = (".", ",")
+DECIMAL_SIGNS = (".", ",")
 """Decimal signs of `decimal=`; the other one then separates thousands."""
 
 
@@ -78,7 +87,7 @@ def check_path(path):
         raise InvalidInput(f"`path` must be the path of a file (text or Path). Got {path!r:.60}.")
 
 
-ADDRESS = re.compile(r"[a-z][\w.+-]*://|/vsi\w+/", re.IGNORECASE)
+ADDRESS_PATTERN = re.compile(r"[a-z][\w.+-]*://|/vsi\w+/", re.IGNORECASE)
 """Start of the address of a file elsewhere, or in one of GDAL's virtual file systems."""
 
 
@@ -100,7 +109,7 @@ def kind_of(path):
 def check_exists(path):
     """Raise `InvalidInput` unless a path names a regular file of this machine."""
     check_path(path)
-    kind = None if ADDRESS.match(str(path)) else kind_of(path)
+    kind = None if ADDRESS_PATTERN.match(str(path)) else kind_of(path)
     if kind == "folder":
         try:
             readers.refuse(path, Path(path).suffix.lower())
@@ -108,7 +117,7 @@ def check_exists(path):
             raise InvalidInput(f"{path}: {error}") from None
     _refuse(
         path,
-        (ADDRESS.match(str(path)), "is an address, not a file: download it first"),
+        (ADDRESS_PATTERN.match(str(path)), "is an address, not a file: download it first"),
         (kind == "folder", "is a folder, not a table"),
         (kind == "other", "is not a regular file: save its content in a file first"),
         (kind is None, "no such file, and no data set of this name"),
@@ -125,7 +134,7 @@ def read_data(path, decimal=None):
     table of text, "." or ","; None recognizes it.
     """
     if decimal is not None:
-        check_one_of("decimal", decimal, DECIMALS)
+        check_one_of("decimal", decimal, DECIMAL_SIGNS)
     check_exists(path)
     path = Path(path)
     kind, libraries, read = reader_of(path)
@@ -135,7 +144,7 @@ def read_data(path, decimal=None):
         return _read_delimited(path, decimal) if read is _read_delimited else read(path)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
 
 
@@ -241,9 +250,9 @@ def _read_delimited(path, decimal=None):
         frame = frame.replace(r"^([-+]?[\d.]+)[dD]([-+]?\d+)$", r"\1e\2", regex=True)
     frame = readers.with_units(frame, path)
     if decimal is not None:
-        about = frame.attrs
+        attrs = frame.attrs
         frame = frame.apply(lambda column: _as_decimal(column, decimal))
-        frame.attrs = about
+        frame.attrs = attrs
         return frame
     return frame if separator == "," else _with_points(frame)
 
@@ -254,8 +263,8 @@ def column_names(path, layout):
 
     if layout.names:
         return list(layout.names)
-    about = {"sep": layout.separator, "skiprows": layout.skip, **AS_TEXT}
-    names = pd.read_csv(path, header=None, nrows=1, **about)
+    options = {"sep": layout.separator, "skiprows": layout.skip, **AS_TEXT}
+    names = pd.read_csv(path, header=None, nrows=1, **options)
     cells = [] if names.empty else [" ".join(str(name).split()) for name in names.iloc[0]]
     # pandas keeps quotation marks that follow a space
     bare = [re.sub(r'^"(.*)"$', r"\1", cell).strip() for cell in cells]
@@ -272,9 +281,9 @@ def _with_points(frame):
     certain, doubtful = {}, {}
     for name in frame.columns:
         text = frame[name].astype("string").str.strip()
-        commas = text.str.fullmatch(DECIMAL_COMMA).fillna(False)
+        commas = text.str.fullmatch(DECIMAL_COMMA_PATTERN).fillna(False)
         if commas.any() and not text.str.contains(".", regex=False).any():
-            groups = text[commas].str.fullmatch(GROUP % ",").all()
+            groups = text[commas].str.fullmatch(THOUSANDS_PATTERN % ",").all()
             (doubtful if groups else certain)[name] = commas, text.str.replace(",", ".")
     if certain:
         _warn_of_points(frame, next(iter(certain)))
@@ -289,7 +298,7 @@ def _warn_of_points(frame, other):
     for name in frame.columns:
         text = frame[name].astype("string").str.strip()
         points = text.str.contains(".", regex=False).fillna(False)
-        if points.any() and text[points].str.fullmatch(GROUP % r"\.").all():
+        if points.any() and text[points].str.fullmatch(THOUSANDS_PATTERN % r"\.").all():
             warnings.warn(
                 f"column {name!r}: {text[points].iloc[0]} is read with a decimal point, and column "
                 f'{other!r} has decimal commas: use decimal="," (--decimal ,) if the point '
@@ -318,33 +327,37 @@ def _as_decimal(column, decimal):
     return column.where(~numbers, plain)
 
 
-POINTS = ("geopandas", "pyogrio")
-RASTERS = ("xarray", "rasterio")
+POINT_LIBRARIES = ("geopandas", "pyogrio")
+RASTER_LIBRARIES = ("xarray", "rasterio")
 READERS = {
     ".parquet": ("a Parquet table", (), _read_parquet),
     ".npz": ("an NPZ archive of numbers", (), _read_npz),
     ".geoparquet": ("a GeoParquet table", ("geopandas",), readers.read_geoparquet),
-    ".gpkg": ("a GeoPackage", POINTS, readers.read_points),
-    ".geojson": ("a GeoJSON file", POINTS, partial(readers.read_points, prefix=readers.WHOLE)),
+    ".gpkg": ("a GeoPackage", POINT_LIBRARIES, readers.read_points),
+    ".geojson": (
+        "a GeoJSON file",
+        POINT_LIBRARIES,
+        partial(readers.read_points, prefix=readers.GEOJSON_PREFIX),
+    ),
     ".geojsonl": (
         "GeoJSON by lines",
-        POINTS,
-        partial(readers.read_points, prefix=readers.BY_LINES),
+        POINT_LIBRARIES,
+        partial(readers.read_points, prefix=readers.GEOJSONSEQ_PREFIX),
     ),
-    ".fgb": ("a FlatGeobuf file", POINTS, readers.read_points),
-    ".shp": ("a shapefile", POINTS, readers.read_shapefile),
-    ".shp.zip": ("a shapefile", POINTS, readers.read_zipped_shapefile),
+    ".fgb": ("a FlatGeobuf file", POINT_LIBRARIES, readers.read_points),
+    ".shp": ("a shapefile", POINT_LIBRARIES, readers.read_shapefile),
+    ".shp.zip": ("a shapefile", POINT_LIBRARIES, readers.read_zipped_shapefile),
     ".nc": ("a NetCDF file", ("xarray", "netCDF4"), _read_grid),
-    ".tif": ("a GeoTIFF", RASTERS, readers.read_raster),
-    ".asc": ("an ASCII grid of ESRI", RASTERS, readers.read_raster),
-    ".grd": ("a grid of Surfer", RASTERS, readers.read_raster),
+    ".tif": ("a GeoTIFF", RASTER_LIBRARIES, readers.read_raster),
+    ".asc": ("an ASCII grid of ESRI", RASTER_LIBRARIES, readers.read_raster),
+    ".grd": ("a grid of Surfer", RASTER_LIBRARIES, readers.read_raster),
 }
 """What a kind of file is called, the libraries and the function that read it, by its ending.
 
 All others are CSV tables.
 """
 
-UNREADABLE = (
+READ_ERRORS = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError),
     *(ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error),
 )
@@ -393,7 +406,7 @@ def _is_headless(names):
 def _cells(column):
     """Return the cells of a column as text, missing ones as NA."""
     text = column.astype("string").str.strip()
-    return text.mask(text.str.lower().isin(MISSING).fillna(False))
+    return text.mask(text.str.lower().isin(MISSING_CELLS).fillna(False))
 
 
 def _numbers(column, name):
@@ -413,14 +426,14 @@ def _numbers(column, name):
     return numbers
 
 
-ADVICE = (
+NUMBER_ADVICE = (
     (r".*\d\s*[°º].*", "write degrees as decimal numbers: 5.75, south and west negative"),
     (
         r"[+-]?[1-9]\d{0,2},\d{3}",
         "say whether the comma is decimal (decimal=',', --decimal ,) or separates thousands "
         "(decimal='.', --decimal .)",
     ),
-    (DATE, "write dates as numbers: days, or years"),
+    (DATE_PATTERN, "write dates as numbers: days, or years"),
     (r"[<>≤≥]\s*[\d.,]+", "replace the bound by a number, or empty the cell (--drop-missing)"),
     (r"[+-]?\d{1,3}(?:[, '\u202f\u00a0]\d{3})+(?:\.\d*)?", "write it without separators: 1234.5"),
     (
@@ -434,7 +447,9 @@ ADVICE = (
 
 def advice_on(cell):
     """Return the remedy for a cell that is not a number, as the end of a sentence."""
-    return next((f": {remedy}" for form, remedy in ADVICE if re.fullmatch(form, cell.strip())), "")
+    return next(
+        (f": {remedy}" for form, remedy in NUMBER_ADVICE if re.fullmatch(form, cell.strip())), ""
+    )
 
 
 # Columns of text as codes of their levels
@@ -579,7 +594,7 @@ def write_frame(frame, path):
     suffix = path.suffix.lower()
     points, grid = is_geographic_frame(frame), is_grid(frame)
     check_kind(path, points, grid)
-    if suffix not in SPATIAL and (points or grid):
+    if suffix not in SPATIAL_ENDINGS and (points or grid):
         frame = tabulate(frame).columns
     writers = {".parquet": _write_parquet, ".npz": _write_npz, ".nc": _write_grid}
     writers |= dict.fromkeys(DRIVERS, _write_vector)
@@ -599,18 +614,21 @@ def check_kind(path, points, grid):
     suffix = Path(path).suffix.lower()
     _refuse(
         path,
-        (suffix in OTHERS, "files of this type cannot be written: write a .csv or .parquet"),
+        (
+            suffix in UNWRITABLE_ENDINGS,
+            "files of this type cannot be written: write a .csv or .parquet",
+        ),
         (suffix == ".shp", "shapefiles truncate names and cannot be written: write a .gpkg"),
         (
-            suffix in VECTORS and suffix not in DRIVERS,
+            suffix in VECTOR_ENDINGS and suffix not in DRIVERS,
             "GeoJSON by lines cannot be written: write a .geojson",
         ),
         (
-            suffix in VECTORS and not points,
+            suffix in VECTOR_ENDINGS and not points,
             "can hold only points of a geopandas frame: write a .csv or .parquet",
         ),
         (
-            suffix in GRIDS and not grid,
+            suffix in GRID_ENDINGS and not grid,
             "can hold only a grid, and these locations are not a grid: write a .csv",
         ),
     )
@@ -757,27 +775,30 @@ def check_writable(*paths, inputs=()):
             (kind == "other", "is not a regular file"),
             (not folder.is_dir(), f"the folder {folder} does not exist"),
             (kind == "folder", "is a folder, not a file"),
-            (path.suffix.lower() in SPREADSHEETS, "spreadsheets cannot be written: write a .csv"),
+            (
+                path.suffix.lower() in SPREADSHEET_ENDINGS,
+                "spreadsheets cannot be written: write a .csv",
+            ),
             (not os.access(folder, os.W_OK), f"the folder {folder} is not writable"),
         )
 
 
 # JSON documents, and the identity of files
 
-ENDINGS = (
-    *(*readers.TEXT, ".csv.gz", ".parquet", ".npz"),
-    *(*SPATIAL, ".shp.zip", ".asc", ".grd", ".tif"),
+READABLE_ENDINGS = (
+    *(*readers.TEXT_ENDINGS, ".csv.gz", ".parquet", ".npz"),
+    *(*SPATIAL_ENDINGS, ".shp.zip", ".asc", ".grd", ".tif"),
 )
 """Usual endings of files that can be read."""
 
-OTHER_THAN_JSON = {*ENDINGS, *OTHERS, ".tiff"} - {".json", ".txt", ".dat"}
+NOT_JSON_ENDINGS = {*READABLE_ENDINGS, *UNWRITABLE_ENDINGS, ".tiff"} - {".json", ".txt", ".dat"}
 """Endings of tables, rasters and pages, which are not fits."""
 
 
 def check_is_for_json(path):
     """Raise `InvalidInput` if the name of a file says that it is a table, a raster or a page."""
     plain = Path(re.sub(r"\.(gz|bz2|zip|xz|zst)$", "", str(path), flags=re.IGNORECASE))
-    if plain.suffix.lower() in OTHER_THAN_JSON:
+    if plain.suffix.lower() in NOT_JSON_ENDINGS:
         raise InvalidInput(
             f"{path}: a fit is written as JSON, not as a {plain.suffix} file: choose a name such "
             f"as {plain.stem}.json."
@@ -818,11 +839,11 @@ def _whole(text):
 
 def write_json(path, document):
     """Write a JSON object with its checksum; numbers keep every digit."""
-    document = document | {CHECKSUM: checksum(document)}
+    document = document | {CHECKSUM_KEY: checksum(document)}
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
-CHECKSUM = "checksum"
+CHECKSUM_KEY = "checksum"
 """Name of the entry that holds the checksum of the others."""
 
 
@@ -831,7 +852,7 @@ def checksum(document):
 
     The layout, the order, and whether a number is written as 1 or 1.0 do not count.
     """
-    rest = {name: value for name, value in document.items() if name != CHECKSUM}
+    rest = {name: value for name, value in document.items() if name != CHECKSUM_KEY}
     text = json.dumps(_with_floats(rest), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -849,12 +870,12 @@ def _with_floats(value):
 def warn_if_edited(path, document):
     """Warn if a document is not as `write_json` wrote it; call it when the document is valid."""
     try:
-        if document.get(CHECKSUM) == checksum(document):
+        if document.get(CHECKSUM_KEY) == checksum(document):
             return
     except RecursionError:
         # deeper than anything that geomxp writes
         pass
-    what = "was edited after it was written" if CHECKSUM in document else "has no checksum"
+    what = "was edited after it was written" if CHECKSUM_KEY in document else "has no checksum"
     warnings.warn(
         f"{path}: {what}, so its numbers may not be those that geomxp computed. They are used as "
         "they are: repeat the command that wrote the file to be sure.",
@@ -864,10 +885,10 @@ def warn_if_edited(path, document):
 
 
 def sha256(path):
-    """Return the SHA-256 of a file's bytes (of all its `PARTS`), as hexadecimal text."""
+    """Return the SHA-256 of a file and of its `COMPANION_ENDINGS`, as hexadecimal text."""
     path = Path(path)
     files, digest = [path], hashlib.sha256()
-    for part in PARTS.get(path.suffix.lower(), ()):
+    for part in COMPANION_ENDINGS.get(path.suffix.lower(), ()):
         both = path.with_suffix(part), path.with_suffix(part.upper())
         files += [one for one in both if one.is_file()][:1]
     for part in files:

@@ -20,32 +20,46 @@ from ..errors import GeomxpWarning, InvalidInput, check_one_of, one_line
 if TYPE_CHECKING:
     from .._typing import Any, ArrayLike
 
-SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "year": 31_557_600}
+UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "year": 31_557_600}
 """Units of time in seconds; a year has 365.25 days."""
 
-SYMBOLS = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "d": "day"}
+TIME_SYMBOLS = {
+    "s": "second",
+    "sec": "second",
+    "min": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "d": "day",
+}
 """Symbols of units of time in files."""
 
-LEAST = {"day": 3 * 86_400, "hour": 3 * 3600, "minute": 3 * 60}
+LEAST_SPAN_SECONDS = {"day": 3 * 86_400, "hour": 3 * 3600, "minute": 3 * 60}
 """Spans from which on a unit is chosen, the largest first; below all of them it is the second."""
 
-GREGORIAN = ("standard", "gregorian", "proleptic_gregorian")
+GREGORIAN_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 """CF names of the calendar in use; before 1582-10-15 "standard" has the dates of the Julian one."""
 
-CALENDARS = {"noleap": "noleap", "365_day": "noleap", "all_leap": "all_leap"}
-CALENDARS |= {"366_day": "all_leap", "360_day": "360_day", "julian": "julian"}
+OTHER_CALENDARS = {"noleap": "noleap", "365_day": "noleap", "all_leap": "all_leap"}
+OTHER_CALENDARS |= {"366_day": "all_leap", "360_day": "360_day", "julian": "julian"}
 """Other calendars of CF, and their names here."""
 
-DIGITS = {6: "%Y%m", 7: "%Y%j", 8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+DIGIT_FORMATS = {
+    6: "%Y%m",
+    7: "%Y%j",
+    8: "%Y%m%d",
+    10: "%Y%m%d%H",
+    12: "%Y%m%d%H%M",
+    14: "%Y%m%d%H%M%S",
+}
 """Dates written as digits, by their number: 202303, 2023060, 20230301, …"""
 
-CERTAIN = (8, 12, 14)
+CERTAIN_DIGITS = (8, 12, 14)
 """Numbers of digits that are read as dates without a warning."""
 
-YEARS = 1800, 2199
+DIGIT_DATE_YEARS = 1800, 2199
 """First and last year of dates written as digits."""
 
-ISO = re.compile(
+ISO_PATTERN = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?\s*"
 )
 """Dates as text in calendars that pandas does not know."""
@@ -55,7 +69,7 @@ ISO = re.compile(
 
 
 def unit_named(units):
-    """Return the unit of `SECONDS` that text names: "days", "hr", "h since 2000-01-01"; or "".
+    """Return the unit of `UNIT_SECONDS` that text names: "days", "hr", "h since 2000-01-01"; or "".
 
     Examples
     --------
@@ -63,16 +77,16 @@ def unit_named(units):
     ('hour', 'day', '')
     """
     word = str(units).partition(" since ")[0].strip().lower()
-    word = SYMBOLS.get(word, word.removesuffix("s"))
-    word = SYMBOLS.get(word, word)
-    return word if word in SECONDS else ""
+    word = TIME_SYMBOLS.get(word, word.removesuffix("s"))
+    word = TIME_SYMBOLS.get(word, word)
+    return word if word in UNIT_SECONDS else ""
 
 
 def in_unit(numbers, unit, wanted):
-    """Return numbers in another unit of `SECONDS`; unchanged if one of the units is unknown."""
-    if unit == wanted or not (unit in SECONDS and wanted in SECONDS):
+    """Return numbers in another unit of `UNIT_SECONDS`; unchanged if one unit is unknown."""
+    if unit == wanted or not (unit in UNIT_SECONDS and wanted in UNIT_SECONDS):
         return numbers
-    return numbers * (SECONDS[unit] / SECONDS[wanted])
+    return numbers * (UNIT_SECONDS[unit] / UNIT_SECONDS[wanted])
 
 
 # Dates and the axis of times that are numbers
@@ -82,8 +96,8 @@ def in_unit(numbers, unit, wanted):
 class Dates:
     """Dates with their calendar and time zone.
 
-    `values` are datetime64 in µs, in UTC if there is a zone; with a `calendar`, one of `CALENDARS`,
-    they are objects of cftime. A missing date is NaT or None.
+    `values` are datetime64 in µs, in UTC if there is a zone; with a `calendar`, one of
+    `OTHER_CALENDARS`, they are objects of cftime. A missing date is NaT or None.
     """
 
     values: np.ndarray
@@ -166,9 +180,15 @@ class TimeAxis:
     def __post_init__(self):
         put, calendar = object.__setattr__, self.calendar
         put(self, "unit", unit_named(self.unit) or self.unit)
-        put(self, "calendar", "" if calendar in GREGORIAN else CALENDARS.get(calendar, calendar))
+        put(
+            self,
+            "calendar",
+            "" if calendar in GREGORIAN_CALENDARS else OTHER_CALENDARS.get(calendar, calendar),
+        )
         if self.calendar:
-            check_one_of("time_calendar", self.calendar, tuple(dict.fromkeys(CALENDARS.values())))
+            check_one_of(
+                "time_calendar", self.calendar, tuple(dict.fromkeys(OTHER_CALENDARS.values()))
+            )
         if not self.origin:
             return
         dates = _text_of_calendar(self.origin, self.calendar) if self.calendar else None
@@ -180,7 +200,7 @@ class TimeAxis:
                 f"{self.origin!r:.60}."
             ) from None
         if self.unit:
-            check_one_of("time_unit", self.unit, tuple(SECONDS))
+            check_one_of("time_unit", self.unit, tuple(UNIT_SECONDS))
         if self.zone:
             import pandas as pd
 
@@ -212,7 +232,7 @@ class TimeAxis:
 
     def _dates(self, numbers):
         """Return numbers as `Dates`, to the µs; to the second within rounding errors."""
-        seconds = np.asarray(numbers, dtype=np.float64) * SECONDS[self.unit]
+        seconds = np.asarray(numbers, dtype=np.float64) * UNIT_SECONDS[self.unit]
         whole = np.rint(seconds)
         near = np.abs(seconds - whole) <= 4 * np.spacing(np.abs(seconds))
         parts = np.where(near, 0.0, np.rint((seconds - whole) * 1e6))
@@ -222,8 +242,8 @@ class TimeAxis:
             return Dates(start + steps.astype("timedelta64[us]"), zone=self.zone)
         import cftime
 
-        about = f"microseconds since {self.origin}", self.calendar
-        return Dates(np.asarray(cftime.num2date(steps, *about)), self.calendar)
+        dates = cftime.num2date(steps, f"microseconds since {self.origin}", self.calendar)
+        return Dates(np.asarray(dates), self.calendar)
 
     def labels(self, numbers: ArrayLike) -> Any:
         """Return `dates` for tables: with their time zone, or as text of another calendar."""
@@ -336,10 +356,10 @@ class TimeAxis:
                 GeomxpWarning,
                 stacklevel=4,
             )
-        return dates.seconds_since(self.origin) / SECONDS[self.unit]
+        return dates.seconds_since(self.origin) / UNIT_SECONDS[self.unit]
 
 
-NUMBERS = TimeAxis()
+NUMBER_AXIS = TimeAxis()
 """The axis of times that are numbers without a unit."""
 
 
@@ -363,7 +383,7 @@ def _in_seconds(dates):
 
 def is_date(text):
     """Whether text is a date of some calendar."""
-    return ISO.fullmatch(text) is not None or read_dates(text) is not None
+    return ISO_PATTERN.fullmatch(text) is not None or read_dates(text) is not None
 
 
 def as_texts(values):
@@ -385,8 +405,8 @@ def read_dates(values, calendar="", digits=False):
     """Return `Dates`, or None if the values are not dates.
 
     Dates are those of NumPy, pandas, Python or cftime, or text that pandas reads as dates, or text
-    of a `calendar` of `CALENDARS`; with `digits` also whole numbers such as 20260301. A pandas
-    Period is its first moment.
+    of a `calendar` of `OTHER_CALENDARS`; with `digits` also whole numbers such as 20260301. A
+    pandas Period is its first moment.
 
     Raises InvalidInput for text without a year, for dates that start with the day or the month,
     for dates with and without a time zone, and for a date that the calendar does not have.
@@ -528,12 +548,13 @@ def _of_cftime(values):
     listed = np.asarray(values, dtype=object)
     known = ~np.asarray(pd.isna(listed))
     calendars = {getattr(one, "calendar", "") for one in listed[known].ravel()}
-    names = {"" if name in GREGORIAN else CALENDARS.get(name) for name in calendars}
+    names = {"" if name in GREGORIAN_CALENDARS else OTHER_CALENDARS.get(name) for name in calendars}
     if len(names) != 1 or None in names:
         listed_names = ", ".join(sorted(repr(name) for name in calendars))
         raise InvalidInput(
-            f"`time` must have dates of one calendar, which must be one of {', '.join(GREGORIAN)}, "
-            f"{', '.join(CALENDARS)}. Got the calendars {listed_names}."
+            "`time` must have dates of one calendar, which must be one of "
+            f"{', '.join(GREGORIAN_CALENDARS)}, {', '.join(OTHER_CALENDARS)}. "
+            f"Got the calendars {listed_names}."
         )
     (name,) = names
     if name:
@@ -541,7 +562,11 @@ def _of_cftime(values):
     result = np.full(listed.shape, np.datetime64("NaT"), dtype="datetime64[us]")
     early = [one for one in listed[known].ravel() if _is_julian(one)]
     if early:
-        date = early[0].change_calendar(GREGORIAN[2], has_year_zero=True).strftime("%Y-%m-%d")
+        date = (
+            early[0]
+            .change_calendar(GREGORIAN_CALENDARS[2], has_year_zero=True)
+            .strftime("%Y-%m-%d")
+        )
         warnings.warn(
             f"dates of the {early[0].calendar} calendar before 1582-10-15 are those of the Julian "
             f"calendar, and become those of the Gregorian one: {early[0].strftime('%Y-%m-%d')} is "
@@ -550,7 +575,10 @@ def _of_cftime(values):
             stacklevel=5,
         )
     # before 1582-10-15 the same moment has another date in the standard calendar
-    same = [one.change_calendar(GREGORIAN[2], has_year_zero=True) for one in listed[known].ravel()]
+    same = [
+        one.change_calendar(GREGORIAN_CALENDARS[2], has_year_zero=True)
+        for one in listed[known].ravel()
+    ]
     result[known] = [np.datetime64(one.isoformat(), "us") for one in same]
     return Dates(result[()])
 
@@ -558,15 +586,15 @@ def _of_cftime(values):
 def _is_julian(date):
     """Whether a date of cftime is one of the Julian calendar, as early ones of "standard" are."""
     early = (date.year, date.month, date.day) < (1582, 10, 15)
-    return early and date.calendar != GREGORIAN[2]
+    return early and date.calendar != GREGORIAN_CALENDARS[2]
 
 
 def _text_of_calendar(values, calendar):
-    """Return dates as text, 2026-02-30T05:00, as dates of a calendar of `CALENDARS`."""
+    """Return dates as text, 2026-02-30T05:00, as dates of a calendar of `OTHER_CALENDARS`."""
     import cftime
 
     def date(text):
-        match = ISO.fullmatch(text) if isinstance(text, str) else None
+        match = ISO_PATTERN.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             if text is None or text != text or (isinstance(text, str) and not text.strip()):
                 return None
@@ -591,7 +619,8 @@ def _text_of_calendar(values, calendar):
 def _as_text(values):
     """Return dates written as digits, 20260301, as text 2026-03-01T00:00:00; None for others.
 
-    All of them must be whole numbers with as many digits, and dates of the years of `YEARS`.
+    All of them must be whole numbers with as many digits, and dates of the years of
+    `DIGIT_DATE_YEARS`.
     """
     import pandas as pd
 
@@ -599,19 +628,19 @@ def _as_text(values):
     text = column.map(lambda one: one.strip() if isinstance(one, str) else one)
     known = ~(text.isna() | text.map(lambda one: isinstance(one, str) and not one)).to_numpy()
     numbers = pd.to_numeric(text[known], errors="coerce").to_numpy(dtype=np.float64)
-    lengths = (10 ** np.array([*DIGITS]) / 10).tolist()
+    lengths = (10 ** np.array([*DIGIT_FORMATS]) / 10).tolist()
     if not len(numbers) or not (numbers >= lengths[0]).all() or (numbers % 1).any():
         return None
     if not (numbers < 10 * lengths[-1]).all():
         return None
     words = [f"{number:.0f}" for number in numbers]
     count = len(words[0])
-    if count not in DIGITS or {*map(len, words)} != {count}:
+    if count not in DIGIT_FORMATS or {*map(len, words)} != {count}:
         return None
-    dates = pd.to_datetime(pd.Series(words), format=DIGITS[count], errors="coerce")
-    if dates.isna().any() or not dates.dt.year.between(*YEARS).all():
+    dates = pd.to_datetime(pd.Series(words), format=DIGIT_FORMATS[count], errors="coerce")
+    if dates.isna().any() or not dates.dt.year.between(*DIGIT_DATE_YEARS).all():
         return None
-    if count not in CERTAIN:
+    if count not in CERTAIN_DIGITS:
         warnings.warn(
             f"times such as {words[0]} are read as dates, {dates[0].isoformat()}. Write dates in "
             "this form to avoid the warning. If they are numbers, subtract a constant from all.",
@@ -637,18 +666,18 @@ def as_numbers(values, axis=None, missing=False):
     >>> numbers, str(axis)
     (array([0. , 3.5]), 'days since 2026-01-05')
     """
-    axis = axis or NUMBERS
+    axis = axis or NUMBER_AXIS
     durations = _durations(values)
     if durations is not None:
         seconds = np.asarray(durations / np.timedelta64(1, "s"))
         unit = axis.unit or _unit_for(seconds)
-        check_one_of("time_unit", unit, tuple(SECONDS))
-        return seconds / SECONDS[unit], TimeAxis(unit, *_about(axis))
+        check_one_of("time_unit", unit, tuple(UNIT_SECONDS))
+        return seconds / UNIT_SECONDS[unit], TimeAxis(unit, axis.origin, axis.calendar, axis.zone)
     plain = not (axis.unit or axis.origin)
     dates = read_dates(values, axis.calendar, digits=plain)
     if dates is None:
         if axis.origin:
-            check_one_of("time_unit", axis.unit, tuple(SECONDS))
+            check_one_of("time_unit", axis.unit, tuple(UNIT_SECONDS))
         return values, axis
     if dates.calendar != axis.calendar and (axis.calendar or axis.origin):
         raise InvalidInput(
@@ -656,7 +685,7 @@ def as_numbers(values, axis=None, missing=False):
             f"the {dates.calendar or 'Gregorian'} calendar."
         )
     if axis.unit:
-        check_one_of("time_unit", axis.unit, tuple(SECONDS))
+        check_one_of("time_unit", axis.unit, tuple(UNIT_SECONDS))
     if dates.missing.all():
         raise InvalidInput("`time` must have dates. Got missing dates only.")
     if not missing:
@@ -666,18 +695,15 @@ def as_numbers(values, axis=None, missing=False):
     origin = axis.origin or dates.first_day()
     seconds = dates.seconds_since(origin)
     unit = axis.unit or _unit_for(seconds)
-    return seconds / SECONDS[unit], TimeAxis(unit, origin, dates.calendar, axis.zone or dates.zone)
-
-
-def _about(axis):
-    """Return all of an axis but its unit."""
-    return axis.origin, axis.calendar, axis.zone
+    return seconds / UNIT_SECONDS[unit], TimeAxis(
+        unit, origin, dates.calendar, axis.zone or dates.zone
+    )
 
 
 def _unit_for(seconds):
     """Return the unit in which times with this span are counted."""
     span = np.nanmax(seconds) - np.nanmin(seconds)
-    return next((name for name, least in LEAST.items() if span >= least), "second")
+    return next((name for name, least in LEAST_SPAN_SECONDS.items() if span >= least), "second")
 
 
 def _check_no_missing(dates):
@@ -711,11 +737,11 @@ def from_durations(values, unit):
     durations = _durations(values)
     if durations is None:
         return values
-    if unit not in SECONDS:
+    if unit not in UNIT_SECONDS:
         raise InvalidInput(
-            f"durations need times with a unit ({', '.join(SECONDS)}): give numbers instead."
+            f"durations need times with a unit ({', '.join(UNIT_SECONDS)}): give numbers instead."
         )
-    return durations / np.timedelta64(1, "s") / SECONDS[unit]
+    return durations / np.timedelta64(1, "s") / UNIT_SECONDS[unit]
 
 
 # Times in files with the conventions of CF: numbers with units such as "days since 1987-06-03"
@@ -750,8 +776,8 @@ def from_file(values, units="", calendar="standard"):
         return values, unit_named(units)
     import xarray
 
-    about = {"units": units, "calendar": calendar}
-    raw = xarray.Dataset({"time": (tuple(map(str, range(values.ndim))), values, about)})
+    attrs = {"units": units, "calendar": calendar}
+    raw = xarray.Dataset({"time": (tuple(map(str, range(values.ndim))), values, attrs)})
     try:
         with warnings.catch_warnings():
             # early dates become objects of cftime

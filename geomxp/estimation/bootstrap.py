@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .._typing import Client, Frame, Intervals
     from .result import Fit
 
-STREAM = 3
+BOOTSTRAP_STREAM = 3
 """Number of the random stream of draws; streams 1 and 2 are in use elsewhere."""
 
 
@@ -242,7 +242,7 @@ def simulated(fit, draws, seed):
         for k in range(draws):
             # one by one: products of several columns may round differently
             # `simulate` with the same seed draws other numbers
-            random = np.random.default_rng([seed, STREAM, k])
+            random = np.random.default_rng([seed, BOOTSTRAP_STREAM, k])
             white = random.standard_normal((len(observations), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
     transform = fit.model.transform

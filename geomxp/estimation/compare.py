@@ -16,7 +16,7 @@ from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
 from ..covariance.transformation import transformation
 from ..errors import (
-    LACKING,
+    MACHINE_ERRORS,
     FitFailed,
     GeomxpError,
     GeomxpWarning,
@@ -34,7 +34,7 @@ from ..runtime.progress import Line
 from .coordinates import practical_factor
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
-from .names import ANISOTROPY, LENGTH, MICROSCALE, NUGGET, NUGGETS, is_nugget_covariance
+from .names import ANISOTROPY, MICROSCALE, NUGGET, NUGGETS, RANGE, is_nugget_covariance
 from .profile import held_values
 from .result import Fit
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from ..likelihood.base import Likelihood
 
 CRITERIA = ("aic", "aicc", "bic")
-RESULTS = ("log_likelihood", *CRITERIA)
+RESULT_COLUMNS = ("log_likelihood", *CRITERIA)
 
-SLACK = 1e-3
+NESTED_SLACK = 1e-3
 """Log-likelihood by which a model may stay below one nested in it, for rounding."""
 
-START_NUGGET = 0.05
+START_NUGGET_RATIO = 0.05
 """Start of a nugget, in units of the variance, if the model to start from has none."""
 
 
@@ -133,7 +133,7 @@ class Candidate:
         return {
             **self.choice.words,
             "parameters": nan if fit is None else fit.degrees_of_freedom,
-            **{name: nan if fit is None else getattr(fit, name) for name in RESULTS},
+            **{name: nan if fit is None else getattr(fit, name) for name in RESULT_COLUMNS},
             "outcome": self.outcome,
             "seconds": self.seconds,
             **{f"estimate_{name}": value for name, value in values.items()},
@@ -225,7 +225,7 @@ class ModelComparison:
             *(("transform",) if any(c.choice.transform for c in self.candidates) else ()),
             *("trend", "smoothness", "nugget", "anisotropic"),
             *(("nugget_covariance",) if correlated else ()),
-            *("parameters", *RESULTS),
+            *("parameters", *RESULT_COLUMNS),
             *("delta", "weight", "outcome", "seconds"),
             *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY))),
         ]
@@ -338,15 +338,24 @@ def compare_models(
     >>> result.best.trend.text, len(result.candidates), bool(result.to_frame()["delta"][0] == 0)
     ('sqrt_dist', 4, True)
     """
-    about = families, smoothness, nuggets, anisotropy, nugget_covariance, transforms, trends, reml
-    choices = _choices(observations, *about)
+    choices = _choices(
+        observations,
+        families=families,
+        smoothness=smoothness,
+        nuggets=nuggets,
+        anisotropy=anisotropy,
+        nugget_covariance=nugget_covariance,
+        transforms=transforms,
+        trends=trends,
+        reml=reml,
+    )
     check_one_of("criterion", criterion, CRITERIA)
     method = Exact() if method is None else method
     check_is_method(method)
     done = []
     with Line("fitting", len(choices), "models", progress) as line:
         for choice in choices:
-            line.about = " ".join(f"{name} {word}" for name, word in choice.words.items())
+            line.note = " ".join(f"{name} {word}" for name, word in choice.words.items())
             done.append(_fitted(observations, method, choice, reml, done))
             line.advance()
             if each is not None:
@@ -360,6 +369,7 @@ def compare_models(
 
 def _choices(
     observations,
+    *,
     families,
     smoothness,
     nuggets,
@@ -381,8 +391,8 @@ def _choices(
                 raise InvalidInput(f"`{name}` names {value!r} twice.")
     kinds = [Trend.of(observations, trend) for trend in trends]
     for kind in kinds:
-        about = observations.locations, observations.covariates, observations.variable
-        kind.check_full_rank(kind.design(*about))
+        design = kind.design(observations.locations, observations.covariates, observations.variable)
+        kind.check_full_rank(design)
     if reml and len(kinds) > 1:
         raise InvalidInput(
             "restricted likelihoods of different trends are densities of different data and cannot "
@@ -416,7 +426,11 @@ def _choices(
         combinations = product(texts, sorted(anisotropy), noise, shapes, transforms)
         choices += [
             Choice(
-                *(text, anisotropic, nugget, shape, family),
+                trend=text,
+                anisotropic=anisotropic,
+                nugget=nugget,
+                smoothness=shape,
+                family=family,
                 transform=None if transform == "none" else transform,
                 variables=variables,
                 nugget_covariance=correlated,
@@ -442,7 +456,7 @@ def _fitted(observations, method, choice, reml, done):
     began = time.perf_counter()
     inside = (c for c in done if c.ranked and choice.contains(c.choice))
     nested = max(inside, key=lambda c: c.log_likelihood, default=None)
-    least = -inf if nested is None else nested.log_likelihood - SLACK
+    least = -inf if nested is None else nested.log_likelihood - NESTED_SLACK
     # else one that differs only in the value of the smoothness
     alike = (c for c in done if c.ranked and replace(c.choice, smoothness="free").contains(choice))
     warm = nested or next(alike, None)
@@ -463,7 +477,7 @@ def _fitted(observations, method, choice, reml, done):
                 progress=False,
                 raise_on_failure=False,
             )
-        except LACKING:
+        except MACHINE_ERRORS:
             raise
         except GeomxpError as error:
             best = best if best.fit else replace(best, outcome=str(error))
@@ -481,14 +495,14 @@ def _start(model, choice):
     values, held = model.parameters(), choice.fixed
     start = {name: value for name, value in values.items() if name not in held}
     shapes = {n: value for n, value in held.items() if n not in (NUGGET, *NUGGETS)}
-    if LENGTH in start:
+    if RANGE in start:
         # the data determine the practical range, almost independently of the shape
-        start[LENGTH] *= practical_factor(model)
-        start[LENGTH] /= practical_factor(model.replace(**shapes))
+        start[RANGE] *= practical_factor(model)
+        start[RANGE] /= practical_factor(model.replace(**shapes))
     if NUGGET in start:
-        start[NUGGET] = start[NUGGET] or START_NUGGET * model.largest_variance
+        start[NUGGET] = start[NUGGET] or START_NUGGET_RATIO * model.largest_variance
     for name in set(NUGGETS) & set(start):
-        start[name] = start[name] or START_NUGGET * model.variance_of(name)
+        start[name] = start[name] or START_NUGGET_RATIO * model.variance_of(name)
     if not choice.nugget_covariance:
         start = {name: value for name, value in start.items() if not is_nugget_covariance(name)}
     if not choice.anisotropic:

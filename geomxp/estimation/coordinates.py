@@ -17,25 +17,25 @@ import numpy as np
 
 from ..covariance.multivariate import Multivariate
 from ..errors import InvalidInput, NotPositiveDefinite
-from .names import ANISOTROPY, LENGTH, NOISE, SCALE, is_nugget_covariance, nuggets_of, size_of
+from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, is_nugget_covariance, nuggets_of, size_of
 
-NUGGET_RATIO = (1e-13, 1e4)
+NUGGET_RATIO_BOUNDS = (1e-13, 1e4)
 """Bounds of τ²/σ² in a search."""
 
-TINY = 1e-300
+ZERO_IN_LOGARITHMS = 1e-300
 """Stands for 0 in logarithms."""
 
 
 def practical_factor(model):
     """Return the practical range over the range; 1 for a family without a range."""
-    if LENGTH not in model.parameters():
+    if RANGE not in model.parameters():
         return 1.0
-    return model.replace(**{LENGTH: 1.0}).practical_range()
+    return model.replace(**{RANGE: 1.0}).practical_range()
 
 
 def at_practical_range(model, length):
     """Return the model of another practical range."""
-    return model.replace(**{LENGTH: length / practical_factor(model)})
+    return model.replace(**{RANGE: length / practical_factor(model)})
 
 
 class Coordinates:
@@ -67,7 +67,7 @@ class Coordinates:
             return radians(value) if parameter.unit == "degrees" else value
         if parameter.closed:
             value = value + self.offset
-        return log(max(value, TINY))
+        return log(max(value, ZERO_IN_LOGARITHMS))
 
     def outward(self, name, x):
         """Return a parameter's value at a coordinate."""
@@ -232,7 +232,9 @@ class SearchCoordinates(Coordinates):
         self.scales = np.where(angular, 40.0, 1.0)
 
     def _inward(self, name, value):
-        return value if self.table[name].transform == "identity" else log(max(value, TINY))
+        if self.table[name].transform == "identity":
+            return value
+        return log(max(value, ZERO_IN_LOGARITHMS))
 
     def model(self, x):
         """Return the model at a point; of variance 1 if the variance is profiled out."""
@@ -241,12 +243,12 @@ class SearchCoordinates(Coordinates):
             for name, v in zip(self.names, x, strict=True)
         }
         if self.profiled:
-            values[SCALE] = 1.0
-        if LENGTH in values:
+            values[VARIANCE] = 1.0
+        if RANGE in values:
             shapes = {name: v for name, v in values.items() if name in self.parameters.shapes}
-            length = values[LENGTH] / practical_factor(self.origin.replace(**shapes))
-            lower, upper = self.parameters.bounds.get(LENGTH, (0.0, inf))
-            values[LENGTH] = min(max(length, lower), upper)
+            length = values[RANGE] / practical_factor(self.origin.replace(**shapes))
+            lower, upper = self.parameters.bounds.get(RANGE, (0.0, inf))
+            values[RANGE] = min(max(length, lower), upper)
         angle = ANISOTROPY[0]
         if angle in values and angle not in self.parameters.bounds:
             values[angle] %= 180.0
@@ -258,10 +260,10 @@ class SearchCoordinates(Coordinates):
         values |= self._correlations(values)
         for name, lower in zip(self.names, self.lower, strict=True):
             value = values[name]
-            if name == LENGTH:
+            if name == RANGE:
                 x.append(log(model.practical_range()))
             elif name in NOISE and self.profiled:
-                x.append(log(max(value / values[SCALE], NUGGET_RATIO[0])))
+                x.append(log(max(value / values[VARIANCE], NUGGET_RATIO_BOUNDS[0])))
             elif self.table[name].unit == "degrees":
                 # angles that differ by 180 degrees are equal: the first above the lower bound
                 x.append(lower + (value - lower) % 180.0)
@@ -282,10 +284,10 @@ class SearchCoordinates(Coordinates):
         for name in self.relative:
             at |= {n: at[n] + gradient[name] * values[name] / 2 for n in nuggets_of(name)}
             at[name] *= size_of(name, values)
-        if LENGTH in self.names:
+        if RANGE in self.names:
             # log a = log(practical range) - log f(shapes)
             for name in self.parameters.shapes:
-                at[name] -= _practical_slope(model, name) * at[LENGTH]
+                at[name] -= _practical_slope(model, name) * at[RANGE]
         return np.array([at[name] for name in self.names])
 
 

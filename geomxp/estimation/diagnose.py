@@ -13,49 +13,49 @@ from ..covariance.multivariate import Multivariate
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
-from .coordinates import NUGGET_RATIO, at_practical_range, practical_factor
-from .names import ANISOTROPY, LENGTH, MICROSCALE, NUGGET, SCALE, is_nugget_covariance, words
+from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range, practical_factor
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, VARIANCE, is_nugget_covariance, words
 
-FLAT = 1e-4
+FLAT_INFORMATION = 1e-4
 """Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
 
 NO_SLOPE = 1e-5
 """Derivative of ℓ by the logarithm of a parameter below which a search on a flat ℓ cannot go on."""
 
-UNDETERMINED, UNCERTAIN = 0.1, 1.92
+UNDETERMINED_FALL, UNCERTAIN_FALL = 0.1, 1.92
 """Log-likelihood by which a profile over all values of a parameter may fall if the data do not
-determine it, and if all of these values are in a 95 % interval."""
+determine it, and if all of its values are in a 95 % interval."""
 
 NO_CORRELATION = 0.01
 """Correlation at the shortest distance that no data can distinguish from 0."""
 
-PROFILE_EVALUATIONS = 300
+DIAGNOSIS_EVALUATIONS = 300
 """Evaluations for each point of a profile that a diagnosis needs."""
 
-STEEPEST = 10.0
+LARGEST_VARIANCE_POWER = 10.0
 """Largest power of the range with which a start's variance grows: 1e-60 underflows."""
 
-FAR = 100.0
+LONG_RANGE_EXTENTS = 100.0
 """Practical ranges above this many extents are checked for a supremum at infinity."""
 
-RIDGE = 0.95
+RIDGE_CORRELATION = 0.95
 """Correlation of log σ² and log a (either sign) above which they are not separately
 identifiable."""
 
-NEARLY = 1e-3
+RANGE_SUPREMUM_SLACK = 1e-3
 """Log-likelihood by which the value at a finite range may be below the supremum at infinity."""
 
-BELOW = 1e-2
+LIMIT_SUPREMUM_SLACK = 1e-2
 """Log-likelihood by which the result at a limit may be below the supremum."""
 
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
-COMMON, COLLINEAR, SAME_FIELD = 10, 1e-10, 1e-6
+LEAST_COLLINEAR_LOCATIONS, COLLINEAR_TOLERANCE, SAME_FIELD_TOLERANCE = 10, 1e-10, 1e-6
 """Least number of common locations of collinear variables, how far the correlation of their values
 may be from 1, and that of their fields, where a search has followed ℓ to this limit."""
 
-ROUGH = 0.1
+ROUGH_INFILL_EXPONENT = 0.1
 """Infill exponent below which a field cannot be distinguished from a nugget."""
 
 
@@ -97,7 +97,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
             return verdict
     falls = _falls(problem, table, model, pinned, value)
     falls |= _inner_falls(table, coordinates, summit)
-    if falls and min(falls.values()) < UNDETERMINED:
+    if falls and min(falls.values()) < UNDETERMINED_FALL:
         return _undetermined(problem, table, model, falls)
     ends = [
         name
@@ -172,13 +172,13 @@ def _falls(problem, table, model, pinned, value):
         at = model.parameters()[name]
         width = max(abs(every.inward(name, end) - every.inward(name, at)) for end in (low, high))
         # ℓ is concave in most profiles, and its slope at the bound is then the least one
-        if not (width >= 1 and slopes[name] * width < UNCERTAIN):
+        if not (width >= 1 and slopes[name] * width < UNCERTAIN_FALL):
             continue
         fall = 0.0
         for other in (0.5 * (low + high), low if pinned[name] == "upper" else high):
-            if fall < UNCERTAIN:
+            if fall < UNCERTAIN_FALL:
                 fall = max(fall, value - _profile_at_shape(problem, table, model, name, other)[0])
-        if fall < UNCERTAIN:
+        if fall < UNCERTAIN_FALL:
             falls[name] = fall
     return falls
 
@@ -196,12 +196,12 @@ def _inner_falls(table, coordinates, summit):
         zip(coordinates.names, np.diag(np.linalg.inv(summit.information)), strict=True)
     )
     falls = {name: np.ptp(_values_of(table, name)) ** 2 / (2 * variances[name]) for name in names}
-    return {name: fall for name, fall in falls.items() if 0 <= fall < UNDETERMINED}
+    return {name: fall for name, fall in falls.items() if 0 <= fall < UNDETERMINED_FALL}
 
 
 def _undetermined(problem, table, model, falls):
     """Return the verdict that the data do not determine parameters."""
-    names = [name for name, fall in falls.items() if fall < UNDETERMINED]
+    names = [name for name, fall in falls.items() if fall < UNDETERMINED_FALL]
     of_transform = (
         {} if model.transform is None else {p.name: p.value for p in model.transform.declared}
     )
@@ -237,7 +237,7 @@ def _singular(summit):
     """Whether the information is not that of a maximum."""
     information = summit.information
     return not np.isfinite(information).all() or (
-        len(information) > 0 and np.linalg.eigvalsh(information)[0] < FLAT
+        len(information) > 0 and np.linalg.eigvalsh(information)[0] < FLAT_INFORMATION
     )
 
 
@@ -273,9 +273,13 @@ def _collinear(problem, model, open_end):
         common, of_i, of_j = np.intersect1d(place[rows[i]], place[rows[j]], return_indices=True)
         x, y = z[rows[i][of_i]], z[rows[j][of_j]]
         product, size = abs(x @ y), np.sqrt((x @ x) * (y @ y))
-        if not (open_end or abs(model.correlations[i, j]) > 1 - SAME_FIELD):
+        if not (open_end or abs(model.correlations[i, j]) > 1 - SAME_FIELD_TOLERANCE):
             continue
-        if not set(nuggets) <= free or len(common) < COMMON or product < (1 - COLLINEAR) * size:
+        if (
+            not set(nuggets) <= free
+            or len(common) < LEAST_COLLINEAR_LOCATIONS
+            or product < (1 - COLLINEAR_TOLERANCE) * size
+        ):
             continue
         first, second = (observations.variable_labels[k] for k in (i, j))
         message = (
@@ -291,42 +295,42 @@ def _collinear(problem, model, open_end):
 
 def _range_grows(problem, table, model, pinned, value):
     """Say whether ℓ approaches its supremum as the range goes to infinity."""
-    if LENGTH not in table.free or LENGTH in table.bounds:
+    if RANGE not in table.free or RANGE in table.bounds:
         return None
-    if not model.practical_range() > FAR * table.extent.longest:
+    if not model.practical_range() > LONG_RANGE_EXTENTS * table.extent.longest:
         return None
     factor = practical_factor(model)
     practical = [f * table.extent.longest for f in (10.0, 100.0, 1000.0)]
     ends = [_profile_at_range(problem, table, model, length / factor) for length in practical]
     profile = [end for end, _ in ends]
-    if not _increases(profile, value, problem.tolerance, pinned.get(LENGTH)):
+    if not _increases(profile, value, problem.tolerance, pinned.get(RANGE)):
         return None
     ours = problem.monitor.rescale(model, 0.0)[0]
-    unit = ours.parameters()[LENGTH] / model.parameters()[LENGTH]
+    unit = ours.parameters()[RANGE] / model.parameters()[RANGE]
     shown = _profile_in_words(problem, model, profile, [x * unit for x in practical])
     if _unbounded(profile):
         message = (
             "The log-likelihood has no finite maximum: it increases without limit with the range "
             f"(profile at practical ranges: {shown}). Fix the range or a shape parameter."
         )
-        near = model.replace(**{LENGTH: table.extent.longest / factor})
-        remedy = _fixed(problem, near, [LENGTH])
+        near = model.replace(**{RANGE: table.extent.longest / factor})
+        remedy = _fixed(problem, near, [RANGE])
         return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True, remedy=remedy)
     # the smallest range of nearly the same likelihood: the larger, the worse conditioned is Σ
-    near = next(k for k in range(3) if profile[k] > profile[-1] - NEARLY)
-    at = ends[near][1].parameters()[LENGTH]
+    near = next(k for k in range(3) if profile[k] > profile[-1] - RANGE_SUPREMUM_SLACK)
+    at = ends[near][1].parameters()[RANGE]
     message = (
         "The log-likelihood approaches its supremum as the range goes to infinity with "
         f"{microergodic(model)} bounded (an intrinsic random field; profile at practical ranges: "
         f"{shown}). The estimates are those at a range of {at * unit:.4g}."
     )
-    return Verdict(Outcome(Ending.AT_LIMIT, message), held={LENGTH: at}, model=ends[near][1])
+    return Verdict(Outcome(Ending.AT_LIMIT, message), held={RANGE: at}, model=ends[near][1])
 
 
 def _shape_grows(problem, table, model, pinned, value):
     """Say whether ℓ approaches its supremum as a shape parameter without limit grows."""
     # the practical range must be free to follow
-    if LENGTH not in table.free or LENGTH in table.bounds:
+    if RANGE not in table.free or RANGE in table.bounds:
         return None
     for name in table.shapes:
         limit = table.box(name)[1]
@@ -351,7 +355,7 @@ def _shape_grows(problem, table, model, pinned, value):
 
 def _increases(profile, value, tolerance, side):
     """Whether a profile increases to the maximum, or to the upper end where the search ended."""
-    reaches = profile[-1] >= value - (BELOW if side == "upper" else tolerance)
+    reaches = profile[-1] >= value - (LIMIT_SUPREMUM_SLACK if side == "upper" else tolerance)
     # where it is flat the field is negligible beside the noise
     return reaches and profile[-1] > profile[0] + tolerance
 
@@ -371,11 +375,11 @@ def _profile_in_words(problem, model, profile, points):
 def _profile_at_range(problem, table, model, length):
     """Return the profile log-likelihood at a range, and its model."""
     values = model.parameters()
-    growth = (length / values[LENGTH]) ** min(model.infill_exponent, STEEPEST)
-    start = {LENGTH: length}
-    if SCALE in values:
-        start[SCALE] = values[SCALE] * growth
-    return _profile(problem, table.holding(**{LENGTH: length}), model.replace(**start))
+    growth = (length / values[RANGE]) ** min(model.infill_exponent, LARGEST_VARIANCE_POWER)
+    start = {RANGE: length}
+    if VARIANCE in values:
+        start[VARIANCE] = values[VARIANCE] * growth
+    return _profile(problem, table.holding(**{RANGE: length}), model.replace(**start))
 
 
 def _profile_at_shape(problem, table, model, name, value):
@@ -390,7 +394,7 @@ def _profile_at_shape(problem, table, model, name, value):
 
 
 def _profile(problem, table, start):
-    return problem.search(table, start, evaluations=PROFILE_EVALUATIONS)[:2]
+    return problem.search(table, start, evaluations=DIAGNOSIS_EVALUATIONS)[:2]
 
 
 def only_noise(table, pinned):
@@ -402,18 +406,18 @@ def _no_correlation(table, model, pinned):
     """Say whether the data show no spatial correlation."""
     isotropic = isinstance(model, Isotropic)
     gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
-    gone = gone and LENGTH in table.free
+    gone = gone and RANGE in table.free
     noise = only_noise(table, pinned)
     if not (gone or noise):
         return None
-    meaningless = [name for name in (LENGTH, *table.shapes) if name in table.free]
+    meaningless = [name for name in (RANGE, *table.shapes) if name in table.free]
     values = model.parameters()
     held = {name: values[name] for name in meaningless}
-    if noise or (NUGGET in table.free and NUGGET not in table.bounds and SCALE in table.free):
+    if noise or (NUGGET in table.free and NUGGET not in table.bounds and VARIANCE in table.free):
         # only the sum of variance and nugget is identifiable
-        total = values[SCALE] + values[NUGGET]
-        held[SCALE] = total / (1 + NUGGET_RATIO[1])
-        model = model.replace(**{SCALE: held[SCALE], NUGGET: total - held[SCALE]})
+        total = values[VARIANCE] + values[NUGGET]
+        held[VARIANCE] = total / (1 + NUGGET_RATIO_BOUNDS[1])
+        model = model.replace(**{VARIANCE: held[VARIANCE], NUGGET: total - held[VARIANCE]})
         found = "the nugget takes all of the variance"
     else:
         found = f"the correlation at the shortest distance is below {NO_CORRELATION:g}"
@@ -428,7 +432,7 @@ def _no_correlation(table, model, pinned):
 def _at_end(table, model, name, side):
     """Say that a parameter is at an end of the search."""
     end = table.box(name)[0 if side == "lower" else 1]
-    if name in table.shapes and side == "lower" and model.infill_exponent < ROUGH:
+    if name in table.shapes and side == "lower" and model.infill_exponent < ROUGH_INFILL_EXPONENT:
         return (
             f"The {words([name])} is at {end:g}, the lower end of the search: a field "
             "this rough cannot be distinguished from a nugget."
@@ -444,7 +448,7 @@ def _flat_direction(coordinates, summit):
     if not len(summit.score) or not np.isfinite(summit.information).all():
         return []
     values, vectors = np.linalg.eigh(summit.information)
-    if values[0] >= FLAT or np.abs(summit.score).max() > 1e-2:
+    if values[0] >= FLAT_INFORMATION or np.abs(summit.score).max() > 1e-2:
         return []
     return [n for n, v in zip(coordinates.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
 
@@ -535,25 +539,25 @@ def derived_logarithms(model):
     """
     values, derived = model.parameters(), {}
     shapes = [p.name for p in model.table if not p.unit and p.name not in ANISOTROPY]
-    if SCALE not in values:
+    if VARIANCE not in values:
         return derived
-    if LENGTH in values and isfinite(model.infill_exponent):
-        k, length = model.infill_exponent, log(values[LENGTH])
-        slopes = {SCALE: 1.0, LENGTH: -k}
+    if RANGE in values and isfinite(model.infill_exponent):
+        k, length = model.infill_exponent, log(values[RANGE])
+        slopes = {VARIANCE: 1.0, RANGE: -k}
         for name in shapes:
             growth = _slope_of(model, name, lambda other: other.infill_exponent)
             slopes[name] = -growth * length
-        derived["microergodic"] = (log(values[SCALE]) - k * length, slopes)
+        derived["microergodic"] = (log(values[VARIANCE]) - k * length, slopes)
     if isinstance(model, Isotropic):
-        unit = model.replace(**{LENGTH: 1.0})
-        slopes = {LENGTH: 1.0}
+        unit = model.replace(**{RANGE: 1.0})
+        slopes = {RANGE: 1.0}
         for name in shapes:
             # there is no closed form
             slopes[name] = _slope_of(unit, name, lambda other: _log(other.effective_range()))
-        logarithm = log(values[LENGTH]) + _log(unit.effective_range())
+        logarithm = log(values[RANGE]) + _log(unit.effective_range())
         derived["effective_range"] = (logarithm, slopes)
-    ratio = _log(values[NUGGET]) - log(values[SCALE])
-    derived["nugget_ratio"] = (ratio, {NUGGET: 1.0, SCALE: -1.0})
+    ratio = _log(values[NUGGET]) - log(values[VARIANCE])
+    derived["nugget_ratio"] = (ratio, {NUGGET: 1.0, VARIANCE: -1.0})
     return derived
 
 
@@ -577,13 +581,13 @@ def ridge(model, names, information, level=0.95):
     (Zhang 2004, JASA 99:250; intervals: Kaufman and Shaby 2013, Biometrika 100:473). The model is
     in the user's units; the information, (k, k), that of the logarithms of the parameters `names`.
     """
-    if not {SCALE, LENGTH} <= set(names):
+    if not {VARIANCE, RANGE} <= set(names):
         return None
     covariance = np.linalg.inv(information)
     errors = np.sqrt(np.diag(covariance))
-    i, j = (list(names).index(name) for name in (SCALE, LENGTH))
+    i, j = (list(names).index(name) for name in (VARIANCE, RANGE))
     correlation = covariance[i, j] / (errors[i] * errors[j])
-    if not abs(correlation) > RIDGE:
+    if not abs(correlation) > RIDGE_CORRELATION:
         return None
     said = f"Variance and range are not separately identifiable (log-correlation {correlation:.3f})"
     known = derived_logarithms(model).get("microergodic")

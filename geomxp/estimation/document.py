@@ -27,7 +27,7 @@ from ..linalg import precision as rules
 from .names import ANISOTROPY, is_nugget_covariance
 from .parameters import check_bounds, template
 
-EMBEDDED = 200_000
+MOST_EMBEDDED_BYTES = 200_000
 """Most bytes of observations, as JSON, that `Fit.save` embeds without being asked."""
 
 
@@ -85,7 +85,7 @@ def write(fit, path, embed):
         )
     if document["table"] is not None and embed is not False:
         arrays = _arrays_entry(fit.observations)
-        if embed or len(json.dumps(arrays)) <= EMBEDDED:
+        if embed or len(json.dumps(arrays)) <= MOST_EMBEDDED_BYTES:
             document["observations"] = arrays
     tables.write_json(path, document | {"history": list(fit.history)})
 
@@ -97,7 +97,7 @@ def read(path, family=None, method=None, metric=None, transform=None, **where):
     `scratch`.
     """
     tables.check_path(path)
-    if Path(path).suffix.lower() in tables.OTHER_THAN_JSON and os.path.isfile(path):
+    if Path(path).suffix.lower() in tables.NOT_JSON_ENDINGS and os.path.isfile(path):
         raise InvalidInput(
             f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
         )
@@ -224,18 +224,18 @@ def _observations(document, path, metric):
         read_from = f"read from {_file_of(table, path)}"
         named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
         return observations, f"the observations are {named}."
-    _check(held, OBSERVATIONS, str(path), "observations.")
-    unknown = sorted(set(held) - {name.rstrip("?") for name in OBSERVATIONS})
+    _check(held, OBSERVATIONS_SCHEMA, str(path), "observations.")
+    unknown = sorted(set(held) - {name.rstrip("?") for name in OBSERVATIONS_SCHEMA})
     if unknown:
         raise InvalidInput(
             f"{path}: observations.{unknown[0]:.60} is not known to geomxp {__version__}, and the "
             "fit may depend on it: use the version that wrote the file."
         )
-    about = {"metric": metric or document["model"]["metric"], "source": table or {}}
-    about["central_meridian"] = document.get("central_meridian")
-    about |= {name: value for name, value in held.items() if value is not None}
+    columns = {"metric": metric or document["model"]["metric"], "source": table or {}}
+    columns["central_meridian"] = document.get("central_meridian")
+    columns |= {name: value for name, value in held.items() if value is not None}
     with _naming(path):
-        observations = Observations(**about)
+        observations = Observations(**columns)
     origin = f"the observations are those in {path}"
     if table is None:
         return observations, f"{origin}."
@@ -254,7 +254,7 @@ def _entries(document, path, observations, family, method, transform):
         raise InvalidInput(f"{path}: `trend` must hold {p} coefficients and their covariance.")
     if (covariance.reshape(p, p).diagonal() < 0).any():
         raise InvalidInput(f"{path}: trend.covariance has a variance below 0.")
-    # files of earlier versions name no family
+    # the model is Matérn if the document names no family
     with _naming(path):
         family = family_of(family or document.get("family") or Matern.family)
     values = {name: float(n) for name, n in document["model"].items() if name != "metric"}
@@ -262,7 +262,7 @@ def _entries(document, path, observations, family, method, transform):
     declared = family.declared_for(variables)
     if any(map(is_nugget_covariance, values)):
         declared += family.optional_for(variables)
-    _check(values, {p.name: NUMBER for p in declared}, str(path), "model.")
+    _check(values, {p.name: JSON_NUMBER for p in declared}, str(path), "model.")
     transform = _transform_of(document, transform, path)
     with _naming(path):
         model = family.from_parameters(values, transform)
@@ -330,7 +330,7 @@ def _information(document, path, name):
 
 
 def _bounds(document, family, transform, path, variables=1):
-    """Return the bounds in a document; none in files of earlier versions."""
+    """Return the bounds in a document; none if it has no entry for them."""
     bounds = document.get("bounds") or {}
     with _naming(path):
         anisotropic = bool(set(ANISOTROPY) & set(bounds))
@@ -348,7 +348,7 @@ def _method(document, path, where):
             f"{path}: the fit was made with a method {document['name']!r:.60} that geomxp does not "
             "have: give it, Fit.load(path, method=...)."
         )
-    _check(document, METHOD, str(path), "method.")
+    _check(document, METHOD_SCHEMA, str(path), "method.")
     rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
     if rule is None:
         raise InvalidInput(
@@ -361,8 +361,8 @@ def _method(document, path, where):
             method = Vecchia(document.get("neighbours"), ordering)
         else:
             tile = document.get("tile") if document.get("tiled") else None
-            about = {"refine": document.get("refine"), "fallback": bool(document.get("fallback"))}
-            method = Exact(rules.described(rule), tile, **about)
+            refine, fallback = document.get("refine"), bool(document.get("fallback"))
+            method = Exact(rules.described(rule), tile, refine=refine, fallback=fallback)
     for name in where:
         if not hasattr(method, name):
             raise InvalidInput(
@@ -449,7 +449,7 @@ def _file_of(table, path):
 
     Of a path that is not absolute, only the file beside the fit is meant. An address stays one.
     """
-    if tables.ADDRESS.match(table["path"]):
+    if tables.ADDRESS_PATTERN.match(table["path"]):
         return table["path"]
     file = Path(table["path"])
     beside = Path(path).resolve().parent / file.name
@@ -507,20 +507,20 @@ class Array:
             raise InvalidInput(f"{where} must be a list of {each}.")
 
 
-NUMBER, NONE, TEXTS = (int, float), type(None), (str, list)
-KINDS = {int: "a number", float: "a number", str: "text", bool: "true or false"}
-KINDS |= {list: "a list", dict: "an object", NONE: "null"}
+JSON_NUMBER, JSON_NULL, JSON_TEXTS = (int, float), type(None), (str, list)
+JSON_KINDS = {int: "a number", float: "a number", str: "text", bool: "true or false"}
+JSON_KINDS |= {list: "a list", dict: "an object", JSON_NULL: "null"}
 """Kinds of values of JSON in words."""
 
 SCHEMA = {
     "n": int,
     "method": {"name": str, "formats?": {str: int}, "promotions?": int},
     "family?": str,
-    "model": {"metric": str, str: NUMBER},
+    "model": {"metric": str, str: JSON_NUMBER},
     "times?": {str: str},
-    "central_meridian?": NUMBER,
-    "transform?": {"name": str, str: NUMBER},
-    "standard_errors": {str: (*NUMBER, NONE)},
+    "central_meridian?": JSON_NUMBER,
+    "transform?": {"name": str, str: JSON_NUMBER},
+    "standard_errors": {str: (*JSON_NUMBER, JSON_NULL)},
     "trend": {
         "kind": (*TRENDS, "formula", "variables"),
         "formula?": str,
@@ -535,12 +535,12 @@ SCHEMA = {
     "bounds?": {str: Array(1)},
     "information?": Array(2),
     "score_variance?": Array(2),
-    "log_likelihood": NUMBER,
+    "log_likelihood": JSON_NUMBER,
     "outcome": tuple(str(ending) for ending in Ending),
     "message": str,
     "evaluations": int,
-    "seconds": NUMBER,
-    "history?": [{str: (*NUMBER, dict)}],
+    "seconds": JSON_NUMBER,
+    "history?": [{str: (*JSON_NUMBER, dict)}],
     "table?": {
         "path": str,
         "sha256": str,
@@ -548,26 +548,26 @@ SCHEMA = {
         "dataset?": str,
         "locations": [str],
         "value": str,
-        "values?": TEXTS,
+        "values?": JSON_TEXTS,
         "covariates": [str],
-        "formula?": TEXTS,
+        "formula?": JSON_TEXTS,
         "metric": str,
         "drop_missing": bool,
-        "missing?": (*NUMBER, list),
+        "missing?": (*JSON_NUMBER, list),
         "missing_values?": {str: int},
         "duplicates?": str,
         "decimal?": str,
         "crs?": str,
         "time?": str,
         "variable?": str,
-        "error_variance?": TEXTS,
+        "error_variance?": JSON_TEXTS,
         "value_unit?": str,
     },
     "observations?": dict,
 }
 """Schema of a saved fit; see `_check`."""
 
-METHOD = {
+METHOD_SCHEMA = {
     "neighbours?": int,
     "ordering?": str,
     "permutation?": [int],
@@ -579,7 +579,7 @@ METHOD = {
 }
 """Schema of the methods of geomxp."""
 
-OBSERVATIONS = {
+OBSERVATIONS_SCHEMA = {
     "locations": Array(2),
     "values": Array(1),
     "covariates?": Array(2),
@@ -644,10 +644,10 @@ def _check(value, schema, path, name):
         if value not in schema:
             raise InvalidInput(f"{path}: {where} must be one of: {', '.join(schema)}.")
     elif not isinstance(value, schema) or (isinstance(value, bool) and schema is not bool):
-        kinds = dict.fromkeys(KINDS[kind] for kind in np.ravel(np.array(schema, dtype=object)))
+        kinds = dict.fromkeys(JSON_KINDS[kind] for kind in np.ravel(np.array(schema, dtype=object)))
         raise InvalidInput(
-            f"{path}: {where} must be {' or '.join(kinds)}. Got {KINDS[type(value)]}: repeat the "
-            "command that wrote the file."
+            f"{path}: {where} must be {' or '.join(kinds)}. Got {JSON_KINDS[type(value)]}: repeat "
+            "the command that wrote the file."
         )
     elif isinstance(value, float) and not isfinite(value):
         raise InvalidInput(f"{path}: {where} must be a finite number.")

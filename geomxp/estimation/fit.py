@@ -28,7 +28,7 @@ from ..errors import (
     check_whole,
     is_finite,
 )
-from ..likelihood.automatic import AUTO, LARGEST, automatic, choice_in_words
+from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
 from ..likelihood.divergence import missed_target
 from ..likelihood.exact import caution, check_model_and_method
@@ -36,10 +36,10 @@ from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .names import (
     ANISOTROPY,
-    LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
+    RANGE,
     is_nugget_covariance,
     titles,
     with_titles,
@@ -49,7 +49,7 @@ from .problem import Monitor, Problem, fingerprint
 from .result import Fit
 from .search import SEARCHES
 from .small_sample import sandwich
-from .starts import COMMON, by_place, searched
+from .starts import LEAST_COMMON_LOCATIONS, by_place, searched
 from .units import Units
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 
 MOST_STARTS = 1000
 
-FAILED = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
+FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
 
-WHERE = ("on", "memory", "device_memory", "tiled")
+PLACEMENT_OPTIONS = ("on", "memory", "device_memory", "tiled")
 """Options of a method that may differ when a run resumes from a checkpoint."""
 
 
@@ -213,14 +213,22 @@ def fit(
     if nugget_covariance or any(map(is_nugget_covariance, named)):
         start_model = _with_nugget_covariances(start_model)
     request = _request(
-        observations, start_model, model, chosen, mean, design, reml, fixed, start, bounds
+        observations,
+        start_model,
+        model,
+        method=chosen,
+        trend=mean,
+        design=design,
+        reml=reml,
+        fixed=fixed,
+        start=start,
+        bounds=bounds,
     )
     method = request.method
     tasks = _tasks(starts_on, method)
     n = observations.distinct_inputs
-    if chosen is None and (method.approximate or n > LARGEST):
-        about = n, observations.dimensions
-        said = choice_in_words(method, *about, tabulated=_has_table(request))
+    if chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
+        said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
         warnings.warn(said, GeomxpWarning, stacklevel=2)
     limit = evaluations * starts
     problem, resumed = _problem(request, tolerance, search, limit, checkpoint, progress)
@@ -241,14 +249,15 @@ def fit(
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
     aimed = method.precision is not None and method.precision.kl is not None
-    seen = problem.observations, problem.design
-    missed = missed_target(method, *seen, result.model) if aimed else None
+    missed = None
+    if aimed:
+        missed = missed_target(method, problem.observations, problem.design, result.model)
     if missed:
         message = f"{result.outcome.message} {missed}".strip()
         result = replace(result, outcome=replace(result.outcome, message=message))
         warnings.warn(missed, GeomxpWarning, stacklevel=2)
     if raise_on_failure:
-        if result.outcome.ending in FAILED or (strict and at_limit):
+        if result.outcome.ending in FAILED_ENDINGS or (strict and at_limit):
             raise FitFailed(str(result.outcome), result)
         if at_limit:
             warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=2)
@@ -342,16 +351,16 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
         )
     kind = family_of("matern" if family is None else family) if model is None else type(model)
     anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
-    about = {"microscale": microscale and MICROSCALE in kind.optional}
+    options = {"microscale": microscale and MICROSCALE in kind.optional}
     if model is not None and "variable" in kind.uses and not anisotropy:
         return model
     if observations.variable is not None:
-        about["variables"] = len(observations.variable_labels)
+        options["variables"] = len(observations.variable_labels)
     elif "variable" in kind.uses:
         raise InvalidInput(
             f"a {kind.family} model needs the variable of each value: give `variable` (--variable)."
         )
-    return template(kind, anisotropy or anisotropic, **about)
+    return template(kind, anisotropy or anisotropic, **options)
 
 
 def _with_nugget_covariances(base):
@@ -375,11 +384,11 @@ def _check_common(observations, base, fixed):
     for (i, j), one in zip(
         combinations(range(base.variables), 2), base.optional_for(base.variables), strict=True
     ):
-        if one.name not in fixed and both[i, j] < COMMON:
+        if one.name not in fixed and both[i, j] < LEAST_COMMON_LOCATIONS:
             raise InvalidInput(
-                f"the {names[one.name]} needs at least {COMMON} locations with both values. Got "
-                f"{both[i, j]}: hold it at 0 (fixed={{{one.name!r}: 0.0}}, --fix {one.name}=0), or "
-                "leave the nugget covariances out."
+                f"the {names[one.name]} needs at least {LEAST_COMMON_LOCATIONS} locations with "
+                f"both values. Got {both[i, j]}: hold it at 0 (fixed={{{one.name!r}: 0.0}}, "
+                f"--fix {one.name}=0), or leave the nugget covariances out."
             )
 
 
@@ -406,7 +415,7 @@ def _with_transform(base, model, transform, observations, design):
     return replace(base, transform=started(chosen, observations.values, design))
 
 
-def _request(observations, base, model, method, mean, design, reml, fixed, start, bounds):
+def _request(observations, base, model, *, method, trend, design, reml, fixed, start, bounds):
     """Return the validated request; raise `InvalidInput` if no model can satisfy it."""
     if base.transform is not None:
         base.transform.check(observations.values)
@@ -435,7 +444,16 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
     if twins:
         raise DuplicateLocations(coincidence(observations, twins))
     request = FitRequest(
-        observations, base, method, mean, design, reml, fixed, start, bounds, units
+        observations,
+        template=base,
+        method=method,
+        trend=trend,
+        design=design,
+        reml=reml,
+        fixed=fixed,
+        start=start,
+        bounds=bounds,
+        units=units,
     )
     if method is None:
         n = observations.distinct_inputs
@@ -459,13 +477,14 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
         scaled,
         units.variance,
     )
-    method = {name: what for name, what in request.method.describe(0).items() if name not in WHERE}
+    described = request.method.describe(0).items()
+    method = {name: what for name, what in described if name not in PLACEMENT_OPTIONS}
     settings = request.reml, table.anisotropic, sorted(request.fixed.items())
     settings = *settings, sorted(request.bounds.items()), method
     if base.transform is not None:
         settings = *settings, base.transform.name, sorted(base.transform.constants().items())
     if base.family != "matern":
-        # checkpoints of earlier versions are of Matérn models
+        # a checkpoint that names no family is of a Matérn model
         settings = *settings, base.family
     if any(map(is_nugget_covariance, base.parameters())):
         settings = *settings, "nugget covariances"
@@ -475,8 +494,10 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
     monitor.count = count
     if resumed is not None:
         resumed = {name: resumed.parameters()[name] for name in table.free}
-    about = request.method, table, monitor, tolerance, search
-    return Problem(scaled, request.design, request.reml, *about), resumed
+    problem = Problem(
+        scaled, request.design, request.reml, request.method, table, monitor, tolerance, search
+    )
+    return problem, resumed
 
 
 def _fit_of(request, problem, solution, seconds):
@@ -637,7 +658,7 @@ def _check_validity(observations, base, values, bounds):
     model.check_inputs(observations.inputs)
     limits = model.limits(metric, dimensions)
     for name, (_, upper) in bounds.items():
-        if name == LENGTH or is_nugget_covariance(name):
+        if name == RANGE or is_nugget_covariance(name):
             continue
         if name in limits and upper > limits[name][1]:
             raise InvalidInput(
@@ -648,7 +669,7 @@ def _check_validity(observations, base, values, bounds):
 
 # Checkpoints
 
-MANY = 10**12
+IMPOSSIBLE_EVALUATIONS = 10**12
 """More evaluations than any fit has made."""
 
 
@@ -661,7 +682,8 @@ def _resume(path, mark, base):
         f"{path}: not a geomxp checkpoint, or an edited one: delete it or choose another file."
     )
     count = state.get("evaluations")
-    if not isinstance(state.get("model"), dict) or type(count) is not int or not 0 <= count < MANY:
+    known = type(count) is int and 0 <= count < IMPOSSIBLE_EVALUATIONS
+    if not known or not isinstance(state.get("model"), dict):
         raise foreign
     if state.get("problem") != mark:
         raise InvalidInput(

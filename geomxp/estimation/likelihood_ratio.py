@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 RATIO_SLACK = 1e-2
 """Log-likelihood by which the full fit may stay below the restricted one."""
 
-START_NUGGET = 0.05
+START_NUGGET_RATIO = 0.05
 """Start of a nugget that the restricted fit holds at 0, in units of the variance."""
 
-FEW = 150
+ISOTROPY_TEST_LOCATIONS = 150
 """Locations below which chi-square rejects isotropy too often: 22 and 9 % of true models at a level
 of 5 % with 60 locations, 7 and 5 % with 200 (experiments/calibration)."""
 
@@ -184,10 +184,10 @@ def likelihood_ratio_test(
     if not extra and not full.reml:
         mean, correction = _bartlett(full, contrasts)
         said += correction
-    if set(extra) & set(ANISOTROPY) and full.observations.distinct_inputs < FEW:
+    if set(extra) & set(ANISOTROPY) and full.observations.distinct_inputs < ISOTROPY_TEST_LOCATIONS:
         said += (
-            f"; with fewer than {FEW} locations this p is too small: use the bootstrap "
-            "(bootstrap=499, --bootstrap 499)"
+            f"; with fewer than {ISOTROPY_TEST_LOCATIONS} locations this p is too small: use the "
+            "bootstrap (bootstrap=499, --bootstrap 499)"
         )
     p = _tail(statistic / mean, degrees, bool(at_end))
     return LikelihoodRatio(statistic, degrees, p, f"{tested}; {said}")
@@ -287,7 +287,7 @@ def reached(fit, observations, start=None):
         values = independent_noise(names) | start.parameters()
         values = {n: value for n, value in values.items() if n not in held}
         if values.get(NUGGET) == 0:
-            values[NUGGET] = START_NUGGET * start.largest_variance
+            values[NUGGET] = START_NUGGET_RATIO * start.largest_variance
     # no direction is known of an isotropic model
     if values.get(ANISOTROPY[1]) == 1:
         values = {n: value for n, value in values.items() if n not in ANISOTROPY}
@@ -322,9 +322,9 @@ def _fingerprint(restricted, full, seed):
     """Return a hash of everything that determines the draws' statistics."""
     digest = hashlib.sha256(f"{full.observations.digest()} {seed}".encode())
     for fit in (restricted, full):
-        about = sorted(fit.bounds.items()), sorted(held_values(fit).items()), fit.free, fit.boundary
+        bounds, held = sorted(fit.bounds.items()), sorted(held_values(fit).items())
         settings = fit.model, fit.coefficients.tolist(), fit.trend.text, fit.reml, fit.method
-        digest.update(repr((settings, about)).encode())
+        digest.update(repr((settings, (bounds, held, fit.free, fit.boundary))).encode())
     return digest.hexdigest()
 
 

@@ -2,13 +2,19 @@
 
 import re
 
-from ..covariance.multivariate import MOST, NUGGET_COVARIANCE, Multivariate, indices, name_of
+from ..covariance.multivariate import (
+    MOST_VARIABLES,
+    NUGGET_COVARIANCE,
+    Multivariate,
+    indices,
+    name_of,
+)
 
-SCALE, NUGGET, LENGTH, MICROSCALE = "variance", "nugget", "range", "microscale"
+VARIANCE, NUGGET, RANGE, MICROSCALE = "variance", "nugget", "range", "microscale"
 """Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
 part shared by replicates."""
 
-NUGGETS = tuple(f"{NUGGET}_{k + 1}" for k in range(MOST))
+NUGGETS = tuple(f"{NUGGET}_{k + 1}" for k in range(MOST_VARIABLES))
 """Names of the nuggets of several variables."""
 
 NOISE = (NUGGET, MICROSCALE)
@@ -39,9 +45,9 @@ def titles(model, observations):
     --------
     >>> import numpy as np, geomxp as gx
     >>> model = gx.Coregionalization([[1.0, 0.0], [0.5, 2.0]], (0.5, 0.1), 0.5)
-    >>> about = {"variable": ["zinc", "lead"] * 2}
-    >>> seen = gx.Observations([[0, 0], [0, 0], [1, 1], [1, 1]], np.arange(4.0), **about)
-    >>> names = titles(model, seen)
+    >>> locations, variable = [[0, 0], [0, 0], [1, 1], [1, 1]], ["zinc", "lead"] * 2
+    >>> observations = gx.Observations(locations, np.arange(4.0), variable=variable)
+    >>> names = titles(model, observations)
     >>> names["loading_21"], names["range_2"], names["nugget_2"]
     ('loading of lead on field 1', 'range of field 2', 'nugget of lead')
     """

@@ -7,57 +7,58 @@ import numpy as np
 
 from ..covariance.base import Isotropic
 from ..errors import InvalidInput
-from .coordinates import NUGGET_RATIO, Coordinates, SearchCoordinates, practical_factor
+from .coordinates import NUGGET_RATIO_BOUNDS, Coordinates, SearchCoordinates, practical_factor
 from .names import (
     ANISOTROPY,
-    LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
     NUGGETS,
-    SCALE,
+    RANGE,
+    VARIANCE,
     is_nugget_covariance,
     nuggets_of,
     size_of,
 )
 from .units import Extent
 
-VARIANCES = (1e-8, 1e8)
+VARIANCE_BOUNDS = (1e-8, 1e8)
 """Bounds of variances in a search, in units of the variance about the trend."""
 
-LOADINGS = (1e-4, 1e4)
-"""Bounds of loadings in a search, in units of the standard deviation about the trend; of those that
-may be negative, the negative upper bound is the lower one."""
+LOADING_BOUNDS = (1e-4, 1e4)
+"""Bounds of loadings in a search, in units of the standard deviation about the trend. A loading of
+either sign lies between minus the upper bound and the upper bound."""
 
-LENGTHS = (0.1, 1e3)
+RANGE_BOUNDS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
-SHARES = (0.02, 0.2, 0.5, 0.85, 0.98, 0.997)
+NUGGET_SHARES = (0.02, 0.2, 0.5, 0.85, 0.98, 0.997)
 """Shares of the variance that the nugget takes in the grid of starts."""
 
-FINE_SHARES = (0.02, 0.08, 0.2, 0.4, 0.65, 0.85, 0.94, 0.98, 0.997)
+FINE_NUGGET_SHARES = (0.02, 0.08, 0.2, 0.4, 0.65, 0.85, 0.94, 0.98, 0.997)
 """These shares in a grid without shape parameters."""
 
-FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0, 40.0)
+FIRST_SHAPE_FACTORS, OTHER_SHAPE_FACTORS = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0, 40.0)
 """Shape parameters in the grid of starts, in units of the family's declared values."""
 
-REACH, SPACING, MOST_LENGTHS = 1.5, 1.7, 20
+GRID_REACH_EXTENTS, GRID_RANGE_RATIO, MOST_GRID_RANGES = 1.5, 1.7, 20
 """Practical ranges in the grid of starts: from the smallest distance to so many extents; ratio of
 successive ones, and limit on their number."""
 
-LAGS = (0.02, 0.1, 0.5, 3.0)
+TIME_RANGE_SHARES = (0.02, 0.1, 0.5, 3.0)
 """Ranges in time in the grid of starts, in units of the longest lag."""
 
-BEYOND = (6.0, 40.0)
-"""Practical ranges beyond `REACH` in the grid of starts, in extents: almost a linear trend."""
+DISTANT_RANGE_EXTENTS = (6.0, 40.0)
+"""Practical ranges beyond `GRID_REACH_EXTENTS` in the grid of starts, in extents: the field is then
+almost a linear trend."""
 
-SPACING_WITHOUT_SHAPES = 1.4
+FINE_GRID_RANGE_RATIO = 1.4
 """Ratio of successive practical ranges in a grid without shape parameters."""
 
-SUPPORT_SPACING, SUPPORT_LENGTHS = 1.1, 80
+SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES = 1.1, 80
 """This ratio for compact supports, whose likelihoods have kinks, and limit on the number."""
 
-SINGULAR = 1e-3
+SINGULAR_EIGENVALUE = 1e-3
 """Eigenvalue of the correlations of nuggets that counts as 0, where a bound is as near."""
 
 
@@ -99,9 +100,9 @@ class ParameterTable:
         noise = linear & set(NOISE)
         self.profiled = (
             observations.error_variance is None
-            and linear - noise == {SCALE}
+            and linear - noise == {VARIANCE}
             and NUGGET in noise
-            and SCALE in self.free
+            and VARIANCE in self.free
             and not linear & set(bounds)
             and all(name in self.free or fixed[name] == 0 for name in noise)
         )
@@ -113,8 +114,14 @@ class ParameterTable:
             # nothing correlates with noise of variance 0
             values |= self.model.vanishing(name)
         bounds = {name: box for name, box in self.bounds.items() if name not in values}
-        about = self.observations, self.variance, self.extent
-        return ParameterTable(self.model, self.fixed | values, bounds, *about)
+        return ParameterTable(
+            self.model,
+            self.fixed | values,
+            bounds,
+            self.observations,
+            self.variance,
+            self.extent,
+        )
 
     @property
     def shapes(self):
@@ -185,22 +192,22 @@ class ParameterTable:
             lower, upper = self.bounds[name]
             if name in NOISE:
                 # a logarithm needs a positive lower bound
-                lower = max(lower, min(NUGGET_RATIO[0] * self.variance, 1e-6 * upper))
+                lower = max(lower, min(NUGGET_RATIO_BOUNDS[0] * self.variance, 1e-6 * upper))
             return lower, upper
         parameter = self.parameters[name]
         if parameter.unit == "value²":
-            ends = NUGGET_RATIO if parameter.closed else VARIANCES
+            ends = NUGGET_RATIO_BOUNDS if parameter.closed else VARIANCE_BOUNDS
             if is_nugget_covariance(name):
-                ends = -NUGGET_RATIO[1], NUGGET_RATIO[1]
+                ends = -NUGGET_RATIO_BOUNDS[1], NUGGET_RATIO_BOUNDS[1]
             return tuple(end * self.variance for end in ends)
         if parameter.unit == "value":
-            size, (least, most) = self.variance**0.5, LOADINGS
+            size, (least, most) = self.variance**0.5, LOADING_BOUNDS
             return (least if parameter.lower == 0 else -most) * size, most * size
         if parameter.unit == "length":
             return self.lengths()
         if parameter.unit == "time" and self.extent.lags:
             shortest, longest = self.extent.lags
-            return LENGTHS[0] * shortest, LENGTHS[1] * longest
+            return RANGE_BOUNDS[0] * shortest, RANGE_BOUNDS[1] * longest
         lower, upper = self.limits[name]
         if name in self.of_transform and parameter.search is None:
             return lower, upper
@@ -209,11 +216,11 @@ class ParameterTable:
 
     def lengths(self):
         """Return the bounds of practical ranges that the data suggest."""
-        return LENGTHS[0] * self.extent.shortest, LENGTHS[1] * self.extent.longest
+        return RANGE_BOUNDS[0] * self.extent.shortest, RANGE_BOUNDS[1] * self.extent.longest
 
     def practical_bounds(self):
         """Return the bounds of the practical range."""
-        if LENGTH not in self.bounds:
+        if RANGE not in self.bounds:
             return self.lengths()
         # the user bounds the range itself: the widest over all shapes
         corners = [
@@ -221,14 +228,14 @@ class ParameterTable:
             for corner in product(*(self.box(name) for name in self.shapes))
         ]
         factors = [practical_factor(self.model.replace(**corner)) for corner in corners]
-        lower, upper = self.bounds[LENGTH]
+        lower, upper = self.bounds[RANGE]
         return lower * min(factors), upper * max(factors)
 
     def search_box(self, name):
         """Return the bounds of what a search moves: practical range, τ²/σ², or the parameter."""
-        if name == LENGTH:
+        if name == RANGE:
             return self.practical_bounds()
-        return NUGGET_RATIO if name in NOISE and self.profiled else self.box(name)
+        return NUGGET_RATIO_BOUNDS if name in NOISE and self.profiled else self.box(name)
 
     def bounded(self, model):
         """Yield (name, value, lower, upper) of every free parameter, in the terms of its bounds."""
@@ -237,11 +244,11 @@ class ParameterTable:
             value = values[name]
             if self.parameters[name].unit == "degrees" and name not in self.bounds:
                 continue
-            if name == LENGTH and name not in self.bounds:
+            if name == RANGE and name not in self.bounds:
                 yield name, value * practical_factor(model), *self.practical_bounds()
             elif name in NOISE and self.profiled:
-                yield name, value / values[SCALE], *NUGGET_RATIO
-            elif not (name == SCALE and self.profiled):
+                yield name, value / values[VARIANCE], *NUGGET_RATIO_BOUNDS
+            elif not (name == VARIANCE and self.profiled):
                 yield name, value, *self.box_at(name, model)
 
     def on_bounds(self, model, near=1e-3):
@@ -303,7 +310,7 @@ class ParameterTable:
         if not noise:
             return following
         eigenvalues = np.linalg.eigvalsh(model.nugget_correlations)
-        most = sum(range(1, 1 + np.count_nonzero(eigenvalues < SINGULAR)))
+        most = sum(range(1, 1 + np.count_nonzero(eigenvalues < SINGULAR_EIGENVALUE)))
         steepest = sorted(noise, key=lambda name: -abs(score[name]))[: max(most, 1)]
         return [pair for pair in following if pair[0] not in noise or pair[0] in steepest]
 
@@ -315,7 +322,7 @@ class ParameterTable:
 
     def search_coordinates(self):
         """Return the coordinates of a search without derivatives, with their box."""
-        names = [name for name in self.free if not (name == SCALE and self.profiled)]
+        names = [name for name in self.free if not (name == VARIANCE and self.profiled)]
         return SearchCoordinates(self, names)
 
     def coordinates(self, model, names=None, following=(), relative=True):
@@ -326,8 +333,14 @@ class ParameterTable:
         """
         wrap = not set(ANISOTROPY[:1]) & set(self.bounds)
         names = self.free if names is None else names
-        about = {"limits": self.limits_at, "following": following, "relative": relative}
-        return Coordinates(names, model, wrap=wrap, **about)
+        return Coordinates(
+            names,
+            model,
+            wrap=wrap,
+            limits=self.limits_at,
+            following=following,
+            relative=relative,
+        )
 
     # starts
 
@@ -345,9 +358,11 @@ class ParameterTable:
         axes = {name: self.shape_axis(name, k == 0) for k, name in enumerate(shapes)}
         lags = [p.name for p in free if p.unit == "time" and p.name not in given]
         lags = lags if self.extent.lags else []
-        axes["lag"] = [share * self.extent.lags[1] for share in LAGS] if lags else [None]
+        axes["lag"] = [None]
+        if lags:
+            axes["lag"] = [share * self.extent.lags[1] for share in TIME_RANGE_SHARES]
         axes["length"] = self._length_axis(coarse=bool(lags)) if lengths else [None]
-        axes["share"] = SHARES if self.shapes else FINE_SHARES
+        axes["share"] = NUGGET_SHARES if self.shapes else FINE_NUGGET_SHARES
         if NUGGET in given:
             axes["share"] = [None]
         angles = self.anisotropic and ANISOTROPY[0] not in given
@@ -376,23 +391,27 @@ class ParameterTable:
         """Return the values of a shape parameter in the grid; more for the first one."""
         value, (lower, upper) = self.parameters[name].value, self.box(name)
         known = self.parameters[name].starts
-        several = {factor * value for factor in known or (FIRST_SHAPE if first else OTHER_SHAPES)}
+        factors = known or (FIRST_SHAPE_FACTORS if first else OTHER_SHAPE_FACTORS)
+        several = {factor * value for factor in factors}
         several |= {lower} if self.parameters[name].closed and known is None else set()
         return sorted({min(max(each, lower), upper) for each in several})
 
     def _length_axis(self, coarse=False):
         """Return practical ranges from the nearest locations to beyond the extent."""
-        nearest, longest = self.extent.shortest, REACH * self.extent.longest
-        spacing, most = (SPACING**2, MOST_LENGTHS // 2) if coarse else (SPACING, MOST_LENGTHS)
+        nearest, longest = self.extent.shortest, GRID_REACH_EXTENTS * self.extent.longest
+        spacing, most = GRID_RANGE_RATIO, MOST_GRID_RANGES
+        if coarse:
+            spacing, most = spacing**2, most // 2
         if not self.shapes:
-            spacing = SPACING_WITHOUT_SHAPES
+            spacing = FINE_GRID_RANGE_RATIO
             if is_compact(self.model):
-                spacing, most = SUPPORT_SPACING, SUPPORT_LENGTHS
+                spacing, most = SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES
         if is_compact(self.model):
             # the support of locations that are just correlated reaches a little beyond the nearest
-            nearest = nearest * self.model.replace(**{LENGTH: 1.0}).practical_range()
+            nearest = nearest * self.model.replace(**{RANGE: 1.0}).practical_range()
         count = min(max(round(log(longest / nearest, spacing)), 3), most)
-        return [*np.geomspace(nearest, longest, count + 1), *(far * longest for far in BEYOND)]
+        distant = [far * longest for far in DISTANT_RANGE_EXTENTS]
+        return [*np.geomspace(nearest, longest, count + 1), *distant]
 
 
 def is_compact(model):

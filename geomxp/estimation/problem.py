@@ -27,94 +27,99 @@ from ..likelihood.cost import closing
 from ..likelihood.replicates import Groups
 from ..runtime.progress import Line, clock, rate_in_words
 from . import diagnose
-from .coordinates import NUGGET_RATIO, at_practical_range
+from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range
 from .names import (
-    LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
     NUGGETS,
-    SCALE,
+    RANGE,
+    VARIANCE,
     covariance_of,
     is_nugget_covariance,
 )
 from .parameters import is_compact
 from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 
-NEAR = 0.1
+NEARBY_STEP = 0.1
 """First step of a search without derivatives near a maximum."""
 
-FEW = 450
+EXACT_GRID_LOCATIONS = 450
 """Locations up to which all searches are patient, and up to which the grid of starts is evaluated
 by exact likelihoods; without numba, the number of locations of the grid."""
 
-HURRIED = 30
+HURRIED_EVALUATIONS = 30
 """Evaluations of a search that is not patient."""
 
-AGAIN = 200
+SECOND_SEARCH_EVALUATIONS = 200
 """Evaluations of a second search, if the first did not converge."""
 
-SINGULAR = "The covariance matrix of the best model is singular to working precision."
-FOR_SINGULAR = "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
+SINGULAR_MATRIX_MESSAGE = (
+    "The covariance matrix of the best model is singular to working precision."
+)
+SINGULAR_MATRIX_REMEDY = (
+    "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
+)
 
-SHORTER = 1 - 1e-6, 1 - 1e-4, 0.99, 0.9, 0.7, 0.5
-"""Factors of the range, tried in turn, of models near one whose matrix rounding makes singular."""
+SHORTER_RANGE_FACTORS = 1 - 1e-6, 1 - 1e-4, 0.99, 0.9, 0.7, 0.5
+"""Factors of the range, tried in turn, if rounding makes the matrix of the best model singular."""
 
-ROUNDS = 4
+MOST_DIAGNOSES = 4
 """Limit on the diagnoses of a fit that find a better model."""
 
-KINKS = np.exp([k / 30 for k in range(-14, 15) if k])
+SCANNED_RANGE_FACTORS = np.exp([k / 30 for k in range(-14, 15) if k])
 """Factors of the range that are scanned for other maxima of a model with compact support."""
 
-SCANS, SCANNED = 4, 4000
+MOST_RANGE_SCANS, MOST_SCAN_EVALUATIONS = 4, 4000
 """Limits on these scans, and on all of their evaluations."""
 
-STEPS = 12
-"""Limit on the steps of Newton's method."""
+MOST_POLISHING_STEPS = 12
+"""Limit on the steps of Newton's method from the end of a search."""
 
-MOVES = 5
-"""Limit on searches from the end of the last one with its neighbours, where these follow it."""
+MOST_NEIGHBOUR_MOVES = 5
+"""Limit on the searches in a row, each with the neighbours of the end of the one before."""
 
-AGAIN_MOVES = 3
+MOST_LATER_MOVES = 3
 """Limit on further searches with new neighbours after the maximum has been found."""
 
-COARSE = 1e-3
+SCATTER_GAIN = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
 
-DIFFERENCES = 2e-3
-"""Promised gain below which a search ends whose score is by differences."""
+DIFFERENCES_TOLERANCE = 2e-3
+"""Promised gain below which a search with a score by differences ends."""
 
-EARLY = 3.0
+EARLY_STOP_MARGIN = 3.0
 """A search that stopped early because the nugget was vanishing is repeated if it ended within this
 log-likelihood of the best one."""
 
-SMALL_NUGGET = 2e-2
+SMALL_NUGGET_RATIO = 2e-2
 """A nugget below this share of the variance, the smallest one of the starts, is compared with 0."""
 
-FLAT_NUGGET = 1e-2
+FLAT_NUGGET_RATIO = 1e-2
 """Below this share of the variance ℓ is flat in log τ², and a search may pass a maximum."""
 
-START_CORRELATION = 0.9
-"""Correlation of two nuggets, of either sign, with which one that is 0 grows."""
+START_NUGGET_CORRELATION = 0.9
+"""Correlation, of either sign, of a nugget that grows from 0 with another nugget."""
 
-VANISHING, NO_NUGGET = 1e-4, 1e-7
+VANISHING_NUGGET_RATIO, LEAST_NUGGET_RATIO = 1e-4, 1e-7
 """A search ends where a falling nugget is below this share of the variance: at first, and where no
 model without a nugget exists."""
 
-LARGE_NUGGET = 20.0
+LARGE_NUGGET_RATIO = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
 
-INSIDE = 1.5
+INTERIOR_START_FACTOR = 1.5
 """Factor that leads from a bound to a start inside."""
 
-ALONG = 3
+MOST_BOUND_SEARCHES = 3
 """Limit on the searches along bounds that depend on other parameters."""
 
-SCORED, APPROXIMATED, SEARCHED = (5, 15), (10, 25), (30, 150)
+USUAL_SCORING_EVALUATIONS, USUAL_VECCHIA_EVALUATIONS = (5, 15), (10, 25)
+USUAL_NLOPT_EVALUATIONS = (30, 150)
 """Usual numbers of evaluations of a search: by Fisher scoring, for the exact likelihood and for
 Vecchia's approximation; by NLopt."""
 
-PATIENCE = 8
+SCORING_PATIENCE_EVALUATIONS = 8
 """Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
 and limit on the evaluations without a nugget."""
 
@@ -165,7 +170,7 @@ class Monitor:
         self.rises = []
         # evaluations that are usual, and those that the standard errors cost; time and count at
         # the first one
-        self.usual, self.closing, self.first = SCORED, 0, None
+        self.usual, self.closing, self.first = USUAL_SCORING_EVALUATIONS, 0, None
         self.line = Line("fitting", shown=shown)
 
     def __enter__(self):
@@ -227,17 +232,17 @@ class Monitor:
         if self.checkpoint is not None and len(self.rises) > known:
             self._write()
         if self.line.shown:
-            self.line.about = self._about()
+            self.line.note = self._status()
 
-    def _about(self):
+    def _status(self):
         least, most = self.usual
         limit = f", at most {self.limit:,}" if self.count > most else ""
-        about = f"iteration {self.count}, usually {least}-{most}{limit}{self._pace()}"
+        text = f"iteration {self.count}, usually {least}-{most}{limit}{self._pace()}"
         if not self.rises:
-            return about
+            return text
         model, value = self._last()
         parameters = "  ".join(f"{name} {number:.4g}" for name, number in model.items())
-        return f"{about}  log-likelihood {value:.4f}  {parameters}"
+        return f"{text}  log-likelihood {value:.4f}  {parameters}"
 
     def _pace(self):
         """Return the rate, and the time left if the search takes as long as usual, as text."""
@@ -307,13 +312,17 @@ class Problem:
         # the limit on evaluations before starts increase it
         self.asked = monitor.limit
         self.evaluator = method.prepare(observations, design, reml)
-        self.tolerance = max(tolerance, DIFFERENCES) if self.evaluator.differences else tolerance
+        self.tolerance = tolerance
+        if self.evaluator.differences:
+            self.tolerance = max(tolerance, DIFFERENCES_TOLERANCE)
         if choice != "scoring" or not self.evaluator.scoring:
-            monitor.usual = SEARCHED
+            monitor.usual = USUAL_NLOPT_EVALUATIONS
         else:
-            monitor.usual = APPROXIMATED if method.approximate else SCORED
+            monitor.usual = USUAL_SCORING_EVALUATIONS
+            if method.approximate:
+                monitor.usual = USUAL_VECCHIA_EVALUATIONS
             monitor.closing = closing(method, len(table.free))
-        self.complaint, self.vanishing = None, VANISHING
+        self.complaint, self.vanishing = None, VANISHING_NUGGET_RATIO
         # whether the observed information will be needed at the end of the search
         self.ends = False
         self.noisy = method.noisy
@@ -350,7 +359,7 @@ class Problem:
             value, model = max(ends, key=lambda end: end[0])
         if not limited:
             value, model, table = self._off_bounds(*self._best_of(ends))
-            if is_compact(model) and LENGTH in table.free:
+            if is_compact(model) and RANGE in table.free:
                 value, model, table = self._scan_range(value, model, table)
             value, model, table = self._at_zero_noise(value, model, table)
             if self.table is not self.whole:
@@ -364,12 +373,12 @@ class Problem:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
         solution = self._checked(self._diagnosed(table, model, value, noise))
-        for _ in range(AGAIN_MOVES):
+        for _ in range(MOST_LATER_MOVES):
             if not self.evaluator.would_move(solution.model):
                 return solution
             self.freeze(solution.model)
             table = self._without_zeros(solution.model)
-            value, model, limited = self.search(table, solution.model, step=NEAR)
+            value, model, limited = self.search(table, solution.model, step=NEARBY_STEP)
             if limited or self.monitor.left == 0:
                 return self._checked(self._stopped(table, model or solution.model))
             if model is None:
@@ -398,18 +407,23 @@ class Problem:
         """
         if np.isfinite(solution.evaluation.log_likelihood):
             return solution
-        for factor in SHORTER if LENGTH in self.whole.free else ():
+        for factor in SHORTER_RANGE_FACTORS if RANGE in self.whole.free else ():
             model = self._stretched(solution.model, factor)
             evaluation = self.evaluation_of(model)
-            if np.isfinite(evaluation.log_likelihood) and LENGTH not in self.whole.outside(model):
-                outcome = Outcome(
-                    Ending.STALLED,
-                    f"{SINGULAR} The result has {factor:g} times its range. {FOR_SINGULAR}",
+            if np.isfinite(evaluation.log_likelihood) and RANGE not in self.whole.outside(model):
+                message = (
+                    f"{SINGULAR_MATRIX_MESSAGE} The result has {factor:g} times its range. "
+                    f"{SINGULAR_MATRIX_REMEDY}"
                 )
-                about = {"standard_errors": dict.fromkeys(model.parameters()), "information": None}
-                about |= {"model": model, "evaluation": evaluation, "outcome": outcome}
-                return replace(solution, **about)
-        raise NotPositiveDefinite(f"{SINGULAR} {FOR_SINGULAR}")
+                return replace(
+                    solution,
+                    model=model,
+                    evaluation=evaluation,
+                    outcome=Outcome(Ending.STALLED, message),
+                    standard_errors=dict.fromkeys(model.parameters()),
+                    information=None,
+                )
+        raise NotPositiveDefinite(f"{SINGULAR_MATRIX_MESSAGE} {SINGULAR_MATRIX_REMEDY}")
 
     def _diagnosed(self, table, model, value, noise):
         """Return the `Solution`: climb and diagnose, again where that finds more.
@@ -425,7 +439,7 @@ class Problem:
             rounds += 1
             reached = max(value, summit.value, known)
             rise = self._least_rise(table, better)
-            if noise == 0 and best > reached + rise and rounds < ROUNDS:
+            if noise == 0 and best > reached + rise and rounds < MOST_DIAGNOSES:
                 value, model, limits = best, better, []
                 table = self._without_zeros(better)
                 continue
@@ -434,12 +448,12 @@ class Problem:
                 break
             limits.append(verdict.outcome.message)
             table = table.holding(**verdict.held)
-            value, model, _ = self.search(table, verdict.model, step=NEAR)
+            value, model, _ = self.search(table, verdict.model, step=NEARBY_STEP)
             if model is None:
                 # a profile has found it, by another way
                 model, value = verdict.model, self._value(verdict.model)
             # a model farther towards the limit may be a little better
-            known = best if value > best - diagnose.BELOW else -inf
+            known = best if value > best - diagnose.LIMIT_SUPREMUM_SLACK else -inf
         outcome, flat = verdict.outcome, verdict.flat
         if limits and outcome.ending is not Ending.STALLED:
             outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())
@@ -456,15 +470,16 @@ class Problem:
             errors |= coordinates.standard_errors(top, information)
         names = tuple(coordinates.names)
         evaluation = self.evaluation_of(model)
-        about = model, evaluation, outcome, names, errors, information, verdict.remedy
-        return Solution(*about)
+        return Solution(model, evaluation, outcome, names, errors, information, verdict.remedy)
 
     def _summit(self, table, model, value, noise):
         """Climb from a model of this value; search again where that does not converge."""
         model, pinned, coordinates, summit = self._climb(table, model, value, noise)
         if summit.gain > self.tolerance and not diagnose.only_noise(table, pinned):
             # a curved ridge can stop a search early, and a bound Newton's method: search again
-            again, moved, _ = self.search(table, model, step=NEAR, evaluations=AGAIN)
+            again, moved, _ = self.search(
+                table, model, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
+            )
             if again > max(value, summit.value):
                 return self._climb(table, moved, again, noise)
         return model, pinned, coordinates, summit
@@ -477,8 +492,8 @@ class Problem:
             "`evaluations`; with `checkpoint`, the same call resumes from here.",
         )
         errors = dict.fromkeys(model.parameters())
-        about = model, self.evaluation_of(model), outcome, table.free, errors
-        return Solution(*about, remedy={"evaluations": 4 * self.asked})
+        evaluation, remedy = self.evaluation_of(model), {"evaluations": 4 * self.asked}
+        return Solution(model, evaluation, outcome, table.free, errors, remedy=remedy)
 
     def _climb(self, table, model, value, noise=0.0):
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""
@@ -511,7 +526,7 @@ class Problem:
             lambda x: self._information(coordinates, x, score),
             coordinates.point(model),
             tolerance=self.tolerance * (1.0 if self.evaluator.differences else 1e-3),
-            steps=0 if diagnose.only_noise(table, pinned) else STEPS,
+            steps=0 if diagnose.only_noise(table, pinned) else MOST_POLISHING_STEPS,
             slack=noise,
             # by formula it is expensive, and changes as little
             renewed=3e-4 if self._curved(coordinates) else 2e-4,
@@ -548,7 +563,7 @@ class Problem:
         """
         steps = np.linspace(-1e-2, 1e-2, 9)
         values = model.parameters()
-        name = LENGTH if LENGTH in values else next(iter(values))
+        name = RANGE if RANGE in values else next(iter(values))
         near = [model.replace(**{name: values[name] * (1 + step)}) for step in steps]
         values = np.array([self.evaluation_of(other).log_likelihood for other in near])
         self.monitor.count += len(values)
@@ -571,7 +586,7 @@ class Problem:
         """
         if not self.follows:
             return self._search(table, model, step, evaluations, patient)
-        for _ in range(MOVES):
+        for _ in range(MOST_NEIGHBOUR_MOVES):
             self.evaluator.freeze(model)
             end = self._search(table, model, step, evaluations, patient)
             if end[1] is None or end[2] or not self.evaluator.would_move(end[1]):
@@ -585,7 +600,7 @@ class Problem:
         left = self.monitor.left if evaluations is None else evaluations
         if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:
             before = self.monitor.count
-            most = left if patient else min(left, HURRIED)
+            most = left if patient else min(left, HURRIED_EVALUATIONS)
             value, model, converged = self.score(table, model, most)
             if converged or (not patient and np.isfinite(value)):
                 return value, model, False
@@ -633,16 +648,21 @@ class Problem:
         start = search.model(search.point(model))
         start = table.within(start) or start
         if table.profiled:
-            start = start.scaled(model.parameters()[SCALE])
+            start = start.scaled(model.parameters()[VARIANCE])
         last = self.monitor.count + evaluations
         if self._nuggets_of_variables(table):
             best, converged = self._scored_by_variable(table, start, evaluations)
             return best.value, best.model, converged
-        pauses = evaluations > 2 * PATIENCE and NUGGET in table.free and NUGGET not in table.bounds
-        best, converged = self._ascended(table, start, PATIENCE if pauses else evaluations)
+        pauses = (
+            evaluations > 2 * SCORING_PATIENCE_EVALUATIONS
+            and NUGGET in table.free
+            and NUGGET not in table.bounds
+        )
+        limit = SCORING_PATIENCE_EVALUATIONS if pauses else evaluations
+        best, converged = self._ascended(table, start, limit)
         if pauses and not converged and np.isfinite(best.value):
             ratio = _nugget_ratio(best.model)
-            if table.profiled and ratio > LARGE_NUGGET:
+            if table.profiled and ratio > LARGE_NUGGET_RATIO:
                 best, converged = self._without_field(table, best)
             elif self.may_vanish(table) and ratio < _nugget_ratio(start):
                 best, converged = self._without_nugget(table, best)
@@ -657,11 +677,11 @@ class Problem:
         reached the value there. In logarithms a search would need many steps to get there, and the
         range changes with each of them.
         """
-        if best.score[table.coordinates(best.model).names.index(SCALE)] >= 0:
+        if best.score[table.coordinates(best.model).names.index(VARIANCE)] >= 0:
             return best, False
-        values, ratio = best.model.parameters(), NUGGET_RATIO[1]
-        variance = (values[SCALE] + values[NUGGET]) / (1 + ratio)
-        model = best.model.replace(**{SCALE: variance, NUGGET: ratio * variance})
+        values, ratio = best.model.parameters(), NUGGET_RATIO_BOUNDS[1]
+        variance = (values[VARIANCE] + values[NUGGET]) / (1 + ratio)
+        model = best.model.replace(**{VARIANCE: variance, NUGGET: ratio * variance})
         end = self._point(table, table.coordinates(model), model, False)
         return (end, True) if end.value >= best.value else (best, False)
 
@@ -693,7 +713,8 @@ class Problem:
         def share(name):
             return model.parameters()[name] / model.variance_of(name)
 
-        held, released, latest = [name for name in names if share(name) < VANISHING], set(), None
+        held = [name for name in names if share(name) < VANISHING_NUGGET_RATIO]
+        released, latest = set(), None
         for _ in range(3 + 2 * len(names)):
             left = last - self.monitor.count
             if left < 2:
@@ -701,7 +722,7 @@ class Problem:
             zeros = self._zeros(held)
             rest = table.holding(**zeros)
             pauses = set(names) - set(held) - released
-            most = min(left, 2 * PATIENCE) if pauses else left
+            most = min(left, 2 * SCORING_PATIENCE_EVALUATIONS) if pauses else left
             end, converged = self._ascended(rest, model.replace(**zeros), most)
             if latest and end.value < best.value - self.tolerance:
                 # the nugget is needed
@@ -724,10 +745,12 @@ class Problem:
                 model, converged = model.replace(**rising), False
                 continue
             slopes = dict(zip(rest.coordinates(model).names, end.score, strict=True))
-            small = [name for name in pauses if share(name) < SMALL_NUGGET and slopes[name] < 0]
+            small = [
+                name for name in pauses if share(name) < SMALL_NUGGET_RATIO and slopes[name] < 0
+            ]
             if table.covariances:
                 # a search in logarithms barely changes a nugget this near 0
-                small += [n for n in set(names) - set(held) if share(n) < NO_NUGGET]
+                small += [n for n in set(names) - set(held) if share(n) < LEAST_NUGGET_RATIO]
             if small:
                 latest = min(small, key=share)
                 held.append(latest)
@@ -760,7 +783,7 @@ class Problem:
             rows = [nuggets.index(name) for name in others]
             along = model.nugget_matrix[np.ix_(rows, rows)] @ score[1:]
             slope = max(score[1:] @ along, 0.0) ** 0.5
-            along = START_CORRELATION * along / (slope or 1.0)
+            along = START_NUGGET_CORRELATION * along / (slope or 1.0)
             curvature = along @ information @ along - 2 * score[0]
             if not (slope > 0 and curvature > 0 and slope**2 / (2 * curvature) > best):
                 continue
@@ -777,9 +800,11 @@ class Problem:
         search would need many steps to get there, and the shapes change with each of them.
         """
         bare = best.model.replace(nugget=0.0)
-        if SCALE in table.free:
+        if VARIANCE in table.free:
             bare = bare.scaled(1 + _nugget_ratio(best.model))
-        end, converged = self._ascended(table.holding(**{NUGGET: 0.0}), bare, PATIENCE)
+        end, converged = self._ascended(
+            table.holding(**{NUGGET: 0.0}), bare, SCORING_PATIENCE_EVALUATIONS
+        )
         if not converged or end.value <= best.value:
             return best, False
         nugget = self.one_step_nugget(end.model)
@@ -805,7 +830,7 @@ class Problem:
         last = self.monitor.count + evaluations
         best, converged = self._ascend(table, table.coordinates(start), start, evaluations)
         along = False
-        for _ in range(ALONG):
+        for _ in range(MOST_BOUND_SEARCHES):
             following = self._followed(table, best)
             left = last - self.monitor.count
             if left < 2:
@@ -814,8 +839,8 @@ class Problem:
                 if not (along and self._meets(table, best)):
                     break
                 # at the maximum along the bound ℓ rises away from it
-                about = table.coordinates(best.model), best.model, left
-                end, converged = self._ascend(table, *about)
+                coordinates = table.coordinates(best.model)
+                end, converged = self._ascend(table, coordinates, best.model, left)
                 best, along = max(best, end, key=lambda point: point.value), False
                 continue
             held, along = dict(following), True
@@ -858,7 +883,7 @@ class Problem:
             start,
             tolerance=self.tolerance,
             evaluations=evaluations,
-            enough=COARSE if self.noisy else 0.0,
+            enough=SCATTER_GAIN if self.noisy else 0.0,
             vanishing=self.vanishing if self.may_vanish(table) else None,
             curved=self.ends and self._curved(coordinates),
             stops=None if coordinates.following else partial(self._blocked, table),
@@ -930,7 +955,7 @@ class Problem:
         evaluation = self.evaluator(of_unit_variance(model))
         if not np.isfinite(evaluation.log_likelihood):
             return evaluation
-        return rescale_variance(evaluation, model.parameters()[SCALE])
+        return rescale_variance(evaluation, model.parameters()[VARIANCE])
 
     def _value(self, model):
         """Return ℓ of a full model, and record it."""
@@ -947,9 +972,10 @@ class Problem:
         """
         left, vanishing = self.monitor.left, self.vanishing
         # the scan does not count against the limit
-        self.monitor.limit += SCANNED
-        for _ in range(SCANS):
-            before, near = value, [self._stretched(model, factor) for factor in KINKS]
+        self.monitor.limit += MOST_SCAN_EVALUATIONS
+        for _ in range(MOST_RANGE_SCANS):
+            before = value
+            near = [self._stretched(model, factor) for factor in SCANNED_RANGE_FACTORS]
             ends = [
                 (-inf, None) if table.outside(other) else self.evaluate(table, other)
                 for other in near
@@ -959,9 +985,11 @@ class Problem:
             peaks = values >= scipy.ndimage.maximum_filter(values, size=3, mode="nearest")
             peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > before - 1]
             for again, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
-                self.vanishing = VANISHING
+                self.vanishing = VANISHING_NUGGET_RATIO
                 if not self.nugget_is_small(moved):
-                    again, moved, _ = self.search(table, moved, step=NEAR, evaluations=AGAIN)
+                    again, moved, _ = self.search(
+                        table, moved, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
+                    )
                 found = self._at_zero_nugget(again, moved)
                 if found[0] > value + self.tolerance:
                     (value, model, table), vanishing = found, self.vanishing
@@ -973,12 +1001,12 @@ class Problem:
     def _stretched(self, model, factor):
         """Return a model of another range, with the same variogram at the shortest distance."""
         values, h = model.parameters(), self.table.extent.shortest
-        wide = model.replace(**{LENGTH: values[LENGTH] * factor})
+        wide = model.replace(**{RANGE: values[RANGE] * factor})
         before, after = (m.variance - float(m.covariance(h)) for m in (model, wide))
-        if SCALE not in self.table.free or min(before, after) <= 0:
+        if VARIANCE not in self.table.free or min(before, after) <= 0:
             return wide
         ratio = min(max(before / after, 0.1), 10.0)
-        return wide.replace(**{SCALE: values[SCALE] * ratio})
+        return wide.replace(**{VARIANCE: values[VARIANCE] * ratio})
 
     def _best_of(self, ends):
         """Return (value, model, table) of the best of several ends of searches.
@@ -988,13 +1016,13 @@ class Problem:
         ends = sorted(ends, key=lambda end: -end[0])
         coordinates, known, best = self.table.search_coordinates(), [], (-inf, None, None, None)
         for k, (value, model) in enumerate(ends):
-            refined = self.nugget_is_small(model) and value > ends[0][0] - EARLY
+            refined = self.nugget_is_small(model) and value > ends[0][0] - EARLY_STOP_MARGIN
             x = coordinates.point(model)
             new = all(np.abs(x - y).max(initial=0.0) > 0.1 for y in known)
             if k and not (refined and new and self.monitor.left):
                 continue
             known.append(x)
-            self.vanishing = VANISHING
+            self.vanishing = VANISHING_NUGGET_RATIO
             found = *self._at_zero_nugget(value, model), self.vanishing
             best = max(best, found, key=lambda end: end[0])
         *best, self.vanishing = best
@@ -1006,12 +1034,14 @@ class Problem:
         There may be a maximum on a bound that depends on other parameters, and another one inside.
         """
         for name, side in table.on_bounds(model).items():
-            if LENGTH not in table.free or not table.coupled(name, side, model):
+            if RANGE not in table.free or not table.coupled(name, side, model):
                 continue
             inside = model.replace(**{name: self._inside(table, model, name, side)})
             inside = table.within(at_practical_range(inside, model.practical_range()))
             if inside is not None:
-                again, moved, _ = self.search(table, inside, step=NEAR, evaluations=AGAIN)
+                again, moved, _ = self.search(
+                    table, inside, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
+                )
                 if again > value + self.tolerance:
                     value, model = again, moved
         return value, model, table
@@ -1020,7 +1050,9 @@ class Problem:
         """Return the value of a parameter away from the bound on which it is."""
         value = model.parameters()[name]
         if table.parameters[name].transform == "log":
-            return value * INSIDE if side == "lower" else value / INSIDE
+            if side == "lower":
+                return value * INTERIOR_START_FACTOR
+            return value / INTERIOR_START_FACTOR
         lower, upper = table.box_at(name, model)
         return value + ((upper if side == "lower" else lower) - value) / 3
 
@@ -1039,7 +1071,7 @@ class Problem:
             starts.append(model.replace(**{NUGGET: alone, MICROSCALE: model.nugget - alone}))
         self.table = self.whole
         for start in starts:
-            again, moved, _ = self.search(self.whole, start, step=NEAR)
+            again, moved, _ = self.search(self.whole, start, step=NEARBY_STEP)
             if again > best[0] + self.tolerance:
                 best = again, moved, self.whole
         return best
@@ -1048,7 +1080,7 @@ class Problem:
         """Whether the nugget is near 0 and may be 0."""
         if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
             return False
-        return model.nugget < SMALL_NUGGET * model.largest_variance
+        return model.nugget < SMALL_NUGGET_RATIO * model.largest_variance
 
     def _at_zero_nugget(self, value, model):
         """Return the better of this maximum and the best model without a nugget.
@@ -1060,7 +1092,7 @@ class Problem:
             return value, model, table
         if model.nugget == 0 and not is_compact(model) and self.one_step_nugget(model) == 0:
             return value, model, table.holding(**{NUGGET: 0.0})
-        flat = model.nugget < FLAT_NUGGET * model.largest_variance
+        flat = model.nugget < FLAT_NUGGET_RATIO * model.largest_variance
         # starts by an approximation with all observations have found the maxima; searches with a
         # score by differences cost too much to look for others
         thorough = not self.evaluator.differences
@@ -1069,7 +1101,7 @@ class Problem:
         if flat and thorough:
             # the search may have passed a maximum: search again from a visible nugget
             visible = model.replace(nugget=0.1 * model.largest_variance)
-            self.vanishing, vanishing = SMALL_NUGGET, self.vanishing
+            self.vanishing, vanishing = SMALL_NUGGET_RATIO, self.vanishing
             again, moved, _ = self.search(table, visible)
             self.vanishing = vanishing
             if again > value:
@@ -1080,7 +1112,7 @@ class Problem:
         if best_nugget != 0.0 and thorough:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
-            self.vanishing = NO_NUGGET if bare is None else None
+            self.vanishing = LEAST_NUGGET_RATIO if bare is None else None
             starts = [bare.replace(nugget=best_nugget)] if best_nugget else []
             if flat and (not starts or value > bare_value - self.tolerance):
                 starts.insert(0, model)
@@ -1095,11 +1127,11 @@ class Problem:
     def _least_rise(self, table, model):
         """Return the rise of ℓ for which a model replaces one of a table.
 
-        A nugget that raises ℓ by less than half of `FLAT` is not identified: the information on its
-        logarithm is about twice the rise.
+        A nugget that raises ℓ by less than half of `FLAT_INFORMATION` is not identified: the
+        information on its logarithm is about twice the rise.
         """
         added = table.fixed.get(NUGGET) == 0 and model is not None and model.nugget > 0
-        return max(self.tolerance, diagnose.FLAT / 2) if added else self.tolerance
+        return max(self.tolerance, diagnose.FLAT_INFORMATION / 2) if added else self.tolerance
 
     def _at_zero_noise(self, value, model, table):
         """Return the better of this maximum and those without the nugget of a variable, in turn.
@@ -1108,13 +1140,15 @@ class Problem:
         """
         for name in self._nuggets_of_variables(table):
             own = model.parameters()[name]
-            if own > SMALL_NUGGET * model.variance_of(name):
+            if own > SMALL_NUGGET_RATIO * model.variance_of(name):
                 continue
             if own == 0 and self.one_step_nugget(model, name) == 0:
                 table = table.holding(**{name: 0.0})
                 continue
             without = table.holding(**{name: 0.0})
-            again, moved, _ = self.search(without, model.replace(**self._zeros([name])), step=NEAR)
+            again, moved, _ = self.search(
+                without, model.replace(**self._zeros([name])), step=NEARBY_STEP
+            )
             if moved is not None and again >= value - self.tolerance:
                 value, model, table = again, moved, without
         return value, model, table
@@ -1132,7 +1166,9 @@ class Problem:
             rougher = [each for each in without.shape_axis(name) if each < value]
             if ends.get(name) == "upper" and rougher:
                 rough = end[1].replace(**{name: rougher[-1]})
-                again = self.search(without, rough, patient=len(self.observations) <= FEW)
+                again = self.search(
+                    without, rough, patient=len(self.observations) <= EXACT_GRID_LOCATIONS
+                )
                 end = max(end, again, key=lambda end: end[0])
         return end
 
@@ -1153,7 +1189,8 @@ class Problem:
         information = derivatives.part(derivatives.information, (name,)).item()
         if score <= 0:
             return 0.0
-        least, most = NO_NUGGET * bare.largest_variance, SMALL_NUGGET * bare.largest_variance
+        least = LEAST_NUGGET_RATIO * bare.largest_variance
+        most = SMALL_NUGGET_RATIO * bare.largest_variance
         known = information > 0 and np.isfinite([score, information]).all()
         return min(max(score / information, least), most) if known else None
 
@@ -1166,5 +1203,5 @@ def _nugget_ratio(model):
 def of_unit_variance(model):
     """Return the model of R, where Σ = σ²R."""
     values = model.parameters()
-    noise = {name: values[name] / values[SCALE] for name in NOISE if name in values}
-    return model.replace(**{SCALE: 1.0}, **noise)
+    noise = {name: values[name] / values[VARIANCE] for name in NOISE if name in values}
+    return model.replace(**{VARIANCE: 1.0}, **noise)

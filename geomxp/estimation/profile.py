@@ -19,11 +19,11 @@ from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_who
 from .coordinates import Coordinates, practical_factor
 from .names import (
     ANISOTROPY,
-    LENGTH,
     MICROSCALE,
     NOISE,
     NUGGET,
-    SCALE,
+    RANGE,
+    VARIANCE,
     is_nugget_covariance,
     titles,
 )
@@ -32,17 +32,18 @@ from .problem import Monitor, Problem
 from .search import information_at
 from .units import Units
 
-SETTLED, COARSE = 1e-5, 1e-3
+SETTLED_GAIN, COARSE_SETTLED_GAIN = 1e-5, 1e-3
 """Promised gain at which ω has converged: in FP64, and in coarse formats."""
 
-STEPS, HALVINGS, LONGEST_STEP = 40, 8, 2.0
+MOST_NEWTON_STEPS, MOST_NEWTON_HALVINGS, LONGEST_NEWTON_STEP = 40, 8, 2.0
 """Limits on Newton steps, on the halvings of each, and on its length in logarithms."""
 
-STEP = 1e-6
+SHAPE_BOUND_STEP = 1e-6
 """Step of the derivatives of a shape's bounds, in the other shape's coordinate."""
 
-EVALUATIONS, SEARCH_TOLERANCE = 10_000, 1e-7
-"""Limit and tolerance of a search for one point of a profile, where Newton's method fails."""
+PROFILE_POINT_EVALUATIONS, PROFILE_SEARCH_TOLERANCE = 10_000, 1e-7
+"""Limit on the evaluations of a search for one point of a profile, where Newton's method fails, and
+its tolerance."""
 
 
 def held_values(fit):
@@ -85,17 +86,22 @@ def problem_of(fit):
     scaled = units.scaled(fit.observations)
     table = ParameterTable(
         template(
-            *(type(fit.model), ANISOTROPY[1] in values, fit.model.transform, MICROSCALE in values),
-            fit.model.variables,
-            any(map(is_nugget_covariance, values)),
+            type(fit.model),
+            ANISOTROPY[1] in values,
+            fit.model.transform,
+            microscale=MICROSCALE in values,
+            variables=fit.model.variables,
+            nugget_covariance=any(map(is_nugget_covariance, values)),
         ),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),
         scaled,
         units.variance,
     )
-    monitor = Monitor(EVALUATIONS)
-    problem = Problem(scaled, design, fit.reml, fit.method, table, monitor, SEARCH_TOLERANCE)
+    monitor = Monitor(PROFILE_POINT_EVALUATIONS)
+    problem = Problem(
+        scaled, design, fit.reml, fit.method, table, monitor, PROFILE_SEARCH_TOLERANCE
+    )
     return problem, fit.model.replace(**units.inward(fit.model, values)), units
 
 
@@ -136,7 +142,7 @@ class Path(Coordinates):
         self.problem, model, self.units = problem_of(fit)
         estimated = fit.free + fit.boundary
         names = [name for name in model.parameters() if name in estimated]
-        self.tolerance = COARSE if self.problem.noisy else SETTLED
+        self.tolerance = COARSE_SETTLED_GAIN if self.problem.noisy else SETTLED_GAIN
         if self.problem.noisy or self.problem.moves:
             # formats or neighbours chosen anew at each model would change the function
             self.problem.freeze(model)
@@ -190,7 +196,7 @@ class Path(Coordinates):
     def limits(self, name):
         """Return the smallest and the largest value of a parameter in a search, scaled."""
         table = self.problem.table
-        if name == LENGTH and name not in table.bounds:
+        if name == RANGE and name not in table.bounds:
             factor = practical_factor(self.origin)
             return tuple(end / factor for end in table.practical_bounds())
         return table.box(name)
@@ -257,7 +263,7 @@ class Path(Coordinates):
     def warn_of_better(self, where, stacklevel):
         """Warn if a model on the way had a larger log-likelihood than the estimate."""
         more = self.best.value - self.start.value
-        if more > ABOVE * self.tolerance:
+        if more > REPORTED_RISE_TOLERANCES * self.tolerance:
             model = self.units.outward(self.model(self.best.point))
             warnings.warn(
                 f"the fit is not at its maximum: a model inside its {where} has a log-likelihood "
@@ -287,9 +293,9 @@ class Path(Coordinates):
         """Move v to a value and ω to the top of its slice, in halved steps while ℓ ≤ `least`."""
         step = cut.newton + cut.tangent * (to - spot.point[j])
         step[j] = 0.0
-        step *= min(1.0, LONGEST_STEP / max(np.abs(step).max(), 1e-300))
+        step *= min(1.0, LONGEST_NEWTON_STEP / max(np.abs(step).max(), 1e-300))
         step[j] = to - spot.point[j]
-        for k in range(HALVINGS):
+        for k in range(MOST_NEWTON_HALVINGS):
             x = np.clip(spot.point + step / 2**k, self.lower, self.upper)
             if k == 0:
                 # without rounding
@@ -301,7 +307,7 @@ class Path(Coordinates):
 
     def settle(self, spot, information, j):
         """Go to the maximum of the slice; return (spot, information), or None where that fails."""
-        for _ in range(STEPS):
+        for _ in range(MOST_NEWTON_STEPS):
             cut = self.slice(spot, information, j)
             if cut.gain < self.tolerance:
                 return spot, information
@@ -389,9 +395,12 @@ class _Share:
         turn, (least, most) = np.eye(len(self.path.names)), self._ends(model)
         x = self.path.inward(self.name, model.parameters()[self.name])
         place = (x - least) / (most - least)
-        low, high = (np.array(self._ends(self._at(model, step))) for step in (-STEP, STEP))
+        low, high = (
+            np.array(self._ends(self._at(model, step)))
+            for step in (-SHAPE_BOUND_STEP, SHAPE_BOUND_STEP)
+        )
         turn[self.k, self.k] = (most - least) / self.width
-        turn[self.k, self.of] = (high - low) @ (1 - place, place) / (2 * STEP)
+        turn[self.k, self.of] = (high - low) @ (1 - place, place) / (2 * SHAPE_BOUND_STEP)
         return turn
 
 
@@ -434,19 +443,19 @@ def corrected(information, before, after):
 # gives the length of the next step.
 
 
-LAG, LONGEST_INTERVAL = 0.2, 1.0
+WAITING_GAIN_SHARE, FIRST_STEP_LIMIT = 0.2, 1.0
 """Promised gain of ω, as a share of the drop, above which v waits; first limit on the step of v,
 which doubles while v moves outward."""
 
-NARROW = 1e-3
+NARROW_BRACKET_WIDTH = 1e-3
 """Width of the bracket, in logarithms, below which a Newton step outside it resets it."""
 
-LOST = 14
+VERIFIED_WALK_STEPS = 14
 """Steps after which the result of a walk, which needs about eight, is verified by a search."""
 
-DOUBT, ABOVE = 10.0, 1e3
-"""Tolerances of gain by the scoring information above which a corrected one is discarded, and by
-which a point above the maximum is reported."""
+DOUBTED_TOLERANCES, REPORTED_RISE_TOLERANCES = 10.0, 1e3
+"""In units of the tolerance: gain promised by the scoring information above which a corrected
+information is discarded, and excess over the maximum above which a point is reported."""
 
 
 def profile_intervals(fit, names, drop):
@@ -468,7 +477,7 @@ def profile_intervals(fit, names, drop):
         if any(x is not None and x != x for x in coordinates):
             warnings.warn(
                 f"the profile interval of the {titles(fit.model, fit.observations)[name]} was not "
-                f"found within {EVALUATIONS:,} evaluations: the missing end is NaN.",
+                f"found within {PROFILE_POINT_EVALUATIONS:,} evaluations: the missing end is NaN.",
                 GeomxpWarning,
                 stacklevel=3,
             )
@@ -499,19 +508,19 @@ def _open_end(path, fit, name, sign):
 def end_of(path, j, sign, drop):
     """Return the coordinate to one side where the profile has fallen by `drop`, or None.
 
-    NaN if `EVALUATIONS` do not suffice.
+    NaN if `PROFILE_POINT_EVALUATIONS` do not suffice.
     """
     monitor = path.problem.monitor
     # each end has as many: it does not depend on which others are asked for
-    monitor.limit = monitor.count + EVALUATIONS
+    monitor.limit = monitor.count + PROFILE_POINT_EVALUATIONS
     start, top = path.start.point[j], path.start.value
     bracket = _Bracket(_edge(path, j, sign), drop)
     spot, information = path.start, path.curvature
-    for count in range(STEPS):
+    for count in range(MOST_NEWTON_STEPS):
         cut = path.slice(spot, information, j)
         if cut.gain < path.tolerance and spot.information is not None:
             fresh = path.slice(spot, spot.information, j)
-            if fresh.gain > DOUBT * path.tolerance:
+            if fresh.gain > DOUBTED_TOLERANCES * path.tolerance:
                 # corrections along a curved path may add spurious curvature
                 cut, information = fresh, spot.information
         away, fall = sign * (spot.point[j] - start), top - spot.value - cut.gain
@@ -523,16 +532,16 @@ def end_of(path, j, sign, drop):
             if better is not None:
                 (spot, information), bracket = better, _Bracket(bracket.edge, drop)
                 continue
-            if count > LOST:
+            if count > VERIFIED_WALK_STEPS:
                 # from the estimate: ω may have a better maximum than the walk's
                 value, _ = path.search(j, spot.point[j], path.model(path.start.point))
-                if value > spot.value + DOUBT * path.tolerance:
+                if value > spot.value + DOUBTED_TOLERANCES * path.tolerance:
                     break
             return spot.point[j]
         if settled and away >= bracket.edge and fall < drop:
             return None
         bracket.learn(away, fall, cut.gain)
-        waits = cut.gain > LAG * drop or abs(fall - drop) < path.tolerance
+        waits = cut.gain > WAITING_GAIN_SHARE * drop or abs(fall - drop) < path.tolerance
         move = 0.0 if waits else bracket.move(away, fall, sign * cut.slope, cut.curvature)
         least = spot.value if move == 0 else top - 3 * drop - 1
         moved = path.step(spot, cut, j, spot.point[j] + sign * move, least)
@@ -555,9 +564,9 @@ def _elsewhere(path, spot, j):
         if abs(spot.point[k] - end) < 0.1 * path.share.width:
             continue
         moved = path.model(np.where(np.arange(len(spot.point)) == k, end, spot.point))
-        if path.names[j] != LENGTH and LENGTH in path.names:
+        if path.names[j] != RANGE and RANGE in path.names:
             same = model.practical_range() / moved.practical_range()
-            moved = moved.replace(**{LENGTH: moved.parameters()[LENGTH] * same})
+            moved = moved.replace(**{RANGE: moved.parameters()[RANGE] * same})
         x = np.clip(path.point(moved), path.lower, path.upper)
         x[j] = spot.point[j]
         start = path.at(x)
@@ -572,7 +581,7 @@ def _elsewhere(path, spot, j):
         if top is not None and top[1] is not None:
             tops.append(top)
     best = max(tops, key=lambda top: top[0].value, default=None)
-    higher = best is not None and best[0].value > spot.value + DOUBT * path.tolerance
+    higher = best is not None and best[0].value > spot.value + DOUBTED_TOLERANCES * path.tolerance
     return best if higher else None
 
 
@@ -582,7 +591,7 @@ def _runs_on(path, spot, j, sign):
     As the range goes to infinity so does the variance; as a shape does, the range goes to 0.
     """
     table, side = path.problem.table, (path.names[j], sign)
-    others = {(SCALE, 1): [LENGTH], (LENGTH, -1): table.shapes}.get(side, [])
+    others = {(VARIANCE, 1): [RANGE], (RANGE, -1): table.shapes}.get(side, [])
     for other in others:
         if other not in path.names or other in table.bounds or isfinite(table.limits[other][1]):
             continue
@@ -608,7 +617,7 @@ class _Bracket:
     drop: float
     inner: float = 0.0
     outer: float = inf
-    longest: float = LONGEST_INTERVAL
+    longest: float = FIRST_STEP_LIMIT
 
     def learn(self, away, fall, gain):
         """Update the bracket with the profile at a distance, if it is accurate enough."""
@@ -632,7 +641,7 @@ class _Bracket:
         else:
             step = self.longest
         if not self.inner < away + step < self.outer:
-            if self.outer - self.inner < NARROW:
+            if self.outer - self.inner < NARROW_BRACKET_WIDTH:
                 # ω has two maxima, and the bracket belongs to the lower one
                 self.inner, self.outer = (away, inf) if step > 0 else (0.0, away)
             else:
@@ -684,8 +693,8 @@ def _crossed(path, j, sign, drop, edge, excess):
     cut = path.slice(path.start, path.curvature, j)
     inner = 0.0
     outer = min(
-        sqrt(2 * drop / cut.curvature) if cut.curvature > 0 else LONGEST_INTERVAL,
-        LONGEST_INTERVAL,
+        sqrt(2 * drop / cut.curvature) if cut.curvature > 0 else FIRST_STEP_LIMIT,
+        FIRST_STEP_LIMIT,
         edge,
     )
     while excess(outer) < 0:
@@ -697,16 +706,16 @@ def _crossed(path, j, sign, drop, edge, excess):
 
 # The profile of one parameter on a grid
 
-WIDTH = 2.5
+PROFILE_WIDTH_ERRORS = 2.5
 """Half-width of a profile, in standard errors of the parameter's logarithm."""
 
-WITHOUT_ERROR, WIDEST = 4.0, 20.0
+UNKNOWN_ERROR_FACTOR, WIDEST_PROFILE_FACTOR = 4.0, 20.0
 """Half-width of a profile as a factor: without a standard error, and at most."""
 
-LONGEST = 1.0
+LONGEST_PROFILE_STEP = 1.0
 """Longest step between values, in logarithms."""
 
-SAME = 1e-9
+EQUAL_VALUES_DISTANCE = 1e-9
 """Distance in logarithms below which values are equal."""
 
 
@@ -743,18 +752,22 @@ def _grid(path, fit, name, points):
     left = (points - 1) // 2
     right = points - 1 - left
     if path.table[name].unit == "degrees":
-        half = min(WIDTH * error, 90.0) if known else 45.0
+        half = min(PROFILE_WIDTH_ERRORS * error, 90.0) if known else 45.0
         steps = np.concatenate((np.linspace(-half, 0.0, left + 1), np.linspace(0, half, right + 1)))
         return value + np.delete(steps, left)
     if path.table[name].transform == "identity":
         unit = path.units.of_parameter(path.table[name])
         lower, upper = (end * unit for end in path.limits(name))
-        half = WIDTH * error if known else (upper - lower) / 4
+        half = PROFILE_WIDTH_ERRORS * error if known else (upper - lower) / 4
         ends = max(value - half, lower), min(value + half, upper)
         steps = np.linspace(ends[0], value, left + 1), np.linspace(value, ends[1], right + 1)
         return np.unique(np.concatenate(steps))
     # the standard error of the logarithm is that of the parameter over the parameter
-    factor = exp(min(WIDTH * error / value, log(WIDEST))) if known else WITHOUT_ERROR
+    factor = (
+        exp(min(PROFILE_WIDTH_ERRORS * error / value, log(WIDEST_PROFILE_FACTOR)))
+        if known
+        else UNKNOWN_ERROR_FACTOR
+    )
     lower, upper = path.limits(name)
     unit = path.units.of_parameter(path.table[name])
     low = min(max(value / factor, lower * unit), value)
@@ -765,7 +778,7 @@ def _grid(path, fit, name, points):
     # geomspace rounds its ends
     grid[left] = value
     # drop repetitions of the estimate, all of one side if the box ends there
-    other = np.abs(np.log(grid / value)) > SAME
+    other = np.abs(np.log(grid / value)) > EQUAL_VALUES_DISTANCE
     other[left] = True
     return grid[other]
 
@@ -787,10 +800,12 @@ def _walk(path, name, values):
 
 def _top_at(path, j, x, spot, information):
     """Go to the maximum of the slice at x; return (spot, information), or None if that fails."""
-    for _ in range(STEPS):
+    for _ in range(MOST_NEWTON_STEPS):
         if spot.point[j] == x:
             return path.settle(spot, information, j)
-        to = float(np.clip(x, spot.point[j] - LONGEST, spot.point[j] + LONGEST))
+        to = float(
+            np.clip(x, spot.point[j] - LONGEST_PROFILE_STEP, spot.point[j] + LONGEST_PROFILE_STEP)
+        )
         moved = path.step(spot, path.slice(spot, information, j), j, to, -np.inf)
         if moved is None:
             break
@@ -800,10 +815,10 @@ def _top_at(path, j, x, spot, information):
 
 # Rays in the plane of two parameters
 
-MOST_POINTS = 20
+MOST_RAY_POINTS = 20
 """Largest number of points of a ray; a quadratic likelihood takes as many as there are heights."""
 
-NEAR, APART, MARGIN, LEAST_SLOPE = 0.95, 0.02, 1.02, 0.2
+KNOWN_HEIGHT_SHARE, ENCLOSING_GAP, HEIGHT_MARGIN, LEAST_RAY_SLOPE = 0.95, 0.02, 1.02, 0.2
 """A height is known if a point reaches this share of it, or if two points this near enclose it; the
 largest height needs a point beyond it, aimed at by the margin. Smallest slope to extrapolate."""
 
@@ -876,7 +891,7 @@ def lengths_of(ray, heights):
     √(2 fall) is almost proportional to the distance, so that a few points suffice.
     """
     points = [Point(0.0, 0.0, ray.start, ray.curvature)]
-    for _ in range(MOST_POINTS):
+    for _ in range(MOST_RAY_POINTS):
         following = _next(points, heights, ray.edge)
         if following is None:
             break
@@ -899,13 +914,15 @@ def _next(points, heights, edge):
         if above is not None:
             low, high = points[above - 1], points[above]
             nearest = min(height - low.height, high.height - height)
-            if nearest > (1 - NEAR) * height and high.away > (1 + APART) * low.away:
+            unknown = nearest > (1 - KNOWN_HEIGHT_SHARE) * height
+            if unknown and high.away > (1 + ENCLOSING_GAP) * low.away:
                 return _inside(points[:above], high, height), low
-        elif last.height < NEAR * height or height == heights[-1]:
+        elif last.height < KNOWN_HEIGHT_SHARE * height or height == heights[-1]:
             if last.away >= edge:
                 return None
             # a little beyond, so that two points enclose the height
-            return min(last.away + (MARGIN * height - last.height) / _slope(points), edge), last
+            rest = HEIGHT_MARGIN * height - last.height
+            return min(last.away + rest / _slope(points), edge), last
     return None
 
 
@@ -914,7 +931,7 @@ def _slope(points):
     if len(points) == 1:
         return 1.0
     before, last = points[-2:]
-    return max((last.height - before.height) / (last.away - before.away), LEAST_SLOPE)
+    return max((last.height - before.height) / (last.away - before.away), LEAST_RAY_SLOPE)
 
 
 def _inside(below, high, height):
@@ -955,13 +972,13 @@ def _between(points, heights, edge):
 
 # Contours
 
-LEVELS = (0.5, 0.9, 0.95)
+CONTOUR_LEVELS = (0.5, 0.9, 0.95)
 
-ALIKE, ROUNDS, FINE = 1.4, 3, 10
+NEIGHBOUR_RAYS_RATIO, RAY_ROUNDS, CURVE_POINTS_PER_RAY = 1.4, 3, 10
 """Factor between lengths of neighbouring rays above which a ray is inserted; number of rounds, the
 first rays included; points of a curve for each of the first rays."""
 
-FLAT = 1e-6
+LEAST_CONTOUR_EIGENVALUE = 1e-6
 """Smallest eigenvalue of the information, relative to the largest."""
 
 
@@ -980,7 +997,7 @@ class Contours:
     open: tuple
 
 
-def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
+def profile_contours(fit, first, second, *, levels=CONTOUR_LEVELS, rays=24):
     """Return contours of the profile log-likelihood of two parameters of `fit.free`.
 
     ℓ_p(v, w) = max {ℓ(θ) : θ_first = v, θ_second = w}; inside the contour of level q it is less
@@ -993,7 +1010,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     spread = _spread(path.curvature, held)
     heights = [sqrt(-2 * log(1 - level)) for level in levels]
     by_angle, angles = {}, 2 * pi * np.arange(rays) / rays
-    for _ in range(ROUNDS):
+    for _ in range(RAY_ROUNDS):
         for angle in angles.tolist():
             ray = Ray(path, held, spread @ (cos(angle), sin(angle)))
             by_angle[angle] = lengths_of(ray, heights)
@@ -1001,9 +1018,9 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
         turn = np.array([*sorted(by_angle), 2 * pi])
         lengths = np.array([by_angle[angle % (2 * pi)] for angle in turn.tolist()])
         sizes = np.log(np.maximum(np.abs(lengths), 1e-12))
-        unlike = (np.abs(np.diff(sizes, axis=0)) > log(ALIKE)).any(axis=1)
+        unlike = (np.abs(np.diff(sizes, axis=0)) > log(NEIGHBOUR_RAYS_RATIO)).any(axis=1)
         angles = (turn[:-1] + np.diff(turn) / 2)[unlike]
-    fine = np.linspace(0.0, 2 * pi, FINE * rays + 1)
+    fine = np.linspace(0.0, 2 * pi, CURVE_POINTS_PER_RAY * rays + 1)
     curves = [_curve(path, held, spread, fine, _radii(turn, column, fine)) for column in lengths.T]
     path.warn_of_better("contours", 2)
     return Contours(names, levels, np.array(curves), tuple((~(lengths > 0)).any(axis=0).tolist()))
@@ -1035,7 +1052,7 @@ def wald_ellipse(fit, first, second, level=0.95, points=241):
 def _spread(information, held):
     """Return a root of the covariance of two coordinates, (2, 2)."""
     values, vectors = np.linalg.eigh(information)
-    values = np.maximum(np.abs(values), FLAT * np.abs(values).max())
+    values = np.maximum(np.abs(values), LEAST_CONTOUR_EIGENVALUE * np.abs(values).max())
     return np.linalg.cholesky(((vectors / values) @ vectors.T)[np.ix_(held, held)])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..covariance.base import Covariance, Isotropic
 from ..covariance.matern import Matern
-from ..covariance.multivariate import PAIR, Multivariate, indices
+from ..covariance.multivariate import EACH_PAIR, Multivariate, indices
 from ..covariance.space_time import SpaceTime
 from ..covariance.transformation import Transformation
 from ..data.observations import Observations
@@ -26,7 +26,7 @@ from .names import titles
 from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
-from .small_sample import LARGEST, TrendTest, trend_inference
+from .small_sample import MOST_CORRECTED_LOCATIONS, TrendTest, trend_inference
 from .units import Units
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ else:
     Model = TypeVar("Model")
 
 
-AT_SUPREMUM = (Ending.UNIDENTIFIED,)
+SUPREMUM_ENDINGS = (Ending.UNIDENTIFIED,)
 """Outcomes without an estimate whose likelihood is at its supremum, so that profiles exist."""
 
-DIFFERENCE, COARSE_DIFFERENCE = 2e-4, 2e-2
+SCORE_LOG_STEP, COARSE_SCORE_LOG_STEP = 2e-4, 2e-2
 """Steps of the score's differences, in logarithms: in FP64 and in mixed formats."""
 
 
@@ -332,7 +332,7 @@ class Fit(Generic[Model]):
             slopes.append(unit * _slope_of_correlations(model, name))
         covariance = _covariance(self) if self.outcome.good and self.free else None
         labels, rows = self.observations.variable_labels, []
-        for i, j in indices(PAIR, model.variables):
+        for i, j in indices(EACH_PAIR, model.variables):
             rho, error = float(model.correlations[i, j]), float("nan")
             slope = np.array([one[i, j] for one in slopes])
             if covariance is not None and slope.any():
@@ -370,10 +370,10 @@ class Fit(Generic[Model]):
                 raise InvalidInput(f"`names` must be of: {', '.join(known)}. Got {name!r}.")
         if not names or self._inference is None:
             raise InvalidInput(
-                f"an F test needs a coefficient, at most {LARGEST:,} locations and a covariance "
-                f"matrix with a Cholesky factor. Got {len(names)} coefficients and "
-                f"{len(self.observations):,} locations: compare with a fit without these terms by "
-                "gx.likelihood_ratio_test(restricted, full)."
+                f"an F test needs a coefficient, at most {MOST_CORRECTED_LOCATIONS:,} locations "
+                f"and a covariance matrix with a Cholesky factor. Got {len(names)} coefficients "
+                f"and {len(self.observations):,} locations: compare with a fit without these terms "
+                "by gx.likelihood_ratio_test(restricted, full)."
             )
         contrasts = np.eye(len(known))[[known.index(name) for name in names]]
         return self._inference.f_test(contrasts)
@@ -695,7 +695,7 @@ def _check_is_estimate(fit, allowed=()):
     if fit.outcome.good or fit.outcome.ending in allowed:
         return
     advice = "fit again with more evaluations, other starts or fewer free parameters."
-    if fit.outcome.ending in AT_SUPREMUM:
+    if fit.outcome.ending in SUPREMUM_ENDINGS:
         advice = (
             'fix a parameter, or use confidence_intervals(method="profile"), which returns the '
             "values that the data allow."
@@ -749,7 +749,7 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
         found = information_at(
             lambda x: coordinates.score(x, problem.evaluator, problem.monitor),
             coordinates.point(model),
-            COARSE_DIFFERENCE if problem.noisy else DIFFERENCE,
+            COARSE_SCORE_LOG_STEP if problem.noisy else SCORE_LOG_STEP,
         )
         return _in_users_units(fit, found)
     units = coordinates.jacobian(model)
@@ -778,7 +778,7 @@ def _in_users_units(fit, information):
 
 
 def _checked_names(fit, names, method):
-    _check_is_estimate(fit, AT_SUPREMUM if method == "profile" else ())
+    _check_is_estimate(fit, SUPREMUM_ENDINGS if method == "profile" else ())
     known = fit.free + (fit.boundary if method == "profile" else ())
     if names is None:
         return known
@@ -799,7 +799,7 @@ def _checked_names(fit, names, method):
 
 def _covariance(fit):
     """Return the covariance of the logarithms of `fit.free`, (k, k)."""
-    # files of earlier versions hold no information
+    # computed from the observations if the fit was read from a file without it
     observed = information(fit)
     if len(observed) and not (np.isfinite(observed).all() and np.linalg.eigvalsh(observed)[0] > 0):
         raise InvalidInput(

@@ -78,7 +78,7 @@ def maximize(
     search.set_upper_bounds(upper)
     search.set_ftol_abs(tolerance)
     search.set_xtol_abs(1e-7)
-    search.set_maxeval(min(int(evaluations), MOST_EVALUATIONS))
+    search.set_maxeval(min(int(evaluations), MOST_NLOPT_EVALUATIONS))
     room = np.maximum(upper - lower, 1e-6)
     search.set_initial_step(
         np.minimum(step * (np.ones(d) if scales is None else scales), 0.4 * room)
@@ -207,30 +207,30 @@ def _promised(slope, information):
 # approximation (Guinness 2021, Stat. Comput. 31:25).
 
 
-MOST_EVALUATIONS = 2**31 - 1
+MOST_NLOPT_EVALUATIONS = 2**31 - 1
 """The largest limit that NLopt takes."""
 
-STEPS, HALVINGS = 40, 8
+MOST_SCORING_STEPS, MOST_SCORING_HALVINGS = 40, 8
 """Limits on steps, and on the halvings of each."""
 
-CLOSE, FINER = 5e-5, 1e-2
+ONE_STEP_GAIN, LAST_STEP_SHARE = 5e-5, 1e-2
 """Promised gain below which one step reaches a tolerance of 1e-6; share of the tolerance above
 which a last step is made although the search has converged, because the observed information comes
 with it."""
 
-NEAR_ENOUGH = 10.0
+QUASI_NEWTON_GAIN = 10.0
 """Promised gain below which changes of the score correct the information."""
 
-LONGEST, OF_NUGGET = 1.0, 3.0
+LONGEST_LOG_STEP, LONGEST_NUGGET_STEP = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
 
-SMALL = 0.02
+NEAR_LIMIT_VALUE = 0.02
 """Value below which a parameter without a logarithm may step to its limit; see `_least`."""
 
-SLOW = 1e-3
+ZIGZAG_RISE = 1e-3
 """Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
 
-NUDGE = 1e-6
+BOUND_TEST_STEP = 1e-6
 """Step that tells whether a coordinate is on a bound."""
 
 
@@ -269,25 +269,25 @@ def ascend(
     it ends, not converged.
     """
     best, secants, risen = evaluate(model, False), [], np.inf
-    for _ in range(STEPS):
+    for _ in range(MOST_SCORING_STEPS):
         if not np.isfinite(best.value):
             return best, False
-        if stops is not None and risen < SLOW and stops(best):
+        if stops is not None and risen < ZIGZAG_RISE and stops(best):
             return best, False
         free = ~_held(within, coordinates, best)
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         promised = 0.5 * best.score @ step
         converged = promised < tolerance
-        if converged and not (curved and promised > FINER * tolerance):
+        if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
             return best, True
-        close, curved = curved and promised < CLOSE, curved and not promised < CLOSE
+        close, curved = curved and promised < ONE_STEP_GAIN, curved and not promised < ONE_STEP_GAIN
         falls = vanishing is not None and best.score[coordinates.names.index(NUGGET)] < 0
         if falls and best.model.nugget < vanishing * best.model.largest_variance:
             return best, True
         step = _step_within(within, coordinates, best, step, free)
         origin = coordinates.point(best.model)
-        for _ in range(HALVINGS):
+        for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:
                 return best, converged
             candidate = within(coordinates.model(origin + step))
@@ -307,7 +307,7 @@ def ascend(
         risen = reached.value - best.value
         moved = coordinates.point(reached.model) - coordinates.point(best.model)
         # far from the maximum the parabola of a secant misleads
-        near = promised < NEAR_ENOUGH
+        near = promised < QUASI_NEWTON_GAIN
         secants = [*secants, (moved, best.score - reached.score)][-len(moved) :] if near else []
         best = _with_secants(reached, secants)
     return best, False
@@ -332,7 +332,7 @@ def _step_within(within, coordinates, point, step, free):
         if inside is None:
             break
         reached = coordinates.point(inside) - origin
-        met = free & straight & (np.abs(reached - step) > NUDGE / 2)
+        met = free & straight & (np.abs(reached - step) > BOUND_TEST_STEP / 2)
         if not met.any():
             break
         step, free = np.where(met, reached, np.where(free, 0.0, step)), free & ~met
@@ -346,25 +346,25 @@ def _least(parameter, value):
     """Return the coordinate to which a step may decrease a parameter.
 
     A parameter without a logarithm, whose lower limit is allowed, falls at most to a third in one
-    step, until it is below `SMALL`.
+    step, until it is below `NEAR_LIMIT_VALUE`.
     """
-    held = parameter.transform == "identity" and parameter.closed and value > SMALL
+    held = parameter.transform == "identity" and parameter.closed and value > NEAR_LIMIT_VALUE
     return value / 3 if held else -np.inf
 
 
 def _shortened(step, names):
     """Return a step that is not too long in any coordinate."""
-    longest = [OF_NUGGET if name == NUGGET else LONGEST for name in names]
+    longest = [LONGEST_NUGGET_STEP if name == NUGGET else LONGEST_LOG_STEP for name in names]
     return step / max(1.0, np.max(np.abs(step) / longest, initial=0.0))
 
 
 def _held(within, coordinates, point):
     """Return a mask of the coordinates on bounds across which ℓ rises."""
     origin = coordinates.point(point.model)
-    beyond = within(coordinates.model(origin + NUDGE * np.sign(point.score)))
+    beyond = within(coordinates.model(origin + BOUND_TEST_STEP * np.sign(point.score)))
     if beyond is None:
         return np.zeros(len(origin), dtype=bool)
-    return (np.abs(coordinates.point(beyond) - origin) < NUDGE / 2) & (point.score != 0)
+    return (np.abs(coordinates.point(beyond) - origin) < BOUND_TEST_STEP / 2) & (point.score != 0)
 
 
 def shorter(slope, change):

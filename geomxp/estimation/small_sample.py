@@ -33,20 +33,20 @@ from .coordinates import Coordinates
 from .names import MICROSCALE
 from .units import Units
 
-LARGEST = 1500
+MOST_CORRECTED_LOCATIONS = 1500
 """Number of locations up to which the corrections are computed: they take about 3k products of
 n×n matrices for k covariance parameters, which is less than a fit takes."""
 
-FEWEST = 2.0
+LEAST_DEGREES_OF_FREEDOM = 2.0
 """Fewest degrees of freedom of a t or an F."""
 
-FARTHEST = 0.5
+LARGEST_MOMENT_TERM = 0.5
 """Size of Kenward and Roger's terms above which their moments have no meaning."""
 
-LONGEST = 1.0
+LONGEST_REML_STEP = 1.0
 """Longest step towards REML's estimate, in logarithms."""
 
-LEAST = 1e-2
+LEAST_LOG_INFORMATION = 1e-2
 """Least information on a logarithm: a parameter that is not identifiable is uncertain by e^±10."""
 
 
@@ -157,9 +157,9 @@ class TrendInference:
         b = (a1 + 6 * a2) / (2 * q)
         g = ((q + 1) * a1 - (q + 4) * a2) / ((q + 2) * a2)
         c1, c2, c3 = np.array([g, q - g, q + 2 - g]) / (3 * q + 2 * (1 - g))
-        if q == 1 or max(a2 / q, c2 * b, c3 * b) >= FARTHEST:
+        if q == 1 or max(a2 / q, c2 * b, c3 * b) >= LARGEST_MOMENT_TERM:
             # with q = 1 the moments below give exactly this
-            return max(2 * q / a2, FEWEST), 1.0
+            return max(2 * q / a2, LEAST_DEGREES_OF_FREEDOM), 1.0
         mean = 1 / (1 - a2 / q)
         variance = 2 / q * (1 + c1 * b) / ((1 - c2 * b) ** 2 * (1 - c3 * b))
         ratio = variance / (2 * mean**2)
@@ -176,7 +176,7 @@ def trend_inference(fit, restricted=True):
     seen = fit.observations
     design = fit.trend.design(seen.locations, seen.covariates, seen.variable)
     n, p = design.shape
-    if not p or n > LARGEST:
+    if not p or n > MOST_CORRECTED_LOCATIONS:
         return None
     with blas_threads(n):
         return _inference(fit, restricted, design)
@@ -188,8 +188,7 @@ def _inference(fit, restricted, design):
     inputs = units.scaled(fit.observations).inputs
     model = fit.model.replace(**units.inward(fit.model, fit.model.parameters()))
     coordinates = Coordinates(fit.free, model, wrap=False)
-    about = inputs, design, units.columns, fit.coefficients
-    inference = _at(model, coordinates, *about)
+    inference = _at(model, coordinates, inputs, design, units.columns, fit.coefficients)
     if fit.reml or not restricted or inference is None:
         return inference
     # REML's score at ML's estimate is ½ tr(B)
@@ -199,21 +198,21 @@ def _inference(fit, restricted, design):
         # the share p/(n - p) of the scale of Σ is known exactly, log n/(n - p)
         known = [name in linear for name in coordinates.names]
         step += np.array(known) * (log(n / (n - p)) - p / (n - p))
-    step *= min(1.0, LONGEST / np.abs(step).max(initial=1e-300))
+    step *= min(1.0, LONGEST_REML_STEP / np.abs(step).max(initial=1e-300))
     model = coordinates.model(coordinates.point(model) + step)
     for name, (low, high) in model.limits(fit.observations.metric, inputs.dimensions).items():
         value = model.parameters()[name]
         if name in fit.free and not low <= value <= high:
             model = model.replace(**{name: min(max(value, low), high)})
-    return _at(model, coordinates, *about) or inference
+    better = _at(model, coordinates, inputs, design, units.columns, fit.coefficients)
+    return better or inference
 
 
 def _at(model, coordinates, inputs, design, unit, coefficients):
     """Return the `TrendInference` at a model of the scaled problem.
 
-    The coefficients have a unit, a number or (p,).
-
-    None where Σ has no Cholesky factor in FP64.
+    `unit` is that of the coefficients, a number or (p,). The result is None where Σ has no Cholesky
+    factor in FP64.
     """
     p = design.shape[1]
     try:
@@ -245,7 +244,7 @@ def _at(model, coordinates, inputs, design, unit, coefficients):
 def _inverse(information):
     """Return the inverse, in which directions that the data do not determine are bounded."""
     values, vectors = np.linalg.eigh(information)
-    return (vectors / np.maximum(values, LEAST)) @ vectors.T
+    return (vectors / np.maximum(values, LEAST_LOG_INFORMATION)) @ vectors.T
 
 
 def _sigma(model, inputs):

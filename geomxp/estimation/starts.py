@@ -23,71 +23,78 @@ from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.trend import ordinary_residuals
 from ..likelihood.vecchia import Vecchia
-from .names import LENGTH, NUGGET, SCALE
+from .names import NUGGET, RANGE, VARIANCE
 from .parameters import ParameterTable, is_compact
-from .problem import FEW, NEAR, Monitor, Problem, fingerprint, of_unit_variance
+from .problem import (
+    EXACT_GRID_LOCATIONS,
+    NEARBY_STEP,
+    Monitor,
+    Problem,
+    fingerprint,
+    of_unit_variance,
+)
 from .search import INITIAL_STEP
 
-NEIGHBOURS, MORE_NEIGHBOURS = 15, 50
+GRID_NEIGHBOURS, LAST_CLIMB_NEIGHBOURS = 15, 50
 """Neighbours of Vecchia's approximation: on the grid, and for the last climb of many locations."""
 
-RUNS, RUN = 250, 8
+SUBSAMPLE_RUNS, RUN_LOCATIONS = 250, 8
 """Subsample of many locations: number of runs, and of successive locations along Hilbert's curve in
 each, so that long and short distances occur."""
 
-MANY = 1500
+LAST_CLIMB_LOCATIONS = 1500
 """Locations above which the last climb has more neighbours if shapes are free."""
 
-PEAKS, DEEP = 14, 6.0
+MOST_GRID_PEAKS, PEAK_MARGIN = 14, 6.0
 """Limits on the number of local maxima of the grid from which to climb, and on how far they are
 below the best one."""
 
-RIVAL = 2.0
+RIVAL_MARGIN = 2.0
 """A signal is weak if another maximum of the approximation, or its values at a third of the ranges,
 are this far below the best one at most."""
 
-SEARCHED = 3
+MOST_EXPENSIVE_STARTS = 3
 """Limit on the number of starts where one evaluation is expensive."""
 
-SAMPLE, SMALLEST = 60, 1e-8
-"""Number of locations that give the variance about the trend; least ratio to σ²."""
+TREND_SAMPLE_LOCATIONS, LEAST_VARIANCE_SHARE = 60, 1e-8
+"""Number of locations that give the variance about the trend; least ratio of this to σ²."""
 
-PROMISING = 12.0
+PROMISING_MARGIN = 12.0
 """The neighbours of grid models within this log-likelihood of the best one are evaluated."""
 
-CHECKED = 12
+CHECKED_RANGES = 12
 """Approximate number of practical ranges at which the likelihood checks an approximate grid."""
 
-HELD, FREE, TOLERANCE = 40, 12, 1e-2
+HELD_CLIMB_EVALUATIONS, FREE_CLIMB_EVALUATIONS, CLIMB_TOLERANCE = 40, 12, 1e-2
 """Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
 each evaluation needs a table of the correlation; tolerance of both."""
 
-LEAST_SHARE = 1e-3
+LEAST_FIELD_RATIO = 1e-3
 """A field of less than this multiple of the nugget is noise."""
 
-FAR, APART, BASINS = 3.0, 0.05, 4
+DROPPED_END_MARGIN, EQUAL_ENDS_DISTANCE, MOST_BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
 in all coordinates are equal; limit on the number of distinct ones."""
 
-ALIKE, RISE = 0.3, 0.5
+BARE_ENDS_DISTANCE, BARE_END_MARGIN = 0.3, 0.5
 """Ends of climbs without a nugget this close to another in all coordinates are the same; those this
 far below the best one are dropped."""
 
-USUAL = 0.8
+START_SMOOTHNESS = 0.8
 """Smoothness of variables in a start of several."""
 
-SPREAD, LEAST_NUGGET = 0.7, 0.01
+RANDOM_START_DEVIATION, LEAST_START_NUGGET_RATIO = 0.7, 0.01
 """Of random starts: standard deviation of the logarithms of parameters, and the least nugget of the
 model that they are near, in units of its variance."""
 
-COMMON = 10
+LEAST_COMMON_LOCATIONS = 10
 """Least number of common locations of two variables that give a correlation to start from, and of
 values of one that give its model."""
 
-REMEMBERED = 64
+REMEMBERED_MODELS = 64
 """Limit on the models of single variables that are kept for later fits of other families."""
 
-BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
+CONNECTING_PARTS, THIRD_BASIN_EXCESS = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
 maximum that tells of a third basin."""
 
@@ -101,7 +108,7 @@ def searched(problem, start, count, seed, evaluations, tasks):
     """
     starts = starting_models(problem, start, count, seed)
     # an end that turns out to be the best one is searched from again
-    few = len(problem.observations) <= FEW
+    few = len(problem.observations) <= EXACT_GRID_LOCATIONS
     starts = [(*start, few or k == 0) for k, start in enumerate(starts)]
     problem.monitor.limit += evaluations * max(len(starts) - count, 0)
     if tasks is None:
@@ -110,8 +117,16 @@ def searched(problem, start, count, seed, evaluations, tasks):
         for start in starts:
             yield _from(problem, *start, min(evaluations, problem.monitor.left))
         return
-    about = problem.observations, problem.design, problem.reml, problem.method, problem.table
-    common = about, (problem.tolerance, problem.choice), evaluations
+    common = (
+        problem.observations,
+        problem.design,
+        problem.reml,
+        problem.method,
+        problem.table,
+        problem.tolerance,
+        problem.choice,
+        evaluations,
+    )
     line = problem.monitor.line
     line.expect(len(starts), "starts")
     for end, *recorded, complaint in tasks.over(_alone, common, starts, line.advance):
@@ -132,12 +147,12 @@ def _from(problem, model, near, patient, evaluations):
     if bare:
         table = table.holding(**{NUGGET: 0.0})
     problem.ends = True
-    step = NEAR if near else INITIAL_STEP
+    step = NEARBY_STEP if near else INITIAL_STEP
     end = problem.search(table, model, step=step, evaluations=evaluations, patient=patient)
     nugget = problem.one_step_nugget(end[1]) if bare and end[1] is not None else None
     if nugget:
         model = end[1].replace(nugget=nugget)
-        again = problem.search(problem.table, model, step=NEAR, evaluations=evaluations)
+        again = problem.search(problem.table, model, step=NEARBY_STEP, evaluations=evaluations)
         end = max(end, again, key=lambda end: end[0])
     problem.ends = False
     return end
@@ -148,9 +163,9 @@ def _alone(common, start):
 
     The search solves a problem of its own, in the process of a worker.
     """
-    about, settings, evaluations = common
+    observations, design, reml, method, table, tolerance, choice, evaluations = common
     monitor = Monitor(evaluations)
-    problem = Problem(*about, monitor, *settings)
+    problem = Problem(observations, design, reml, method, table, monitor, tolerance, choice)
     end = _from(problem, *start, evaluations)
     return end, monitor.count, monitor.rises, problem.complaint
 
@@ -173,11 +188,11 @@ def starting_models(problem, start, count, seed):
     # along one shape each first: another shape needs another table of the correlation
     peaks = [grid[k] for k in _peaks(surface)]
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
-    ends = [_climbed(rough, model) for _, model, _ in ends[: 2 * BASINS]]
+    ends = [_climbed(rough, model) for _, model, _ in ends[: 2 * MOST_BASINS]]
     ends = _separated(rough, _distinct(problem.table, ends))
     if ends and rough.method.approximate and _is_long(problem):
-        ends = _refined(problem, ends[:BASINS])
-    models = [model for _, model, _ in ends[:BASINS]]
+        ends = _refined(problem, ends[:MOST_BASINS])
+    models = [model for _, model, _ in ends[:MOST_BASINS]]
     starts = _worth(problem, models, _missed(problem, rough, surface, grid, models))
     if ends and NUGGET not in start:
         starts += [(model, True) for model in _bare(rough, sizes, grid, ends)]
@@ -192,8 +207,9 @@ def _of_variables(problem, start, least, seed):
     """Return starts for several variables: each of them alone, then their correlations.
 
     Correlations are those of the residuals at common locations, for the fields without nuggets.
-    Smoothness and range of one variable alone may be poorly determined: the second start has the
-    smoothness `USUAL`, and further ones, up to `least`, are random models near the first.
+    Smoothness and range of one variable alone may be poorly determined: the smoothness of the
+    second start is `START_SMOOTHNESS`; further starts, up to `least`, are random models near the
+    first.
     """
     table, observations = problem.table, problem.observations
     given, count = table.fixed | start, table.model.variables
@@ -203,7 +219,7 @@ def _of_variables(problem, start, least, seed):
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)
         one = _alone_variable(problem, rows, given, i)
-        usual.append(_alone_variable(problem, rows, {"smoothness": USUAL} | given, i))
+        usual.append(_alone_variable(problem, rows, {"smoothness": START_SMOOTHNESS} | given, i))
         design = problem.design[rows]
         residuals[rows] = ordinary_residuals(observations.values[rows], design)
         marginals.append(one)
@@ -230,7 +246,7 @@ def _of_variables(problem, start, least, seed):
 def _alone_variable(problem, rows, given, i):
     """Return the Matérn model that fits one variable best; a guess for few values."""
     guess = Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
-    if len(rows) < COMMON:
+    if len(rows) < LEAST_COMMON_LOCATIONS:
         return guess
     observations = problem.observations
     observations = observations.of_variable(observations.variable_labels[i])
@@ -242,8 +258,14 @@ def _alone_variable(problem, rows, given, i):
         for key in (f"{name}_{i + 1}", name)
         if key in given
     }
-    about = problem.reml, sorted(held.items()), guess.parameters(), sorted(observations.extra())
-    mark = fingerprint(observations, design, *about)
+    mark = fingerprint(
+        observations,
+        design,
+        problem.reml,
+        sorted(held.items()),
+        guess.parameters(),
+        sorted(observations.extra()),
+    )
     # another thread may clear them
     known = _alone_known.get(mark)
     if known is not None:
@@ -252,12 +274,13 @@ def _alone_variable(problem, rows, given, i):
     table = ParameterTable(
         Matern(1.0, 1.0, 0.5, 0.0), held, {}, observations, float(np.mean(values**2))
     )
-    method = Exact() if len(observations) <= FEW else Vecchia(NEIGHBOURS)
-    about = observations, design, problem.reml, method, table
-    alone = Problem(*about, Monitor(10**9), TOLERANCE)
+    method = Exact() if len(observations) <= EXACT_GRID_LOCATIONS else Vecchia(GRID_NEIGHBOURS)
+    alone = Problem(
+        observations, design, problem.reml, method, table, Monitor(10**9), CLIMB_TOLERANCE
+    )
     ends = [end for end in searched(alone, {}, 1, 0, 10**6, None) if end[1] is not None]
     model = max(ends, key=lambda end: end[0])[1] if ends else guess
-    if len(_alone_known) >= REMEMBERED:
+    if len(_alone_known) >= REMEMBERED_MODELS:
         _alone_known.clear()
     _alone_known[mark] = model
     return model
@@ -270,8 +293,8 @@ the same variables share them."""
 
 def _moved(model, random):
     """Return a random model near that of one variable."""
-    factors = np.exp(SPREAD * random.standard_normal(4))
-    nugget = max(model.nugget, LEAST_NUGGET * model.variance)
+    factors = np.exp(RANDOM_START_DEVIATION * random.standard_normal(4))
+    nugget = max(model.nugget, LEAST_START_NUGGET_RATIO * model.variance)
     values = np.array([model.variance, model.range, model.smoothness, nugget])
     return Matern(*(factors * values).tolist())
 
@@ -296,7 +319,7 @@ def _common_correlations(observations, residuals, marginals, noisy=False):
         for j in range(i):
             products = places[:, i] * places[:, j]
             products = products[np.isfinite(products)]
-            if len(products) >= COMMON:
+            if len(products) >= LEAST_COMMON_LOCATIONS:
                 size = np.sqrt(marginals[i].variance * marginals[j].variance)
                 size += np.sqrt(marginals[i].nugget * marginals[j].nugget) if noisy else 0.0
                 rho[i, j] = rho[j, i] = np.clip(products.mean() / size, -1.0, 1.0)
@@ -311,25 +334,27 @@ def _rescaled_for_trend(problem, grid, start):
     """
     table, longest = problem.table, problem.table.extent.longest
     given = {**table.bounds, **start}
-    if not {SCALE, LENGTH} <= set(table.free) or SCALE in given or table.anisotropic:
+    if not {VARIANCE, RANGE} <= set(table.free) or VARIANCE in given or table.anisotropic:
         return grid
     if not isinstance(table.model, Isotropic):
         return grid
-    rows = np.unique(np.linspace(0, len(problem.observations) - 1, SAMPLE).astype(int))
+    rows = np.unique(
+        np.linspace(0, len(problem.observations) - 1, TREND_SAMPLE_LOCATIONS).astype(int)
+    )
     observations, (basis, _) = problem.observations, np.linalg.qr(problem.design[rows])
     left, shares, result = len(rows) - basis.shape[1], {}, []
     for model in grid:
         if left > 0 and model is not None and model.practical_range() > longest:
-            scale = model.parameters()[SCALE]
-            unit = model.replace(**{SCALE: 1.0, NUGGET: 0.0})
+            scale = model.parameters()[VARIANCE]
+            unit = model.replace(**{VARIANCE: 1.0, NUGGET: 0.0})
             if unit not in shares:
                 points = model.isotropic(observations.inputs[rows], observations.metric)
                 distances = scipy.spatial.distance.pdist(points)
                 matrix = scipy.spatial.distance.squareform(model.correlation(distances))
                 np.fill_diagonal(matrix, 1.0)
                 rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
-                shares[unit] = max(rest / left, SMALLEST)
-            model = model.replace(**{SCALE: scale / shares[unit]})
+                shares[unit] = max(rest / left, LEAST_VARIANCE_SHARE)
+            model = model.replace(**{VARIANCE: scale / shares[unit]})
         result.append(model)
     return result
 
@@ -350,25 +375,25 @@ def _bare(problem, sizes, grid, ends):
     models = [None if model is None else model.replace(nugget=0.0) for model in models]
     sizes[share] = 1
     surface, best = _surface(bare, sizes, models), ends[0][0]
-    if not surface.max() > best - DEEP:
+    if not surface.max() > best - PEAK_MARGIN:
         return []
-    peaks = [models[k] for k in _peaks(surface) if surface.flat[k] > best - DEEP]
+    peaks = [models[k] for k in _peaks(surface) if surface.flat[k] > best - PEAK_MARGIN]
     found = _distinct(table, (_climbed(bare, model, held=True) for model in peaks))
-    found = [_climbed(bare, model) for _, model, _ in found[: 2 * BASINS]]
+    found = [_climbed(bare, model) for _, model, _ in found[: 2 * MOST_BASINS]]
     coordinates = table.search_coordinates()
-    known = [end for end in ends[:BASINS] if problem.nugget_is_small(end[1])]
+    known = [end for end in ends[:MOST_BASINS] if problem.nugget_is_small(end[1])]
     if is_compact(table.model):
         # another maximum may be near
-        known = [end for end in known if end[0] > best - APART]
+        known = [end for end in known if end[0] > best - EQUAL_ENDS_DISTANCE]
 
     def near(model):
         """Whether an end with a small nugget is near."""
         x = coordinates.point(model)
         away = [np.abs(x - coordinates.point(other)) / coordinates.scales for _, other, _ in known]
-        return any(distance.max(initial=0.0) < ALIKE for distance in away)
+        return any(distance.max(initial=0.0) < BARE_ENDS_DISTANCE for distance in away)
 
-    found = [end for end in _distinct(table, found) if end[0] > best - RISE]
-    return [model for _, model, _ in found[:BASINS] if not near(model)]
+    found = [end for end in _distinct(table, found) if end[0] > best - BARE_END_MARGIN]
+    return [model for _, model, _ in found[:MOST_BASINS] if not near(model)]
 
 
 def _worth(problem, ends, missed):
@@ -377,10 +402,14 @@ def _worth(problem, ends, missed):
     Where searches are long, only those are kept whose likelihood is near the best one.
     """
     starts = [(model, True) for model in ends] + [(model, False) for model in missed]
-    if len(problem.observations) <= FEW or len(starts) < 2 or not problem.evaluator.expensive:
+    if (
+        len(problem.observations) <= EXACT_GRID_LOCATIONS
+        or len(starts) < 2
+        or not problem.evaluator.expensive
+    ):
         return starts
     values = np.array([_counted(problem, model) for model, _ in starts])
-    best = np.argsort(-values, kind="stable")[:SEARCHED]
+    best = np.argsort(-values, kind="stable")[:MOST_EXPENSIVE_STARTS]
     worth = [starts[k] for k in best if values[k] > values.max() - 1]
     # a field without variance is part of every model
     return worth[:1] + [start for start in worth[1:] if not _is_noise(start[0])]
@@ -388,7 +417,7 @@ def _worth(problem, ends, missed):
 
 def _is_noise(model):
     """Whether the nugget is nearly all of the variance."""
-    return model.nugget > model.largest_variance / LEAST_SHARE
+    return model.nugget > model.largest_variance / LEAST_FIELD_RATIO
 
 
 def _counted(problem, model):
@@ -404,20 +433,23 @@ def _missed(problem, rough, surface, grid, ends):
     With a weak signal the approximation has several maxima along the practical range, or is flat,
     and may miss the largest one of ℓ.
     """
-    exact = problem.evaluator.expensive and len(problem.observations) <= 2 * RUNS * RUN
-    if not exact or not rough.method.approximate or LENGTH not in problem.table.free:
+    exact = (
+        problem.evaluator.expensive
+        and len(problem.observations) <= 2 * SUBSAMPLE_RUNS * RUN_LOCATIONS
+    )
+    if not exact or not rough.method.approximate or RANGE not in problem.table.free:
         return []
     # the best model of each practical range
     rows = np.moveaxis(surface, -3, 0).reshape(surface.shape[-3], -1)
     index = np.moveaxis(np.arange(surface.size).reshape(surface.shape), -3, 0).reshape(rows.shape)
     best = index[np.arange(len(rows)), rows.argmax(axis=1)]
     profile = rows.max(axis=1)
-    rivals = profile > profile.max() - RIVAL
+    rivals = profile > profile.max() - RIVAL_MARGIN
     if np.count_nonzero(_local(profile) & rivals) < 2 and 3 * rivals.sum() < len(profile):
         return []
-    stride = max(round(len(profile) / CHECKED), 1)
+    stride = max(round(len(profile) / CHECKED_RANGES), 1)
     values, models = np.full(len(profile[::stride]), -inf), {}
-    for k in np.flatnonzero(profile[::stride] > profile.max() - DEEP).tolist():
+    for k in np.flatnonzero(profile[::stride] > profile.max() - PEAK_MARGIN).tolist():
         models[k] = grid[best[k * stride]]
         values[k] = _counted(problem, models[k])
     known = [(np.log(model.practical_range()), _counted(problem, model)) for model in ends]
@@ -455,7 +487,7 @@ def _surface(problem, sizes, grid):
     """Return ℓ of the grid's models, an array of `sizes`; -inf where one is invalid or skipped.
 
     Every other model along each axis comes first, then the neighbours of local maxima and of
-    models within `PROMISING` of the best one, until there are no more.
+    models within `PROMISING_MARGIN` of the best one, until there are no more.
     """
     surface, known = np.full(sizes, -inf), np.zeros(sizes, dtype=bool)
     coarse = np.zeros(sizes, dtype=bool)
@@ -471,7 +503,7 @@ def _surface(problem, sizes, grid):
         evaluate(~known)
     good = surface >= scipy.ndimage.maximum_filter(surface, size=5, mode="nearest")
     while True:
-        good = (good | (surface > surface.max() - PROMISING)) & np.isfinite(surface)
+        good = (good | (surface > surface.max() - PROMISING_MARGIN)) & np.isfinite(surface)
         wanted = scipy.ndimage.maximum_filter(good, size=3, mode="nearest") & ~known
         if not wanted.any():
             return surface
@@ -487,11 +519,11 @@ def _peaks(surface):
     rows = surface.reshape(-1, lengths, shares, angles)
     profile = rows.max(axis=3)
     higher = scipy.ndimage.maximum_filter(profile, size=(1, 3, 3), mode="nearest")
-    chosen = (profile >= higher) & (profile > profile.max() - DEEP)
+    chosen = (profile >= higher) & (profile > profile.max() - PEAK_MARGIN)
     numbers = np.arange(surface.size).reshape(rows.shape)
     numbers = np.take_along_axis(numbers, rows.argmax(axis=3)[..., None], axis=3)[..., 0][chosen]
     flat = surface.ravel()
-    return numbers[np.argsort(-flat[numbers], kind="stable")][:PEAKS].tolist()
+    return numbers[np.argsort(-flat[numbers], kind="stable")][:MOST_GRID_PEAKS].tolist()
 
 
 def _climbed(problem, model, held=False):
@@ -501,7 +533,7 @@ def _climbed(problem, model, held=False):
         table = table.holding(**{name: values[name] for name in table.shapes})
     if not table.free:
         return _value(problem, model), model, True
-    return problem.score(table, model, HELD if held else FREE)
+    return problem.score(table, model, HELD_CLIMB_EVALUATIONS if held else FREE_CLIMB_EVALUATIONS)
 
 
 def _distinct(table, ends):
@@ -511,10 +543,11 @@ def _distinct(table, ends):
     for end in ends:
         value, x = end[0], coordinates.point(end[1])
         known = any(
-            other[0] - value < APART and np.abs((x - y) / coordinates.scales).max() < 1.0
+            other[0] - value < EQUAL_ENDS_DISTANCE
+            and np.abs((x - y) / coordinates.scales).max() < 1.0
             for other, y in kept
         )
-        if value > ends[0][0] - FAR and not known:
+        if value > ends[0][0] - DROPPED_END_MARGIN and not known:
             kept.append((end, x))
     return [end for end, _ in kept]
 
@@ -533,10 +566,10 @@ def _separated(problem, ends):
     def apart(end, better):
         """Whether ℓ falls on the way from an end to a better one, or rises above a maximum."""
         x, y = (coordinates.point(model) for _, model, _ in (end, better))
-        between = (coordinates.model(x + part * (y - x)) for part in BETWEEN)
+        between = (coordinates.model(x + part * (y - x)) for part in CONNECTING_PARTS)
         values = [_value(problem, model) for model in between]
         value, _, converged = better
-        return min(values) < end[0] or (converged and max(values) > value + HIGHER)
+        return min(values) < end[0] or (converged and max(values) > value + THIRD_BASIN_EXCESS)
 
     for end in ends:
         if all(apart(end, better) for better in kept):
@@ -546,7 +579,7 @@ def _separated(problem, ends):
 
 def _is_long(problem):
     """Whether a search takes long: exact, of many locations, with free shapes or differences."""
-    many = len(problem.observations) > MANY and not problem.method.approximate
+    many = len(problem.observations) > LAST_CLIMB_LOCATIONS and not problem.method.approximate
     return many and (bool(problem.table.shapes) or problem.evaluator.differences)
 
 
@@ -555,7 +588,7 @@ def _refined(problem, ends):
 
     The climbs take much less time than the evaluations that they save.
     """
-    method = Vecchia(MORE_NEIGHBOURS)
+    method = Vecchia(LAST_CLIMB_NEIGHBOURS)
     fine = _rough(problem, problem.observations, problem.design, method)
     return _distinct(problem.table, [_climbed(fine, model) for _, model, _ in ends]) or ends
 
@@ -568,19 +601,21 @@ def _surrogate(problem, seed):
     """
     observations, design = problem.observations, problem.design
     n, p = design.shape
-    if n <= FEW + p and not problem.method.approximate:
+    if n <= EXACT_GRID_LOCATIONS + p and not problem.method.approximate:
         return _rough(problem, observations, design, Exact(on=problem.evaluator.device.name))
-    if len(observations) > 2 * RUNS * RUN:
+    if len(observations) > 2 * SUBSAMPLE_RUNS * RUN_LOCATIONS:
         observations, design = _part(problem, _spread(observations))
         if design is None:
             return None
     try:
-        return _rough(problem, observations, design, Vecchia(NEIGHBOURS))
+        return _rough(problem, observations, design, Vecchia(GRID_NEIGHBOURS))
     except (MissingPackage, InvalidInput):
         pass
     rows = np.arange(n)
-    if n > FEW + p:
-        rows = np.sort(np.random.default_rng(seed).choice(n, FEW + p, replace=False))
+    if n > EXACT_GRID_LOCATIONS + p:
+        rows = np.sort(
+            np.random.default_rng(seed).choice(n, EXACT_GRID_LOCATIONS + p, replace=False)
+        )
     observations, design = _part(problem, rows)
     if design is None:
         return None
@@ -589,9 +624,11 @@ def _surrogate(problem, seed):
 
 def _rough(problem, observations, design, method, table=None):
     """Return a problem with a coarse tolerance and the same parameters, or those of a table."""
-    about = observations, design, problem.reml, method, table or problem.table
+    table = table or problem.table
     # its evaluations are not limited
-    rough = Problem(*about, Monitor(10**9), TOLERANCE)
+    rough = Problem(
+        observations, design, problem.reml, method, table, Monitor(10**9), CLIMB_TOLERANCE
+    )
     rough.evaluator.be_rough()
     return rough
 
@@ -609,12 +646,15 @@ def _part(problem, rows):
 
 
 def _spread(observations):
-    """Return the rows of `RUNS` runs of observations near in space (and time), spread over all."""
+    """Return the rows of `SUBSAMPLE_RUNS` runs of observations, spread over all.
+
+    The observations of a run are near in space (and time).
+    """
     points = observations.inputs.points
     if observations.time is not None:
         # with extents alike
         lag = np.ptp(points, axis=0).max() / np.ptp(observations.time)
         points = np.column_stack((points, observations.time * lag))
     order = order_points(points, "hilbert")
-    first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
-    return np.sort(order[first[:, None] + np.arange(RUN)].ravel())
+    first = np.linspace(0, len(order) - RUN_LOCATIONS, SUBSAMPLE_RUNS).astype(np.int64)
+    return np.sort(order[first[:, None] + np.arange(RUN_LOCATIONS)].ravel())

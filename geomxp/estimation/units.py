@@ -87,8 +87,7 @@ class Units:
             first = (design != 0).argmax(axis=0) if len(design) else np.zeros(0, dtype=int)
             columns = rows[first]
         variance = (spread * unit / value) ** 2
-        about = replicates, time, tuple(of_variables), rows, columns
-        return cls(length, value, variance, *about)
+        return cls(length, value, variance, replicates, time, tuple(of_variables), rows, columns)
 
     def scaled(self, observations):
         """Return the observations in the units of the scaled problem."""

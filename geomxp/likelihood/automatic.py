@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..runtime.devices import free_memory, human_bytes, resolve_all
-from .cost import NEIGHBOURS, bytes_for, in_words, on_disk, predicted_cost
+from .cost import DEFAULT_NEIGHBOURS, bytes_for, in_words, on_disk, predicted_cost
 from .exact import Exact
 from .vecchia import Vecchia
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """Name of the choice, as an argument and on the command line."""
 
-LARGEST = 6_000
+MOST_EXACT_LOCATIONS = 6_000
 """Number of locations up to which the exact likelihood is chosen."""
 
-CALLS = {
+METHOD_CALLS = {
     "exact": "method=gx.Exact()",
     "disk": 'method=gx.Exact(memory="{}")',
     "device": 'method=gx.Exact(on="gpu", device_memory="8GB")',
-    "vecchia": f"method=gx.Vecchia({NEIGHBOURS})",
+    "vecchia": f"method=gx.Vecchia({DEFAULT_NEIGHBOURS})",
 }
-OPTIONS = {
+METHOD_FLAGS = {
     "exact": "--method exact",
     "disk": "--method exact --memory {}",
     "device": "--method exact --device-memory 8GB",
@@ -68,12 +68,12 @@ def automatic(n: int, tabulated: bool = True, on: str = "cpu") -> Likelihood:
     if not tabulated or exact.tiled:
         return exact
     (device,) = resolve_all(on)
-    if n <= LARGEST and bytes_for(n, 1, device) <= device.free_memory():
+    if n <= MOST_EXACT_LOCATIONS and bytes_for(n, 1, device) <= device.free_memory():
         return exact
-    return Vecchia(NEIGHBOURS, on=on)
+    return Vecchia(DEFAULT_NEIGHBOURS, on=on)
 
 
-def choice_in_words(method, n, dimensions=2, spelled=CALLS, because="", tabulated=True):
+def choice_in_words(method, n, dimensions=2, spelled=METHOD_CALLS, because="", tabulated=True):
     """Return one line: the method, its predicted cost, and how to choose the other one.
 
     `because` names the options that decided, if any; without them the other one can be chosen.
@@ -86,7 +86,7 @@ def choice_in_words(method, n, dimensions=2, spelled=CALLS, because="", tabulate
         head = f"{n:,} locations: the exact likelihood{reason} (a fit: {cost})."
         if not tabulated:
             return f"{head} Vecchia's approximation needs a table, which this family does not have."
-        other = predicted_cost(Vecchia(NEIGHBOURS), n, dimensions)
+        other = predicted_cost(Vecchia(DEFAULT_NEIGHBOURS), n, dimensions)
         return f"{head} Vecchia's approximation (a fit: {other}): {spelled['vecchia']}{without}."
     name = f"Vecchia's approximation with {method.neighbours} neighbours"
     other = predicted_cost(Exact(on=method.on), n, dimensions)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..runtime.trace import Event, Traffic
     from ..tiles.refine import Refinement
 
-LEAST = 1e-2
+LEAST_SCALED_EIGENVALUE = 1e-2
 """Smallest eigenvalue of an information in units of its diagonal, with a transformation."""
 
 FEW_DIGITS = 8
@@ -243,7 +243,7 @@ class Derivatives:
         """
         blocks = np.block([[self.information, cross], [cross.T, information]])
         scale = np.sqrt(np.maximum(np.diag(blocks), 1e-300))
-        if np.linalg.eigvalsh(blocks / np.outer(scale, scale))[0] < LEAST:
+        if np.linalg.eigvalsh(blocks / np.outer(scale, scale))[0] < LEAST_SCALED_EIGENVALUE:
             # far from a maximum; without the cross terms it is positive definite
             blocks[: len(cross), len(cross) :] = blocks[len(cross) :, : len(cross)] = 0.0
         score = np.concatenate((self.score, score))[order]
@@ -475,7 +475,7 @@ def check_noise(model, observations):
         raise InvalidInput(DIFFERENT_REPLICATES)
 
 
-OVERFLOW = "the log-likelihood overflows FP64: rescale the values and the variance."
+OVERFLOW_MESSAGE = "the log-likelihood overflows FP64: rescale the values and the variance."
 
 
 DIFFERENT_REPLICATES = (
@@ -497,7 +497,7 @@ def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
     )
 
 
-LARGE = 1e6
+LARGE_MEAN_SQUARE = 1e6
 """Mean squares of whitened residuals above which ℓ is computed anew where the variance changes."""
 
 
@@ -511,7 +511,7 @@ def rescale_variance(evaluation, variance):
     quadratic_form = evaluation.quadratic_form / variance
     log_determinant = evaluation.log_determinant + n * log(variance)
     information = evaluation.log_determinant_of_information - p * log(variance)
-    if evaluation.quadratic_form < LARGE * m:
+    if evaluation.quadratic_form < LARGE_MEAN_SQUARE * m:
         change = 0.5 * (evaluation.quadratic_form - quadratic_form) - 0.5 * m * log(variance)
         value = evaluation.log_likelihood + change
     else:

@@ -32,44 +32,44 @@ from ..runtime.devices import (
 if TYPE_CHECKING:
     from .base import Likelihood
 
-ORDER, REPEATS = 768, 3
+TIMED_ORDER, TIMED_FACTORIZATIONS = 768, 3
 """Order of the matrix whose factorization gives the rate, and how often it is factored."""
 
-EXACT_EVALUATIONS, VECCHIA_EVALUATIONS, VALUES = 8, 15, 100
+EXACT_EVALUATIONS, VECCHIA_EVALUATIONS, BOBYQA_EVALUATIONS = 8, 15, 100
 """Typical numbers of evaluations of a fit: by Fisher scoring, exact (where the start is the maximum
 of Vecchia's approximation) and by Vecchia's approximation; by BOBYQA, without derivatives."""
 
-NEIGHBOURS = 30
+DEFAULT_NEIGHBOURS = 30
 """Neighbours of Vecchia's approximation where none are given."""
 
-STARTS, EVERYWHERE = 1.5e10, 450
-"""Operations that find the starts of a search, from this many locations on; fewer below."""
+START_SEARCH_OPERATIONS, START_SEARCH_LOCATIONS = 1.5e10, 450
+"""Operations that find the starts of a search, at this many locations or more; fewer below."""
 
-TABLE = 3e8
+TABLE_OPERATIONS = 3e8
 """Operations that make the table of a correlation and its derivatives."""
 
-PAIR = 2000
+PAIR_OPERATIONS = 2000
 """Operations, at the rate of a factorization, for the covariance of two locations and its
 derivatives by the parameters."""
 
-NEIGHBOUR, LOCATION = 190, 1e4
+NEIGHBOUR_PAIR_OPERATIONS, LOCATION_OPERATIONS = 190, 1e4
 """Operations of Vecchia's approximation for two neighbours of a location, beside those of the
 factorization of its block; and for a location."""
 
-DRAWS, DRAWN = 24, 2.5e6
+SIMULATION_EVALUATIONS, SIMULATION_OPERATIONS = 24, 2.5e6
 """Standard errors of Vecchia's approximation come from simulated data sets, which cost this many
 evaluations and operations for each location."""
 
-OBSERVED = 1
+OBSERVED_INFORMATION_EVALUATIONS = 1
 """Evaluations that the observed information costs, beside one for each parameter."""
 
-LANES = 8
+BLOCKS_PER_THREAD = 8
 """Blocks of Vecchia's approximation that a thread factors at one time."""
 
-GRAPH, SOUGHT = 2e5, 8e3
+ORDERING_OPERATIONS, NEIGHBOUR_SEARCH_OPERATIONS = 2e5, 8e3
 """Operations that order a location, and that find one of its neighbours."""
 
-BLOCKS = 16
+GPU_DERIVATIVE_BLOCKS = 16
 """Blocks of derivatives that a GPU computes at one time."""
 
 
@@ -160,9 +160,11 @@ def _of_exact(method, n, dimensions, free):
 
 def _seconds_of_exact(n, dimensions=2, free=4, scoring=True):
     """Return the seconds of an evaluation and of a fit."""
-    pairs = 0.5 * n**2 * PAIR * (8 + dimensions) / 10
-    evaluation = n**3 / rate() + (pairs + TABLE) / (rate_of_core() * usable_cores())
-    evaluations = EXACT_EVALUATIONS + OBSERVED + free if scoring else VALUES / 3
+    pairs = 0.5 * n**2 * PAIR_OPERATIONS * (8 + dimensions) / 10
+    evaluation = n**3 / rate() + (pairs + TABLE_OPERATIONS) / (rate_of_core() * usable_cores())
+    evaluations = BOBYQA_EVALUATIONS / 3
+    if scoring:
+        evaluations = EXACT_EVALUATIONS + OBSERVED_INFORMATION_EVALUATIONS + free
     return evaluation, _starts(n) + evaluations * evaluation
 
 
@@ -208,8 +210,8 @@ def _bytes_of_vecchia(n, neighbours, dimensions=2):
 
 def bytes_of_blocks(m):
     """Return the bytes of the blocks of m neighbours that all threads factor at one time."""
-    # lower triangles of LANES blocks in each thread
-    return usable_cores() * LANES * 8 * m * (m + 1) // 2
+    # lower triangles of BLOCKS_PER_THREAD blocks in each thread
+    return usable_cores() * BLOCKS_PER_THREAD * 8 * m * (m + 1) // 2
 
 
 def check_neighbours(n: int, neighbours: int, targets: int | None = None) -> None:
@@ -223,7 +225,7 @@ def check_neighbours(n: int, neighbours: int, targets: int | None = None) -> Non
     # 12 r m + c m² = free
     square = bytes_of_blocks(10**6) / 1e12
     most = int((sqrt(36 * rows**2 + square * free) - 6 * rows) / square)
-    least = min(NEIGHBOURS, max(most, 1))
+    least = min(DEFAULT_NEIGHBOURS, max(most, 1))
     remedy = f"use at most {most:,}, such as {least} (--neighbours {least}, neighbours={least})"
     if targets is None and m >= n - 1 and bytes_for(n, 1) <= free:
         remedy = "use the exact likelihood, which fits (--method exact, gx.Exact())"
@@ -238,16 +240,17 @@ def check_neighbours(n: int, neighbours: int, targets: int | None = None) -> Non
 def _seconds_of_vecchia(n, neighbours):
     """Return the seconds of an evaluation and of a fit."""
     m = min(neighbours, max(n - 1, 0))
-    operations = n * (m**3 + NEIGHBOUR * m**2 + LOCATION)
-    work = VECCHIA_EVALUATIONS * (operations + TABLE) + n * (GRAPH + SOUGHT * m)
-    work += DRAWS * operations + n * DRAWN
+    operations = n * (m**3 + NEIGHBOUR_PAIR_OPERATIONS * m**2 + LOCATION_OPERATIONS)
+    work = VECCHIA_EVALUATIONS * (operations + TABLE_OPERATIONS)
+    work += n * (ORDERING_OPERATIONS + NEIGHBOUR_SEARCH_OPERATIONS * m)
+    work += SIMULATION_EVALUATIONS * operations + n * SIMULATION_OPERATIONS
     core = rate_of_core() * usable_cores()
-    return (operations + TABLE) / core, _starts(n) + work / core
+    return (operations + TABLE_OPERATIONS) / core, _starts(n) + work / core
 
 
 def _starts(n):
     """Return the seconds that find the starts of a search."""
-    return STARTS * min(1.0, n / EVERYWHERE) / rate_of_core()
+    return START_SEARCH_OPERATIONS * min(1.0, n / START_SEARCH_LOCATIONS) / rate_of_core()
 
 
 def _gpu(on):
@@ -267,12 +270,12 @@ def bytes_for(n, matrices, device=None):
     needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
     if device is None or device.index is None:
         return needed
-    return needed + BLOCKS * 8 * min(n, sums.BLOCK) ** 2
+    return needed + GPU_DERIVATIVE_BLOCKS * 8 * min(n, sums.BLOCK_ORDER) ** 2
 
 
 def closing(method: Likelihood, free: int) -> int:
     """Return how many evaluations the standard errors of a fit cost, after the search."""
-    return DRAWS if method.approximate else OBSERVED + free
+    return SIMULATION_EVALUATIONS if method.approximate else OBSERVED_INFORMATION_EVALUATIONS + free
 
 
 # Alternatives where the exact likelihood does not fit the memory
@@ -292,16 +295,16 @@ def alternatives(n: int, on_gpu: bool = False) -> str:
 
     A sentence without the full stop, for messages: options of the command line and calls.
     """
-    vecchia = in_words(_seconds_of_vecchia(n, NEIGHBOURS)[1])
+    vecchia = in_words(_seconds_of_vecchia(n, DEFAULT_NEIGHBOURS)[1])
     size, seconds, disk = on_disk(n, free_memory())
     behind = f'a disk (--memory {size}, gx.Exact(memory="{size}"): {in_words(seconds)}, '
     behind += f"{human_bytes(disk)} of disk)"
     if on_gpu:
         behind = 'RAM (--device-memory 8GB, gx.Exact(on="gpu", device_memory="8GB"))'
     return (
-        f"use Vecchia's approximation (--method vecchia, gx.Vecchia({NEIGHBOURS}): {vecchia} for a "
-        f"fit); {behind}; or coarser formats (--kl 1e-3, gx.Exact(gx.for_divergence(1e-3)): a "
-        "fifth to a half of the memory)"
+        f"use Vecchia's approximation (--method vecchia, gx.Vecchia({DEFAULT_NEIGHBOURS}): "
+        f"{vecchia} for a fit); {behind}; or coarser formats (--kl 1e-3, "
+        "gx.Exact(gx.for_divergence(1e-3)): a fifth to a half of the memory)"
     )
 
 
@@ -322,17 +325,17 @@ def rate_of_core():
 @cache
 def _measured(cores):
     """Measure the rate of a factorization by a number of cores, once per process."""
-    steps = np.arange(ORDER)
+    steps = np.arange(TIMED_ORDER)
     sigma = np.asfortranarray(np.exp(-np.abs(steps[:, None] - steps) / 8.0))
     shortest = np.inf
     # BLAS uses one thread for small orders
-    with blas_threads(0 if cores == 1 else ORDER):
-        for _ in range(REPEATS):
+    with blas_threads(0 if cores == 1 else TIMED_ORDER):
+        for _ in range(TIMED_FACTORIZATIONS):
             matrix = sigma.copy(order="F")
             begun = time.perf_counter()
             recursive.potrf(matrix)
             shortest = min(shortest, time.perf_counter() - begun)
-    return ORDER**3 / 3 / shortest
+    return TIMED_ORDER**3 / 3 / shortest
 
 
 # In words

@@ -29,11 +29,11 @@ from ..tiles.assemble import derivative_matrix, diagonal_matrix
 from ..tiles.factor import CholeskyFactor, on_host
 from .base import Derivatives
 
-STEP = 1e-4
+SECOND_DERIVATIVE_STEP = 1e-4
 """Relative step of the differences for second derivatives of Σ."""
 
-CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
-FORWARD = {0: -1.5, 1: 2.0, 2: -0.5}
+CENTRAL_WEIGHTS, BACKWARD_WEIGHTS = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
+FORWARD_WEIGHTS = {0: -1.5, 1: 2.0, 2: -0.5}
 """Weights by number of steps; backward at the upper limit of a parameter, forward at the lower."""
 
 
@@ -63,9 +63,8 @@ def differentiate(
     way = in_place if backend_of(lower).on_gpu else in_ram
     with recursive.fast_underflow(lower):
         if curvature:
-            about = model, places, observations.metric, names, white
-            expected = _expected(lower, *about, stay)
-        q, half, weigh = way(lower, model, (places, names), alpha, beside)
+            expected = _expected(lower, model, places, observations.metric, names, white, stay)
+        q, half, weigh = way(lower, model, places, names, alpha, beside)
         weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
         average = 0.5 * (half - along.T @ along)
         average = (average + average.T) / 2
@@ -141,29 +140,34 @@ class Transformed:
         )
 
 
-def in_ram(lower, model, about, alpha, beside):
+def in_ram(lower, model, places, names, alpha, beside):
     """Return q = (∂Σ)α, q'Σ⁻¹q and a function, model to Σ W∂Σ; L becomes Σ⁻¹."""
     inverse = recursive.potri(lower)
-    given = (*about, inverse, alpha, beside)
     # one sweep over the pairs of locations computes both the products and the sums
-    sums = derivative_sums(model, *given)
+    sums = derivative_sums(model, places, names, inverse, alpha, beside)
     q = sums.products
 
     def weigh(other):
         if other is model:
             return sums.weighted
-        return derivative_sums(other, *given, products=False).weighted
+        return derivative_sums(
+            other, places, names, inverse, alpha, beside, products=False
+        ).weighted
 
     return q, q.T @ scipy.linalg.blas.dsymm(1.0, inverse, q, lower=1), weigh
 
 
-def in_place(lower, model, about, alpha, beside):
+def in_place(lower, model, places, names, alpha, beside):
     """As `in_ram`, without memory of the size of Σ besides L, which Σ⁻¹ overwrites."""
-    q = derivative_products(model, *about, alpha, backend_of(lower).index(lower))
+    q = derivative_products(model, places, names, alpha, backend_of(lower).index(lower))
     # q'Σ⁻¹q, while L is there
     white = CholeskyFactor(lower).half_solve(q)
     inverse, vectors = recursive.potri(lower), np.column_stack((alpha, beside))
-    return q, white.T @ white, lambda other: weighted_sums(other, *about, inverse, vectors)
+
+    def weigh(other):
+        return weighted_sums(other, places, names, inverse, vectors)
+
+    return q, white.T @ white, weigh
 
 
 def _expected(lower, model, places, metric, names, white, stay):
@@ -276,10 +280,12 @@ def _bending(model, names, weigh):
         parameter = table[name]
         if parameter.linear:
             continue
-        step = 1e-2 if parameter.transform == "identity" else STEP * parameter.value
-        weights = BACKWARD if parameter.value + step > parameter.upper else CENTRAL
+        step = SECOND_DERIVATIVE_STEP * parameter.value
+        if parameter.transform == "identity":
+            step = 1e-2
+        weights = BACKWARD_WEIGHTS if parameter.value + step > parameter.upper else CENTRAL_WEIGHTS
         if parameter.value - step < parameter.lower:
-            weights = FORWARD
+            weights = FORWARD_WEIGHTS
         for move, weight in weights.items():
             moved = model.replace(**{name: parameter.value + move * step})
             result[:, k] += weight / step * weigh(moved)

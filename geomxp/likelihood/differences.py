@@ -15,25 +15,25 @@ from ..errors import NotPositiveDefinite
 from .base import Derivatives
 from .vecchia import Vecchia
 
-NEIGHBOURS = 60
+INFORMATION_NEIGHBOURS = 60
 """Neighbours of the approximation whose information is used."""
 
-STEP, SMALLER = 0.1, 1e-2
-"""Steps in standard errors, where ℓ scatters and where it does not."""
+NOISY_STEP, SMOOTH_STEP = 0.1, 1e-2
+"""Steps in standard errors, where rounding scatters ℓ and where it does not."""
 
-LONGEST = 0.3
+LONGEST_COORDINATE_STEP = 0.3
 """Longest step of a logarithm, and of other parameters in multiples of 1 + |value|."""
 
-LEAST = 1e-10
+LEAST_EIGENVALUE_RATIO = 1e-10
 """Eigenvalues of the scaled information below this are those of directions without information."""
 
-SHORTENED = 5
-"""How often a step without ℓ on either side is divided by four, at most."""
+MOST_STEP_REDUCTIONS = 5
+"""How often a step is divided by four, at most, where ℓ is not finite on both sides."""
 
-TINY = 1e-3
+SCORE_DIFFERENCE_STEP = 1e-3
 """Relative step of the differences of Vecchia's score."""
 
-NEXT = 1e-6
+RELATIVE_SCALE_CHANGE = 1e-6
 """Relative change of Σ of which the change of parameters is observed."""
 
 
@@ -49,13 +49,13 @@ class Differences:
     """
 
     def __init__(self, evaluator, noisy):
-        self.evaluator, self.step = evaluator, STEP if noisy else SMALLER
+        self.evaluator, self.step = evaluator, NOISY_STEP if noisy else SMOOTH_STEP
 
     @cached_property
     def _approximation(self):
         evaluator = self.evaluator
-        asked = evaluator.observations, evaluator.design, evaluator.reml
-        return Vecchia(NEIGHBOURS).prepare(*asked)
+        approximation = Vecchia(INFORMATION_NEIGHBOURS)
+        return approximation.prepare(evaluator.observations, evaluator.design, evaluator.reml)
 
     def derivatives(self, model, names, curvature):
         """Return the `Derivatives` at a model, with observed information only with `curvature`.
@@ -92,7 +92,7 @@ class Differences:
     def _slope(self, point, direction, middle):
         """Return the slope of ℓ, one-sided where one side has no ℓ, as at a limit."""
         step = self.step
-        for _ in range(SHORTENED):
+        for _ in range(MOST_STEP_REDUCTIONS):
             above, below = (self._value(point, sign * step * direction) for sign in (1.0, -1.0))
             if above is not None and below is not None:
                 return (above[0] - below[0]) / (2 * step)
@@ -111,7 +111,7 @@ class Differences:
         """Return minus the Hessian of Vecchia's log-likelihood, or `expected` at a limit."""
         rows = []
         for j, (name, value) in enumerate(zip(point.names, point.values, strict=True)):
-            step = TINY * (abs(value) if point.curved[j] else 1.0)
+            step = SCORE_DIFFERENCE_STEP * (abs(value) if point.curved[j] else 1.0)
             ends = [self._at(point.model, name, value + move) for move in (-step, step)]
             if None in ends:
                 return expected
@@ -155,7 +155,8 @@ class _Point:
         self.curved = np.array([p.transform == "log" and p.value > 0 for p in self.parameters])
         # ∂θ/∂x
         self.units = np.where(self.curved, self.values, 1.0)
-        self.most = np.where(self.curved, LONGEST, LONGEST * (1 + np.abs(self.values)))
+        sizes = np.where(self.curved, 1.0, 1 + np.abs(self.values))
+        self.most = LONGEST_COORDINATE_STEP * sizes
 
     def moved(self, move):
         """Return the model at a distance, None outside the limits of a parameter."""
@@ -171,8 +172,11 @@ class _Point:
         """Return ∂x/∂log c of cΣ, (k,), or None where not all that changes moves."""
         if evaluator.observations.error_variance is not None or self.model.transform is not None:
             return None
-        before, after = self.model.parameters(), self.model.scaled(1 + NEXT).parameters()
-        slopes = {name: (after[name] - value) / NEXT for name, value in before.items()}
+        before = self.model.parameters()
+        after = self.model.scaled(1 + RELATIVE_SCALE_CHANGE).parameters()
+        slopes = {
+            name: (after[name] - value) / RELATIVE_SCALE_CHANGE for name, value in before.items()
+        }
         if not set(self.names) >= {name for name, slope in slopes.items() if slope}:
             return None
         found = np.array([slopes[name] for name in self.names]) / self.units
@@ -186,7 +190,7 @@ def _directions(information, scale, most):
     """
     size = np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
-    values = np.maximum(values, LEAST * values.max(initial=0.0))
+    values = np.maximum(values, LEAST_EIGENVALUE_RATIO * values.max(initial=0.0))
     root = (vectors * np.sqrt(values)).T * size
     # root'root = I; an orthonormal basis Q of the whitened space gives V = root⁻¹Q
     k = len(size)
@@ -196,4 +200,4 @@ def _directions(information, scale, most):
         basis[:, 0] *= np.sign(basis[:, 0] @ root @ scale)
     found = np.linalg.solve(root, basis)
     longest = np.max(np.abs(found) / most[:, None], axis=0, initial=0.0)
-    return found / np.maximum(1.0, STEP * longest)
+    return found / np.maximum(1.0, NOISY_STEP * longest)

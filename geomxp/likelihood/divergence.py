@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Sequence
     from ..covariance.base import Covariance, Inputs
 
-PANEL, PANEL_ON_GPU = 512, 1024
+WHITENED_COLUMNS, GPU_WHITENED_COLUMNS = 512, 1024
 """Columns of L₀ that are whitened at a time, on a CPU and on a GPU."""
 
 
@@ -208,23 +208,23 @@ class _Reference:
         if form is not None:
             reference["quadratic_form"] = self.quadratic_form
         return Divergence(
-            0.5 * (trace - n + difference),
-            0.5 * difference,
-            difference,
-            None if form is None else form - self.quadratic_form,
-            factor.precision_map,
-            factor.nbytes,
-            factor.promotions,
-            seconds,
-            self.seconds,
-            reference,
-            n,
-            neighbours,
+            kl=0.5 * (trace - n + difference),
+            kl_log_determinant=0.5 * difference,
+            log_determinant_error=difference,
+            quadratic_form_error=None if form is None else form - self.quadratic_form,
+            formats=factor.precision_map,
+            bytes=factor.nbytes,
+            promotions=factor.promotions,
+            seconds=seconds,
+            reference_seconds=self.seconds,
+            reference=reference,
+            n=n,
+            neighbours=neighbours,
         )
 
     def _trace(self, factor):
         """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
-        total, step = 0.0, PANEL_ON_GPU if self.on.index is not None else PANEL
+        total, step = 0.0, GPU_WHITENED_COLUMNS if self.on.index is not None else WHITENED_COLUMNS
         for first in range(0, len(self.observations), step):
             white = factor.whiten(self.factor.columns(first, first + step))
             with device_of(white):
@@ -360,9 +360,17 @@ def estimate_divergence(
         factor, seconds = _timed(method, means, model, 0.0)
     except NotPositiveDefinite as error:
         raise explain(error, locations, model) from None
-    found = _estimated(factor, int(probes))
-    about = factor.precision_map, factor.nbytes, factor.promotions, seconds, len(means)
-    return EstimatedDivergence(*found, int(probes), *about)
+    kl, standard_error = _estimated(factor, int(probes))
+    return EstimatedDivergence(
+        kl,
+        standard_error,
+        probes=int(probes),
+        formats=factor.precision_map,
+        bytes=factor.nbytes,
+        promotions=factor.promotions,
+        seconds=seconds,
+        n=len(means),
+    )
 
 
 @gpu_memory()
@@ -453,11 +461,11 @@ def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
     return on
 
 
-MEASURED = 5_000
+MOST_MEASURED_LOCATIONS = 5_000
 """Locations up to which a fit measures the divergence at its estimate, for some factorizations."""
 
-PROBES = 16
-"""Random vectors with which it is estimated for more."""
+DIVERGENCE_PROBES = 16
+"""Random vectors with which the divergence is estimated for more locations."""
 
 
 def missed_target(
@@ -466,15 +474,15 @@ def missed_target(
     """Return a sentence if the measured divergence of a model exceeds the target of its formats.
 
     `method` must have a target. Replicates are reduced to means first. None if the target is met,
-    or if the FP64 reference is too expensive: above `MEASURED` locations, for tiles that are not
-    all in one memory, and on clusters. Of low-rank tiles the divergence is then estimated.
+    or if the FP64 reference is too expensive: above `MOST_MEASURED_LOCATIONS`, for tiles that are
+    not all in one memory, and on clusters. Of low-rank tiles the divergence is then estimated.
     """
     observations, *_ = sufficient(observations, design)
-    beyond = len(observations) > MEASURED or not method.placement.in_core
+    beyond = len(observations) > MOST_MEASURED_LOCATIONS or not method.placement.in_core
     if beyond and method.precision.low_rank:
         try:
-            about = model, observations.inputs, replace(method, refine=None)
-            found = estimate_divergence(*about, probes=PROBES)
+            plain = replace(method, refine=None)
+            found = estimate_divergence(model, observations.inputs, plain, probes=DIVERGENCE_PROBES)
         except (NotPositiveDefinite, NotEnoughMemory):
             return None
         return _missed(found.kl, method.precision, 2 * found.standard_error)

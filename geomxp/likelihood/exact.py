@@ -57,9 +57,9 @@ from ..tiles import assemble
 from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
 from ..tiles.placement import MemoryPlan, Placement
-from ..tiles.refine import METHODS, RefinedFactor
+from ..tiles.refine import REFINEMENT_METHODS, RefinedFactor
 from .base import (
-    OVERFLOW,
+    OVERFLOW_MESSAGE,
     Evaluation,
     Evaluator,
     Likelihood,
@@ -84,7 +84,7 @@ from .factors import (
     tree_factor,
 )
 from .replicates import evaluator_of
-from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
+from .rounding import FP64_ROUNDOFF, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
 
-LOW_RANK_TILES = ((4_000, 256), (20_000, 448), (40_000, 640), (80_000, 768), (10**12, 1024))
+LOW_RANK_TILE_ROWS = ((4_000, 256), (20_000, 448), (40_000, 640), (80_000, 768), (10**12, 1024))
 """Rows of low-rank tiles, by the largest number of locations."""
 
 MOST_TILES = 5_000
@@ -227,7 +227,7 @@ class ExactEvaluator(Evaluator):
         log_jacobian = self.values.at(model.transform).log_jacobian
         value += log_jacobian
         if not np.isfinite(value):
-            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, OVERFLOW)
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, OVERFLOW_MESSAGE)
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
         # before the solves below
         moved, events = factor.moved, factor.events
@@ -235,23 +235,23 @@ class ExactEvaluator(Evaluator):
         noise = model.noise(self.observations.inputs)
         if careful:
             rounding = bound(factor, model, noise, least_squares.residual, form, log_determinant)
-        elif unit_of(factor) == UNIT:
+        elif unit_of(factor) == FP64_ROUNDOFF:
             rounding = from_noise(model, noise, n, form, log_determinant)
         return Evaluation(
-            value,
-            log_determinant,
-            form,
-            Outcome(Ending.COMPUTED),
-            n,
-            self.reml,
-            least_squares.coefficients,
-            least_squares.coefficient_covariance,
-            least_squares.log_determinant_of_information,
-            factor.precision_map,
-            factor.promotions,
-            factor.last,
-            moved,
-            events,
+            log_likelihood=value,
+            log_determinant=log_determinant,
+            quadratic_form=form,
+            outcome=Outcome(Ending.COMPUTED),
+            n=n,
+            reml=self.reml,
+            coefficients=least_squares.coefficients,
+            coefficient_covariance=least_squares.coefficient_covariance,
+            log_determinant_of_information=least_squares.log_determinant_of_information,
+            precision_map=factor.precision_map,
+            promotions=factor.promotions,
+            refinement=factor.last,
+            traffic=moved,
+            events=events,
             seconds=time.perf_counter() - start,
             log_jacobian=log_jacobian,
             rounding=rounding,
@@ -284,9 +284,9 @@ class ExactEvaluator(Evaluator):
             if self.method.tiled:
                 rule = self._frozen or self.method.precision
                 tile = self.method.tile_for(len(observations))
-                about = (tile, self._watched_placement())
+                placement = self._watched_placement()
                 order = self._order if self.method.low_rank else self._along_curve(model)
-                factor = tile_factor(model, observations, rule, *about, workspace, order)
+                factor = tile_factor(model, observations, rule, tile, placement, workspace, order)
                 if self.method.low_rank:
                     # other tiles would have other errors, and ℓ would jump
                     self._order = factor.order
@@ -294,7 +294,7 @@ class ExactEvaluator(Evaluator):
                     return factor
                 attempts = (*finer_rules(rule), Uniform(FP64)) if self.method.fallback else ()
                 finer = (
-                    partial(tile_factor, model, observations, other, *about)
+                    partial(tile_factor, model, observations, other, tile, placement)
                     for other in dict.fromkeys(attempts)
                 )
                 return RefinedFactor(factor, self.method.refine, finer=finer)
@@ -342,8 +342,9 @@ class ExactEvaluator(Evaluator):
             factor = self.factorize(model, self._space())
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
-            about = least_squares, model, names, curvature
-            derivatives = differentiate(self, factor, *about, index=index, stay=stay)
+            derivatives = differentiate(
+                self, factor, least_squares, model, names, curvature, index=index, stay=stay
+            )
         self._last = (model, evaluation, derivatives)
         return derivatives
 
@@ -506,9 +507,10 @@ class Exact(Likelihood):
     store: Callable[..., Store] | None = None
 
     def __post_init__(self):
-        if self.refine not in (None, *METHODS):
+        if self.refine not in (None, *REFINEMENT_METHODS):
             raise InvalidInput(
-                f"`refine` must be None or one of: {', '.join(METHODS)}. Got {self.refine!r}."
+                f"`refine` must be None or one of: {', '.join(REFINEMENT_METHODS)}. "
+                f"Got {self.refine!r}."
             )
         check_flags(fallback=self.fallback, trace=self.trace)
         if isinstance(self.on, (list, tuple)):
@@ -724,7 +726,7 @@ class Exact(Likelihood):
         """Return the rows of a tile if given, or those that suit low-rank tiles; else None."""
         if self.tile is not None or not self.low_rank:
             return self.tile
-        return min(n, next(tile for most, tile in LOW_RANK_TILES if n <= most))
+        return min(n, next(tile for most, tile in LOW_RANK_TILE_ROWS if n <= most))
 
     def describe(self, n: int) -> Document:
         """Return the method's entry in the JSON of a fit of n locations."""

@@ -22,7 +22,7 @@ from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
 from ..tiles.factor import Factor, on_host
 from .base import (
-    OVERFLOW,
+    OVERFLOW_MESSAGE,
     Derivatives,
     Evaluation,
     Evaluator,
@@ -136,7 +136,7 @@ class Groups:
         return -0.5 * (number * log(2 * pi) + self.log_determinant(model) + form), form
 
 
-LEAST = 10
+LEAST_DEVIATIONS = 10
 """Fewest deviations from means that determine the variance of the noise alone."""
 
 
@@ -148,7 +148,7 @@ def determine_microscale(observations, design):
     groups = Groups.of_inputs(observations.inputs, design)
     if groups.split:
         return False
-    if len(groups.of) - len(groups) < LEAST:
+    if len(groups.of) - len(groups) < LEAST_DEVIATIONS:
         return False
     z = observations.values
     return float(np.abs(groups.deviations(z)).max()) > 1e-12 * float(np.abs(z).max())
@@ -282,7 +282,7 @@ class ReplicatesEvaluator(Evaluator):
         log_jacobian = self.values.at(model.transform).log_jacobian
         value = found.log_likelihood + value + log_jacobian
         if not np.isfinite(value):
-            return Evaluation.failed(Outcome(Ending.NOT_POSITIVE_DEFINITE, OVERFLOW), n)
+            return Evaluation.failed(Outcome(Ending.NOT_POSITIVE_DEFINITE, OVERFLOW_MESSAGE), n)
         return replace(
             found,
             log_likelihood=value,

@@ -24,23 +24,24 @@ from ..errors import GeomxpWarning
 if TYPE_CHECKING:
     from .._typing import Any, Floats
 
-UNIT = 2.0**-53
-ROUNDINGS = 16.0
+FP64_ROUNDOFF = 2.0**-53
+ROUNDING_FACTOR = 16.0
 """Bound of |δ log|Σ|| / (u tr Σ⁻¹) and of |δ r'Σ⁻¹r| / (u w'w), for Σ with a unit diagonal."""
 
-SUMS = 4.0
+SUMMATION_FACTOR = 4.0
 """Bound of the error of the sums themselves, in units of u times their terms."""
 
-PROBES, FEW = 4, 32
-"""Random signs with which tr Σ⁻¹ is estimated; of fewer rows than `FEW` it is computed."""
+TRACE_PROBES, EXACT_TRACE_ROWS = 4, 32
+"""Vectors of random signs with which tr Σ⁻¹ is estimated; up to `EXACT_TRACE_ROWS` rows it is
+computed."""
 
-PERTURBED = 2.0
-"""Bound of |δ log|Σ|| from which the first order says nothing."""
+FIRST_ORDER_LIMIT = 2.0
+"""Bound of |δ log|Σ|| from which an expansion of first order is not valid."""
 
-LIMIT = 0.01
-"""Error of a log-likelihood from which on geomxp warns."""
+WARNED_LIKELIHOOD_ERROR = 0.01
+"""Error of a log-likelihood above which geomxp warns."""
 
-NEGLIGIBLE = 1e-3 * LIMIT
+NEGLIGIBLE_LIKELIHOOD_ERROR = 1e-3 * WARNED_LIKELIHOOD_ERROR
 """Error below which the bound by the nugget is sufficient, which needs no solves."""
 
 
@@ -54,7 +55,7 @@ class Rounding:
     log_determinant: float
     quadratic_form: float
     # unit roundoff of the coarsest arithmetic that was used
-    unit: float = UNIT
+    unit: float = FP64_ROUNDOFF
 
     @property
     def log_likelihood(self) -> float:
@@ -81,10 +82,10 @@ class Rounding:
 
 def _rounding(unit, trace, squares, terms, form):
     """Return `Rounding` from u, and tr Σ⁻¹ and w'w times max Σ_ii."""
-    changed = ROUNDINGS * unit * trace
+    changed = ROUNDING_FACTOR * unit * trace
     return Rounding(
-        changed + SUMS * UNIT * terms if changed < PERTURBED else inf,
-        ROUNDINGS * unit * squares + SUMS * UNIT * form,
+        changed + SUMMATION_FACTOR * FP64_ROUNDOFF * terms if changed < FIRST_ORDER_LIMIT else inf,
+        ROUNDING_FACTOR * unit * squares + SUMMATION_FACTOR * FP64_ROUNDOFF * form,
         unit,
     )
 
@@ -101,8 +102,8 @@ def from_noise(
     if not least > 0:
         return None
     ratio = (np.max(noise) + model.largest_variance) / least
-    found = _rounding(UNIT, n * ratio, form * ratio, n + abs(log_determinant), form)
-    return found if found.log_likelihood < NEGLIGIBLE else None
+    found = _rounding(FP64_ROUNDOFF, n * ratio, form * ratio, n + abs(log_determinant), form)
+    return found if found.log_likelihood < NEGLIGIBLE_LIKELIHOOD_ERROR else None
 
 
 def bound(
@@ -121,7 +122,7 @@ def bound(
     formats, found = factor.precision_map, None
     if formats is not None and formats.divergence is not None and not formats.all_fp64:
         return None
-    if unit_of(factor) == UNIT:
+    if unit_of(factor) == FP64_ROUNDOFF:
         found = from_noise(model, noise, len(residual), form, log_determinant)
     return found or from_factor(factor, model, noise, residual, form, log_determinant)
 
@@ -129,10 +130,10 @@ def bound(
 @lru_cache(maxsize=1)
 def _probes(n):
     """Return columns ζ with E ζζ' = I in Fortran order, and their number; I itself for few rows."""
-    if n <= FEW:
+    if n <= EXACT_TRACE_ROWS:
         return np.eye(n, order="F"), 1
-    signs = np.random.default_rng(0).integers(0, 2, (PROBES, n)) * 2.0 - 1.0
-    return signs.T, PROBES
+    signs = np.random.default_rng(0).integers(0, 2, (TRACE_PROBES, n)) * 2.0 - 1.0
+    return signs.T, TRACE_PROBES
 
 
 def from_factor(
@@ -154,7 +155,7 @@ def from_factor(
     terms = n + abs(log_determinant)
     if factor.refines:
         # w would take another iteration: w'w <= r'Σ⁻¹r λ_max(Σ⁻¹), and its products are FP64's
-        return _rounding(unit, trace, trace * form * UNIT / unit, terms, form)
+        return _rounding(unit, trace, trace * form * FP64_ROUNDOFF / unit, terms, form)
     w = factor.solve(np.asfortranarray(residual[:, None]))[:, 0]
     squares = scale * float(w @ w)
     return _rounding(unit, max(trace, squares / form if form > 0 else 0.0), squares, terms, form)
@@ -167,17 +168,19 @@ def unit_of(factor: Any) -> float:
     """
     formats = factor.precision_map
     if formats is None or formats.all_fp64:
-        return UNIT
+        return FP64_ROUNDOFF
     coarsest = max(form.unit_roundoff for row in formats.rows for form in row)
-    return coarsest if formats.error is None else max(formats.error, UNIT)
+    return coarsest if formats.error is None else max(formats.error, FP64_ROUNDOFF)
 
 
 def caution_rounding(rounding: Rounding | None, stacklevel: int = 3) -> None:
-    """Warn if rounding in FP64 may change a log-likelihood by more than `LIMIT`.
+    """Warn if rounding in FP64 may change a log-likelihood by more than `WARNED_LIKELIHOOD_ERROR`.
 
     The errors of coarser formats are those that the caller asked for.
     """
-    if rounding is None or rounding.unit > UNIT or rounding.log_likelihood <= LIMIT:
+    if rounding is None or rounding.unit > FP64_ROUNDOFF:
+        return
+    if rounding.log_likelihood <= WARNED_LIKELIHOOD_ERROR:
         return
     error = rounding.log_likelihood
     size = f"by up to {error:.1g}" if isfinite(error) else "by any amount"

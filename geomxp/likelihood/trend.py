@@ -19,9 +19,9 @@ from ..runtime.devices import blas_threads
 
 TRENDS = ("zero", "constant", "linear", "covariates")
 
-PERIODIC = 1e-6
-"""Largest relative difference of a periodic trend after a turn by 360 degrees, which is in no
-formula to all digits."""
+PERIODIC_TOLERANCE = 1e-6
+"""Largest relative change of a periodic trend when longitudes change by 360 degrees: a formula is
+periodic only up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Trend:
             with _of_variable(labels[k]):
                 each[k] = cls._of_rows(observations, trends[labels[k]], saved, rows)
         names = tuple(f"{labels[k]}: {name}" for k, one in each.items() for name in one.names)
-        about = {"names": names, "memory": None, "each": each, "variables": labels}
+        changes = {"names": names, "memory": None, "each": each, "variables": labels}
         if len({one.text for one in each.values()}) > 1:
             levels = {name: words for one in each.values() for name, words in one.levels.items()}
-            about |= {"kind": "variables", "formula": None, "levels": levels}
-            about["covariate_names"] = observations.covariate_names
-        return replace(next(iter(each.values())), **about)
+            changes |= {"kind": "variables", "formula": None, "levels": levels}
+            changes["covariate_names"] = observations.covariate_names
+        return replace(next(iter(each.values())), **changes)
 
     @classmethod
     def _of_rows(cls, observations, trend, saved, rows=slice(None)):
@@ -186,7 +186,7 @@ class Trend:
             return False
         # a sine, say, may be 0 at all observations
         size = np.abs(np.vstack((here, apart))).max(axis=0, initial=0.0)
-        return bool((np.abs(turned - here) <= PERIODIC * size).all())
+        return bool((np.abs(turned - here) <= PERIODIC_TOLERANCE * size).all())
 
     @property
     def text(self):
@@ -437,7 +437,7 @@ class GeneralisedLeastSquares:
     root: np.ndarray
 
 
-LARGE = 128.0
+CENTRING_RATIO = 128.0
 """Ratio of the values to their residuals from the trend above which they are centred: below, at
 most 7 of FP64's 53 bits are lost."""
 
@@ -467,7 +467,7 @@ def centred(values, design):
     if not p:
         return values, np.zeros(0)
     rest = ordinary_residuals(values, design)
-    if not np.abs(values).max() > LARGE * np.abs(rest).max():
+    if not np.abs(values).max() > CENTRING_RATIO * np.abs(rest).max():
         return values, np.zeros(p)
     # powers of two are exact, and keep all within FP64's range
     unit, scale = _power_of_two(np.abs(values).max()), _power_of_two(np.abs(design).max(axis=0))
@@ -477,7 +477,7 @@ def centred(values, design):
     return rest.astype(np.float64) * unit, start * (unit / scale)
 
 
-SINGULAR = "X'Σ⁻¹X is not positive definite in FP64."
+SINGULAR_DESIGN_MESSAGE = "X'Σ⁻¹X is not positive definite in FP64."
 
 
 def _power_of_two(size):
@@ -516,7 +516,7 @@ def _whitened(factor, values, design):
     # R⁻¹ and β̂; calling LAPACK takes a third of the time of solve_triangular's checks
     solved, info = scipy.linalg.lapack.dtrtrs(r[:p, :p], np.column_stack((np.eye(p), r[:p, p])))
     if info:
-        raise NotPositiveDefinite(SINGULAR)
+        raise NotPositiveDefinite(SINGULAR_DESIGN_MESSAGE)
     inverse, beta = solved[:, :p], solved[:, p]
     left = r[p:, p]
     return GeneralisedLeastSquares(
@@ -545,7 +545,7 @@ def _from_solutions(factor, values, design):
     try:
         inner = np.linalg.inv(np.linalg.cholesky(gram[1:, 1:])).T
     except np.linalg.LinAlgError:
-        raise NotPositiveDefinite(SINGULAR) from None
+        raise NotPositiveDefinite(SINGULAR_DESIGN_MESSAGE) from None
     more = inner @ (inner.T @ gram[1:, 0])
     residual = rest - q @ more
     root = scipy.linalg.solve_triangular(r, inner)

@@ -26,7 +26,7 @@ from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
 from .base import (
-    OVERFLOW,
+    OVERFLOW_MESSAGE,
     Derivatives,
     Evaluation,
     Evaluator,
@@ -46,19 +46,20 @@ if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
     from ..data.observations import Observations
 
-DRAWS, BATCH = 128, 32
+SCORE_DRAWS, DRAWS_PER_PASS = 128, 32
 """Simulated data sets of the variance of the score, and those whose scores one pass computes."""
 
-EXACT, RICHER, FEWEST = 1000, 2, 60
+EXACT_DRAWS_LOCATIONS, DRAWS_NEIGHBOURS_FACTOR, LEAST_DRAWS_NEIGHBOURS = 1000, 2, 60
 """Locations up to which these data are drawn from the exact Σ; above, from Vecchia's approximation
 with this many times the neighbours, and at least so many."""
-MOST_CHECKED = 20_000
+
+MOST_CHECKED_LOCATIONS = 20_000
 """Locations up to which rounding is bounded by another pass where the nugget does not bound it."""
 
-SLACK = 1e-4
+KEPT_NEIGHBOURS_DIVERGENCE = 1e-4
 """Divergence for each observation below which a search keeps its neighbours."""
 
-LARGE, GRAPHS = 50_000, 8
+ONE_GRAPH_LOCATIONS, KEPT_GRAPHS = 50_000, 8
 """Space-time models: locations above which one graph of neighbours is kept, and graphs below."""
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
@@ -216,14 +217,14 @@ class VecchiaEvaluator(Evaluator):
 
     def _passes_over(self, ordering, method, points=None):
         """Return the passes over the blocks, whose neighbours are nearest as points."""
-        about = self.observations.inputs, ordering, method.neighbours, points
+        inputs, neighbours = self.observations.inputs, method.neighbours
         if is_cluster(method.on):
-            return DaskPasses(*about, address=method.on)
+            return DaskPasses(inputs, ordering, neighbours, points, address=method.on)
         device = resolve(method.on)
         if device.index is None:
-            check_neighbours(len(self.observations), method.neighbours)
-            return LocalPasses(*about)
-        return GpuPasses(*about, device=device)
+            check_neighbours(len(self.observations), neighbours)
+            return LocalPasses(inputs, ordering, neighbours, points)
+        return GpuPasses(inputs, ordering, neighbours, points, device=device)
 
     # neighbours of models in time or of several variables: near each other in correlation
 
@@ -237,7 +238,7 @@ class VecchiaEvaluator(Evaluator):
         """Whether other neighbours than those that are kept suit a model better."""
         if self._held is None or self._key_of(model) == self._held:
             return False
-        return exactly or self._neighbours.loss(model, self._held) > SLACK
+        return exactly or self._neighbours.loss(model, self._held) > KEPT_NEIGHBOURS_DIVERGENCE
 
     def _key_of(self, model):
         """Return the key of a model's neighbours; a first guess if the evaluator is rough."""
@@ -255,7 +256,8 @@ class VecchiaEvaluator(Evaluator):
             return
         key = self._key_of(model) if self._held is None else self._held
         if key not in self._graphs:
-            while len(self._graphs) >= (1 if len(self.observations) > LARGE else GRAPHS):
+            kept = 1 if len(self.observations) > ONE_GRAPH_LOCATIONS else KEPT_GRAPHS
+            while len(self._graphs) >= kept:
                 self._graphs.pop(next(iter(self._graphs)))
             self._graphs[key] = self._make(self._points(model, key))
         if self._passes is not self._graphs[key]:
@@ -311,23 +313,26 @@ class VecchiaEvaluator(Evaluator):
             log_jacobian = self.values.at(model.transform).log_jacobian
             value += log_jacobian
             if not np.isfinite(value):
-                raise NotPositiveDefinite(OVERFLOW)
+                raise NotPositiveDefinite(OVERFLOW_MESSAGE)
         except NotPositiveDefinite as error:
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
         return Evaluation(
-            value,
-            sums.log_determinant,
-            least_squares.quadratic_form,
-            Outcome(Ending.COMPUTED),
-            n,
-            self.reml,
-            least_squares.coefficients,
-            least_squares.coefficient_covariance,
-            least_squares.log_determinant_of_information,
+            log_likelihood=value,
+            log_determinant=sums.log_determinant,
+            quadratic_form=least_squares.quadratic_form,
+            outcome=Outcome(Ending.COMPUTED),
+            n=n,
+            reml=self.reml,
+            coefficients=least_squares.coefficients,
+            coefficient_covariance=least_squares.coefficient_covariance,
+            log_determinant_of_information=least_squares.log_determinant_of_information,
             rounding=from_noise(
-                *(model, model.noise(self.observations.inputs), n),
-                *(least_squares.quadratic_form, sums.log_determinant),
+                model,
+                model.noise(self.observations.inputs),
+                n,
+                least_squares.quadratic_form,
+                sums.log_determinant,
             ),
             seconds=time.perf_counter() - start,
             log_jacobian=log_jacobian,
@@ -338,13 +343,20 @@ class VecchiaEvaluator(Evaluator):
         """See `Evaluator.carefully`; on a cluster only what the nugget bounds."""
         evaluation = self(model)
         known = evaluation.rounding is not None or not np.isfinite(evaluation.log_likelihood)
-        if known or is_cluster(self.method.on) or len(self.observations) > MOST_CHECKED:
+        if known or is_cluster(self.method.on) or len(self.observations) > MOST_CHECKED_LOCATIONS:
             return evaluation
         z = self.values.at(model.transform).z
         residual = z - self.design @ evaluation.coefficients
         noise = model.noise(self.observations.inputs)
-        about = noise, residual, evaluation.quadratic_form, evaluation.log_determinant
-        return replace(evaluation, rounding=from_factor(self.factorize(model), model, *about))
+        rounding = from_factor(
+            self.factorize(model),
+            model,
+            noise,
+            residual,
+            evaluation.quadratic_form,
+            evaluation.log_determinant,
+        )
+        return replace(evaluation, rounding=rounding)
 
     def _check(self, model):
         model.check_inputs(self.observations.inputs)
@@ -480,14 +492,13 @@ class VecchiaEvaluator(Evaluator):
             variance[np.ix_(rows, rows)] = self.score_variance(model, ours, seed)
             return variance
         root = np.linalg.cholesky(self.expected_information(model, names))
-        about, points = (self.observations.inputs, self._ordering), None
-        if self.moves:
-            points = self._points(model, self._key_of(model))
-        passes = LocalPasses(*about, self.method.neighbours, points)
-        draws = self._richer(model, about, points), self.factorize(model).multiply
+        points = self._points(model, self._key_of(model)) if self.moves else None
+        inputs = self.observations.inputs
+        passes = LocalPasses(inputs, self._ordering, self.method.neighbours, points)
+        draws = self._richer(model, points), self.factorize(model).multiply
         scores = [], []
-        for _ in range(0, DRAWS, BATCH):
-            white = random.standard_normal((len(self.observations), BATCH))
+        for _ in range(0, SCORE_DRAWS, DRAWS_PER_PASS):
+            white = random.standard_normal((len(self.observations), DRAWS_PER_PASS))
             for found, multiply in zip(scores, draws, strict=True):
                 found.append(self._scores(model, names, passes, multiply(white)))
         ours, theirs = (
@@ -500,9 +511,9 @@ class VecchiaEvaluator(Evaluator):
         half = root @ (vectors / np.sqrt(values)) @ vectors.T
         return half @ ours @ half.T
 
-    def _richer(self, model, about, points):
+    def _richer(self, model, points):
         """Return a function, normal numbers to draws of the observations, in Vecchia's order."""
-        if len(self.observations) <= EXACT:
+        if len(self.observations) <= EXACT_DRAWS_LOCATIONS:
             order = self._passes.tree.order[self._passes.graph.sequence]
             inputs = self.observations.inputs[order]
             sigma = covariance_matrix(model, inputs, self.observations.metric)
@@ -515,7 +526,8 @@ class VecchiaEvaluator(Evaluator):
             else:
                 back = np.argsort(order)
                 return lambda white: (lower @ white[order])[back]
-        richer = LocalPasses(*about, max(FEWEST, RICHER * self.method.neighbours), points)
+        neighbours = max(LEAST_DRAWS_NEIGHBOURS, DRAWS_NEIGHBOURS_FACTOR * self.method.neighbours)
+        richer = LocalPasses(self.observations.inputs, self._ordering, neighbours, points)
         return VecchiaFactor(richer.graph, *richer.weights(model)).multiply
 
     def _scores(self, model, names, passes, draws):
@@ -523,8 +535,8 @@ class VecchiaEvaluator(Evaluator):
         z, trend = draws[passes.tree.order].T, self._columns[self._trend]
         passes.know(np.ascontiguousarray(np.vstack((z, trend))))
         wanted, b = wanted_for(model, names, passes.noise), len(z)
-        about = model, set(names), passes.noise
-        sums = Sums(passes.reduce(model, wanted)[0], b + len(trend), *about)
+        reduced = passes.reduce(model, wanted)[0]
+        sums = Sums(reduced, b + len(trend), model, set(names), passes.noise)
         # with the trend's coefficients β̂ of each draw profiled out
         beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])
         change = np.array([sums.derivative(name)[1] for name in names])

@@ -11,19 +11,25 @@ if TYPE_CHECKING:
     from . import batched as batched
     from .nested import potrf, syrk, trmm, trsm
 
-PUBLIC = {"potrf": "nested", "trsm": "nested", "trmm": "nested", "syrk": "nested", "batched": ""}
+PUBLIC_MODULES = {
+    "potrf": "nested",
+    "trsm": "nested",
+    "trmm": "nested",
+    "syrk": "nested",
+    "batched": "",
+}
 """Public names, and the module of each; they are imported when they are first used."""
 
 __all__ = ["batched", "potrf", "syrk", "trmm", "trsm"]
 
 
 def __getattr__(name):
-    if name not in PUBLIC:
+    if name not in PUBLIC_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not PUBLIC[name]:
+    if not PUBLIC_MODULES[name]:
         return import_module(f".{name}", __name__)
-    return getattr(import_module(f".{PUBLIC[name]}", __name__), name)
+    return getattr(import_module(f".{PUBLIC_MODULES[name]}", __name__), name)
 
 
 def __dir__():
-    return sorted({*globals(), *PUBLIC})
+    return sorted({*globals(), *PUBLIC_MODULES})

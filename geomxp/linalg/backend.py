@@ -15,8 +15,8 @@ from ..runtime.devices import gpu_count, usable_cores
 from . import blas
 from .views import Backend, by_columns, contiguous, layout, order_of
 
-IN_CACHE, LEAST_COLUMNS = 2**17, 128
-"""Numbers of a block that a core's cache holds, and the fewest columns of a fast product."""
+CACHED_ENTRIES, LEAST_COLUMNS = 2**17, 128
+"""Entries of a block that a core's cache holds, and the fewest columns of a fast product."""
 
 
 TO_BF16 = {None: "to_bf16", "from_fp16": "fp16_to_bf16", "from_fp8": "fp8_to_bf16"}
@@ -33,7 +33,7 @@ class NumpyBackend(Backend):
 
     def triangular(self, name, side, uplo, trans, diag, t, b):
         # of a small matrix the call itself takes time
-        brief = len(t) * b.size <= blas.BRIEF
+        brief = len(t) * b.size <= blas.MOST_WRAPPER_MULTIPLICATIONS
         work = blas.triangular_at_once if brief else blas.triangular
         work(name, side, uplo, trans, diag, t, b)
 
@@ -60,7 +60,7 @@ class NumpyBackend(Backend):
         if self._held_in_fp32(form):
             a, b = self._in_fp32(a, form), self._in_fp32(b, form)
         loops, (m, n) = _loops(), c.shape
-        step = max(LEAST_COLUMNS, IN_CACHE // m)
+        step = max(LEAST_COLUMNS, CACHED_ENTRIES // m)
         total = np.empty((m, min(step, n)), np.float32, order="F")
         for first in range(0, n, step):
             some = slice(first, min(first + step, n))
@@ -115,7 +115,7 @@ class NumpyBackend(Backend):
             _convert(form.rounded, array, scale, out)
             return
         m, n = array.shape
-        step = max(1, IN_CACHE // max(m, 1))
+        step = max(1, CACHED_ENTRIES // max(m, 1))
         stored = np.empty((m, min(step, n)), form.dtype, order="F")
         for first in range(0, n, step):
             some = slice(first, min(first + step, n))
@@ -134,7 +134,7 @@ class NumpyBackend(Backend):
         None where no compiled loop does this: for other formats than FP64, FP32, BF16 and FP16,
         tiles in two planes or of low rank, and tiles by rows.
         """
-        values, plain = tile.values, tile.values.dtype in blas.LETTERS
+        values, plain = tile.values, tile.values.dtype in blas.BLAS_TYPES
         kernel = _column_products().get("as they are" if plain else tile.form.decode)
         if kernel is None or values.shape != tile.shape or not values.flags.f_contiguous:
             return None
@@ -165,7 +165,7 @@ class NumpyBackend(Backend):
     def to_bf16(self, out, values, form):
         """Out <- stored numbers of a format as BF16's bits, rounded; FP8's are exact."""
         values, kernel = self.as_columns(values), TO_BF16.get(form.decode)
-        if kernel is None or (form.decode is None and values.dtype not in blas.LETTERS):
+        if kernel is None or (form.decode is None and values.dtype not in blas.BLAS_TYPES):
             # a format of the user
             wide = np.empty(values.shape, np.float32, order="F")
             self.widen_into(wide, values, form, 0)

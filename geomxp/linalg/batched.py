@@ -48,12 +48,12 @@ import numpy as np
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import binding
 from . import batched_gpu, batched_programs, simd
-from .batched_programs import LOOKING, MOST, UNTUNED, Variant, cache_directory, write_whole
+from .batched_programs import LARGEST_ORDER, LOOKING, UNTUNED, Variant, cache_directory, write_whole
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, DTypeLike, Sequence, Whole
 
-BEYOND_CACHE = 2**24
+BEYOND_CACHE_BYTES = 2**24
 """Bytes of a batch that no CPU cache holds: its factors are written past the cache."""
 
 factor_chunk = batched_programs.factorization().factor_chunk
@@ -470,12 +470,12 @@ def _chunked(chunks):
     """Return the number of chunks, n and lanes; raise `InvalidInput` if they are not chunks."""
     kind, on = getattr(chunks, "dtype", None), "gpu" if _is_on_gpu(chunks) else "cpu"
     unit = _lanes(1, 1, kind, on) if kind in (np.float32, np.float64) else 0
-    fits = unit and chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] <= MOST
+    fits = unit and chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] <= LARGEST_ORDER
     if not fits or chunks.shape[3] % unit or not chunks.shape[3] or not _is_writable(chunks):
         raise InvalidInput(
             "chunks must be (chunks, n, n, lanes) in C order, as `interleave` returns them: FP32 "
-            f"or FP64, writable, n at most {MOST}, lanes a multiple of {unit or '8 or 16'}. "
-            f"Got {kind} {getattr(chunks, 'shape', type(chunks).__name__)}."
+            f"or FP64, writable, n at most {LARGEST_ORDER}, lanes a multiple of "
+            f"{unit or '8 or 16'}. Got {kind} {getattr(chunks, 'shape', type(chunks).__name__)}."
         )
     count, n, _, lanes = chunks.shape
     return count, n, lanes
@@ -561,9 +561,9 @@ def _checked(a):
     if a.ndim != 3 or a.shape[1] != a.shape[2]:
         hint = " Try a[None]." if a.ndim == 2 else ""
         raise InvalidInput(f"a batch of matrices must be (batch, n, n). Got {a.shape}.{hint}")
-    if a.shape[1] > MOST:
+    if a.shape[1] > LARGEST_ORDER:
         raise InvalidInput(
-            f"matrices of a batch must be of order {MOST} or less. Got {a.shape[1]}; try "
+            f"matrices of a batch must be of order {LARGEST_ORDER} or less. Got {a.shape[1]}; try "
             "geomxp.linalg.nested.potrf on each."
         )
     if a.dtype.kind not in "biuf" or a.dtype.itemsize > 8 or a.dtype == np.float16:
@@ -579,8 +579,8 @@ def _real(*types):
 
 def _aligned(shape, dtype):
     """Return an empty array that is aligned to SIMD registers."""
-    room = np.empty(int(np.prod(shape)) + simd.REGISTER // dtype.itemsize, dtype)
-    skip = -room.ctypes.data % simd.REGISTER // dtype.itemsize
+    room = np.empty(int(np.prod(shape)) + simd.REGISTER_BYTES // dtype.itemsize, dtype)
+    skip = -room.ctypes.data % simd.REGISTER_BYTES // dtype.itemsize
     return room[skip : skip + int(np.prod(shape))].reshape(shape)
 
 
@@ -595,7 +595,9 @@ def _factored(a, overwrite, variant):
         variant = variant or variant_for(n, source.dtype)
         program = batched_programs.factorization(variant, n)
         lanes, row = _lanes(variant.chunk, batch, source.dtype), n * source.itemsize
-        past_cache = not own and row % simd.REGISTER == 0 and source.nbytes >= BEYOND_CACHE
+        past_cache = (
+            not own and row % simd.REGISTER_BYTES == 0 and source.nbytes >= BEYOND_CACHE_BYTES
+        )
         program.factor_batch(source, lower, info, lanes, past_cache)
     return lower, info
 
@@ -658,13 +660,13 @@ def _substituted(lower, b, passes, variant):
 Layout = Literal["canonical", "interleaved"]
 """Matrix by matrix, as NumPy stores a batch; or in chunks, as `interleave` returns them."""
 
-LAYOUTS = ("canonical", "interleaved")
+BATCH_LAYOUTS = ("canonical", "interleaved")
 
 Task = Literal["potrf", "solve"]
 
-TASKS = ("potrf", "solve")
+BATCH_TASKS = ("potrf", "solve")
 
-SHIPPED = {
+SHIPPED_VARIANTS = {
     "canonical": (
         (8, Variant("left", 4, 4, unroll=True)),
         (16, Variant("top", 4, 1, unroll=True)),
@@ -679,35 +681,35 @@ SHIPPED = {
 """Largest order, and the variant up to there (experiments/batched, one core with AVX-512). Each
 order up to 16 is compiled by itself and kept on disk."""
 
-ON_GPU = Variant(chunk=0)
+BLOCK_PER_MATRIX = Variant(chunk=0)
 """A block of threads for each matrix, in shared memory, for any order. The untuned variant of
 substitutions on a GPU."""
 
-IN_GLOBAL_MEMORY = {"potrf": Variant("top", 4), "solve": Variant(chunk=0, block=(32, 1, 4))}
+GLOBAL_MEMORY_VARIANTS = {"potrf": Variant("top", 4), "solve": Variant(chunk=0, block=(32, 1, 4))}
 """Variants for orders whose matrices exceed a block's shared memory. In FP64 these are orders above
 104 where a block has at most 48 KB; with 64 KB, above 124 for `potrf` and above 120 for `solve`."""
 
-SHIPPED_ON_GPU = {
+SHIPPED_GPU_VARIANTS = {
     "canonical": (
         (2, Variant(chunk=0, block=(1, 1, 32))),
         (8, Variant(chunk=0, block=(4, 1, 16))),
         (16, Variant(chunk=0, block=(8, 1, 16))),
         (32, Variant(chunk=0, block=(16, 1, 2))),
         (48, Variant(chunk=0, block=(32, 1, 1))),
-        (128, ON_GPU),
+        (128, BLOCK_PER_MATRIX),
     ),
     "interleaved": ((24, Variant("left", 1)), (48, Variant("left", 2)), (128, Variant("top", 4))),
 }
-"""As SHIPPED, on a GPU. Where a search on an H200 timed the shipped variant (orders 5 to 64), it
-took at most 4/3 of the fastest time (experiments/h200, stage i)."""
+"""As SHIPPED_VARIANTS, on a GPU. Where a search on an H200 timed the shipped variant (orders 5 to
+64), it took at most 4/3 of the fastest time (experiments/h200, stage i)."""
 
-UNROLLED = {"cpu": 24, "gpu": 16}
+LARGEST_UNROLLED_ORDER = {"cpu": 24, "gpu": 16}
 """Largest order for which full unrolling is a candidate; compilation then takes seconds."""
 
-SHAPES = 8
+COMPARED_BLOCK_SHAPES = 8
 """Blocks of threads that a search compares for the best panel width."""
 
-GAIN = 1.03
+LEAST_SPEEDUP = 1.03
 """Speed-up over the untuned variant from which on another is remembered."""
 
 
@@ -727,23 +729,23 @@ def variant_for(
         return known
     if what == "solve":
         return by_blocks(n, dtype, what)
-    shipped = (SHIPPED_ON_GPU if on == "gpu" else SHIPPED)[layout]
+    shipped = (SHIPPED_GPU_VARIANTS if on == "gpu" else SHIPPED_VARIANTS)[layout]
     found = next(variant for most, variant in shipped if n <= most)
-    return by_blocks(n, dtype, what) if found == ON_GPU else found
+    return by_blocks(n, dtype, what) if found == BLOCK_PER_MATRIX else found
 
 
 def by_blocks(n: int, dtype: DTypeLike, what: Task) -> Variant:
-    """Return ON_GPU, or another variant if shared memory cannot hold a matrix of this order."""
+    """Return BLOCK_PER_MATRIX, or another variant if a matrix exceeds a block's shared memory."""
     size = np.dtype(dtype).itemsize
     excess = batched_gpu.excess(n, size, what, batched_gpu.limits())
-    return IN_GLOBAL_MEMORY[what] if excess else ON_GPU
+    return GLOBAL_MEMORY_VARIANTS[what] if excess else BLOCK_PER_MATRIX
 
 
 def _check_search(n, on, layout, what):
     """Raise `InvalidInput` for what has no variants."""
-    if not 1 <= n <= MOST:
-        raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
-    for name, value, known in (("layout", layout, LAYOUTS), ("what", what, TASKS)):
+    if not 1 <= n <= LARGEST_ORDER:
+        raise InvalidInput(f"variants are for orders 1 to {LARGEST_ORDER}. Got {n}.")
+    for name, value, known in (("layout", layout, BATCH_LAYOUTS), ("what", what, BATCH_TASKS)):
         if value not in known:
             raise InvalidInput(f"{name} must be one of {', '.join(known)}. Got {value!r}.")
     if what == "solve" and (on != "gpu" or layout != "canonical"):
@@ -853,7 +855,7 @@ def candidates(
         return list(dict.fromkeys((blocks, *batched_gpu.warps(batched_gpu.limits()))))
     tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
-    if n <= UNROLLED[on]:
+    if n <= LARGEST_UNROLLED_ORDER[on]:
         variants += [Variant(looking, 4, unroll=True) for looking in LOOKING]
     if on == "gpu" and layout == "canonical":
         limits = batched_gpu.limits()
@@ -866,7 +868,9 @@ def candidates(
 def _beside(best, n, dtype, layout, what):
     """Return variants like the best one of a race: larger chunks, or other blocks of threads."""
     if best.panel:
-        return batched_gpu.panels(n, dtype, batched_gpu.limits())[best.panel][1:SHAPES]
+        return batched_gpu.panels(n, dtype, batched_gpu.limits())[best.panel][
+            1:COMPARED_BLOCK_SHAPES
+        ]
     if best.block and what == "potrf":
         return batched_gpu.rows(n, dtype, batched_gpu.limits(), best.block[0])
     sizes = (2, 4) if layout == "canonical" else (2, 4, "batch")
@@ -912,9 +916,9 @@ def fastest(
     By default these are `candidates`, then the winner with larger chunks, and without chunks if the
     batch is interleaved; or the winner with other blocks of threads. Each is checked against LAPACK
     before it is timed, in turns with the others. The untuned variant takes part, and stays unless
-    another is faster by `GAIN`, also in a second race of these two. The seconds are those of the
-    first races. With ``what="solve"``, for canonical batches on a GPU, the variants are of `solve`
-    with one right-hand side.
+    another is faster by `LEAST_SPEEDUP`, also in a second race of these two. The seconds are those
+    of the first races. With ``what="solve"``, for canonical batches on a GPU, the variants are of
+    `solve` with one right-hand side.
     """
     _check_search(n, on, layout, what)
     untuned = by_blocks(n, dtype, what) if what == "solve" else UNTUNED
@@ -932,7 +936,7 @@ def fastest(
     winner = min(seconds, key=seconds.get)
     if winner != untuned:
         last = raced((untuned, winner), 2 * rounds)
-        if last.get(untuned, math.inf) < GAIN * last[winner]:
+        if last.get(untuned, math.inf) < LEAST_SPEEDUP * last[winner]:
             winner = untuned
     return winner, seconds
 

@@ -17,23 +17,23 @@ from threading import Lock
 
 import numpy as np
 
-from ..cuda import OPTIONS, module, source
+from ..cuda import COMPILER_OPTIONS, module, source
 from ..errors import InvalidInput
 from . import batched_programs
-from .batched_programs import COLUMNS, MOST, UNTUNED, Variant
+from .batched_programs import LARGEST_ORDER, SUBSTITUTION_COLUMNS, UNTUNED, Variant
 
 WARP = 32
 """Matrices of a chunk, and threads of a block, for each unit of `Variant.chunk`."""
 
-MOVERS = 256
+PACKING_THREADS = 256
 """Threads of a block that packs or unpacks 32 matrices."""
 
-WARPS = 16
+MOST_SUBSTITUTING_WARPS = 16
 """Most warps of a block that substitute, each in one matrix."""
-WIDEST = 128
+CHUNK_THREADS = 128
 """Threads of a block in interleaved chunks of that many matrices or more."""
 
-KERNEL = """
+POTRF_KERNEL = """
 extern "C" __global__ void potrf_{suffix}({real} *a, int n, int lanes, long long matrices)
 {{
     const long long m = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -43,7 +43,7 @@ extern "C" __global__ void potrf_{suffix}({real} *a, int n, int lanes, long long
 }}
 """
 
-SUBSTITUTION = """
+SUBSTITUTION_KERNEL = """
 extern "C" __global__ void substitute_{suffix}(const {real} *a, {real} *b, int n, int columns,
                                                int lanes, long long matrices, int forwards,
                                                int backwards)
@@ -59,7 +59,7 @@ extern "C" __global__ void substitute_{suffix}(const {real} *a, {real} *b, int n
 }}
 """
 
-FUNCTION = """template <class Real>
+FUNCTION_TEMPLATE = """template <class Real>
 BOTH void {name}({arguments})
 {{
 {body}
@@ -102,7 +102,7 @@ def _function(name, arguments, lines, declared=()):
     body, integers, numbers = translated(lines)
     lines = [f"int {', '.join(integers)};", f"Real {', '.join(numbers)};", *declared, *body]
     text = "\n".join("    " + line for line in lines)
-    return FUNCTION.format(name=name, arguments=arguments, body=text)
+    return FUNCTION_TEMPLATE.format(name=name, arguments=arguments, body=text)
 
 
 def _source(functions, kernel):
@@ -114,10 +114,10 @@ def _source(functions, kernel):
 
 def potrf_text(variant=UNTUNED, n=None):
     """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32; if unrolled, for one order n."""
-    room = "const int width = 1;", f"Real inverse[{n or MOST}];"
+    room = "const int width = 1;", f"Real inverse[{n or LARGEST_ORDER}];"
     arguments = "Real *a, int n, int ld, int lanes, int first"
     lines = batched_programs.potrf(variant, n)
-    return _source(_function("potrf", arguments, lines, room), KERNEL)
+    return _source(_function("potrf", arguments, lines, room), POTRF_KERNEL)
 
 
 def substitution_text():
@@ -127,14 +127,14 @@ def substitution_text():
         _function(name, arguments + "int start", batched_programs.substitution_text(back))
         for name, back in (("forward", False), ("backward", True))
     )
-    return _source("".join(functions), SUBSTITUTION)
+    return _source("".join(functions), SUBSTITUTION_KERNEL)
 
 
 @cache
 def _module(text):
     import cupy
 
-    return cupy.RawModule(code=text, options=OPTIONS)
+    return cupy.RawModule(code=text, options=COMPILER_OPTIONS)
 
 
 def _kernel(name, dtype, *options):
@@ -210,7 +210,9 @@ def in_chunks(a, lanes):
         chunks = cupy.empty((-(-batch // lanes), n, n, lanes), a.dtype)
         if chunks.size:
             groups = len(chunks) * lanes // WARP
-            _kernel("pack", a.dtype)((groups,), (MOVERS,), (*_view(a), chunks, n, lanes, batch))
+            _kernel("pack", a.dtype)(
+                (groups,), (PACKING_THREADS,), (*_view(a), chunks, n, lanes, batch)
+            )
     return chunks
 
 
@@ -242,14 +244,14 @@ class Limits:
     """Bytes that the system uses of each block's shared memory."""
 
 
-MOST_REGISTERS = 255
+MOST_THREAD_REGISTERS = 255
 """Of a thread, on every GPU since Kepler's GK110."""
 
-BESIDE = 40
+OTHER_REGISTERS = 40
 """Registers of a thread beside those of its entries. ptxas takes up to twice as many if the block
 may have them."""
 
-OCCUPANCY = 0.5
+LEAST_RELATIVE_OCCUPANCY = 0.5
 """Least occupancy of a candidate, relative to the best one."""
 
 
@@ -266,15 +268,15 @@ def _limits(device):
 
     found = runtime.getDeviceProperties(device)
     return Limits(
-        found["maxThreadsPerBlock"],
-        found["maxThreadsDim"][2],
-        found["maxThreadsPerMultiProcessor"],
-        found["maxBlocksPerMultiProcessor"],
-        found["regsPerBlock"],
-        found["regsPerMultiprocessor"],
-        found["sharedMemPerBlockOptin"],
-        found["sharedMemPerMultiprocessor"],
-        found["reservedSharedMemPerBlock"],
+        block_threads=found["maxThreadsPerBlock"],
+        block_matrices=found["maxThreadsDim"][2],
+        threads=found["maxThreadsPerMultiProcessor"],
+        blocks=found["maxBlocksPerMultiProcessor"],
+        block_registers=found["regsPerBlock"],
+        registers=found["regsPerMultiprocessor"],
+        block_shared=found["sharedMemPerBlockOptin"],
+        shared=found["sharedMemPerMultiprocessor"],
+        reserved_shared=found["reservedSharedMemPerBlock"],
     )
 
 
@@ -297,15 +299,16 @@ def _powers(most):
 def demand(variant, n, itemsize):
     """Return threads of a block, registers of a thread, and bytes of shared memory of a block.
 
-    Registers are estimated: `BESIDE`, the thread's entries, and a row of those that are loaded.
+    Registers are estimated: `OTHER_REGISTERS`, the thread's entries, and a row of those that are
+    loaded.
     """
     height, width, matrices = variant.block
     rows, columns = -(-n // height), -(-variant.panel // width)
     # the stripes, and two integers for each matrix
     shared = matrices * (variant.panel * (n | 1) * itemsize + 8)
     if not variant.panel:
-        rows, columns, shared = MOST // WARP, COLUMNS, 0
-    registers = (rows + 1) * columns * itemsize // 4 + BESIDE
+        rows, columns, shared = LARGEST_ORDER // WARP, SUBSTITUTION_COLUMNS, 0
+    registers = (rows + 1) * columns * itemsize // 4 + OTHER_REGISTERS
     return height * width * matrices, registers, shared
 
 
@@ -360,7 +363,7 @@ def _beyond(limits, threads, matrices, registers, shared, remedy):
         )
     if matrices > limits.block_matrices:
         return f"a block may have {limits.block_matrices} matrices on this GPU. Got {matrices}."
-    most = min(MOST_REGISTERS, limits.block_registers // threads)
+    most = min(MOST_THREAD_REGISTERS, limits.block_registers // threads)
     if registers > most:
         return (
             f"a thread may have {most} registers in a block of {threads} threads. About "
@@ -387,9 +390,9 @@ def loads(variant, n):
 def panels(n, dtype, limits):
     """Return the variants with panels that are worth timing for an order, by panel width.
 
-    Those within the limits whose occupancy is at least `OCCUPANCY` of the best one. A block has the
-    number of matrices with which it occupies most threads. Of each width the variants with the
-    fewest loads from shared memory come first.
+    Those within the limits whose occupancy is at least `LEAST_RELATIVE_OCCUPANCY` of the best one.
+    A block has the number of matrices with which it occupies most threads. Of each width the
+    variants with the fewest loads from shared memory come first.
     """
     itemsize, found = np.dtype(dtype).itemsize, {}
     for panel, height, width in shapes(n):
@@ -407,43 +410,47 @@ def panels(n, dtype, limits):
     return dict(sorted(by_width.items()))
 
 
-LANES = tuple(2**k for k in range(WARP.bit_length()))
+LANE_COUNTS = tuple(2**k for k in range(WARP.bit_length()))
 """Lanes of a warp that may have the rows of a matrix."""
 
-LONGEST = 64
+LARGEST_ORDER_IN_REGISTERS = 64
 """Largest order with rows in registers; the unrolled program grows with the order."""
 
-BESIDE_ROWS = 64
+OTHER_REGISTERS_WITH_ROWS = 64
 """Registers of a thread beside the entries of its rows; with fewer, ptxas spills some."""
 
 
 def rows_demand(variant, n, itemsize):
     """Return threads of a block, registers of a thread, and bytes of shared memory of a block.
 
-    Registers are estimated: `BESIDE_ROWS`, and the entries of the thread's rows up to the diagonal
-    block.
+    Registers are estimated: `OTHER_REGISTERS_WITH_ROWS`, and the entries of the thread's rows up to
+    the diagonal block.
     """
     lanes, _, matrices = variant.block
     entries = sum(min(last, n) for last in range(lanes, n + lanes, lanes))
-    # ROOM of cuda/rows.cu
+    # NUMBERS_RESERVED of cuda/rows.cu
     needed = n * (n | 1) if n > 1 else 4
     room = -(-needed // 16) * 16 + lanes % 16
-    return lanes * matrices, entries * itemsize // 4 + BESIDE_ROWS, matrices * room * itemsize
+    return (
+        lanes * matrices,
+        entries * itemsize // 4 + OTHER_REGISTERS_WITH_ROWS,
+        matrices * room * itemsize,
+    )
 
 
 def rows_refusal(variant, n, itemsize, limits):
     """Return why a GPU cannot factor with rows in registers in this way, or None."""
     lanes, width, matrices = variant.block
-    if lanes not in LANES or width != 1 or matrices < 1 or lanes * matrices % WARP:
+    if lanes not in LANE_COUNTS or width != 1 or matrices < 1 or lanes * matrices % WARP:
         return (
             "with panel=0, `block` must be (lanes, 1, matrices), for example (8, 1, 16): lanes is "
             f"a power of two up to {WARP}, and lanes times matrices is a multiple of {WARP}. Got "
             f"{variant.block}."
         )
-    if n > LONGEST:
+    if n > LARGEST_ORDER_IN_REGISTERS:
         return (
-            f"rows can be kept in registers up to order {LONGEST}. Got order {n}: leave `block` "
-            "out, or set `panel`."
+            f"rows can be kept in registers up to order {LARGEST_ORDER_IN_REGISTERS}. Got order "
+            f"{n}: leave `block` out, or set `panel`."
         )
     if lanes >= 2 * n:
         return (
@@ -451,7 +458,7 @@ def rows_refusal(variant, n, itemsize, limits):
             f"order {n}: take fewer lanes."
         )
     threads, registers, shared = rows_demand(variant, n, itemsize)
-    remedy = "take more lanes" if registers > MOST_REGISTERS else "take fewer matrices"
+    remedy = "take more lanes" if registers > MOST_THREAD_REGISTERS else "take fewer matrices"
     return _beyond(limits, threads, matrices, registers, shared, remedy)
 
 
@@ -463,7 +470,7 @@ def rows(n, dtype, limits, lanes=None):
     instead.
     """
     itemsize, found = np.dtype(dtype).itemsize, []
-    for count in LANES if lanes is None else (lanes,):
+    for count in LANE_COUNTS if lanes is None else (lanes,):
         fitting = {}
         for matrices in _powers(limits.block_matrices):
             variant = Variant(chunk=0, block=(count, 1, matrices))
@@ -477,14 +484,14 @@ def rows(n, dtype, limits, lanes=None):
 
 def warps(limits):
     """Return the variants of substitutions by warps that are worth timing: warps of a block."""
-    powers = [w for w in _powers(WARPS) if w * WARP <= limits.block_threads]
+    powers = [w for w in _powers(MOST_SUBSTITUTING_WARPS) if w * WARP <= limits.block_threads]
     variants = [Variant(chunk=0, block=(WARP, 1, w)) for w in powers]
-    return _occupying({v: occupancy(limits, *demand(v, MOST, 8)) for v in variants})
+    return _occupying({v: occupancy(limits, *demand(v, LARGEST_ORDER, 8)) for v in variants})
 
 
 def _occupying(found):
     """Return the variants that may occupy at least half as many threads as the best one."""
-    least = OCCUPANCY * max(found.values())
+    least = LEAST_RELATIVE_OCCUPANCY * max(found.values())
     return [variant for variant, share in found.items() if share >= least]
 
 
@@ -551,7 +558,7 @@ def _options(variant):
 
 def panel_options(variant, n):
     """Return the compiler's options for cuda/panels.cu."""
-    names = "ORDER", "PANEL", "HEIGHT", "WIDTH", "MATRICES"
+    names = "ORDER", "PANEL_COLUMNS", "THREADS_DOWN", "THREADS_ACROSS", "MATRICES"
     sizes = n, variant.panel, *variant.block
     defined = (f"-D{name}={size}" for name, size in zip(names, sizes, strict=True))
     return *defined, *_options(variant)
@@ -570,7 +577,7 @@ def _interleaved(a, lower, info, variant):
     chunks = in_chunks(a, lanes * WARP)
     factor_chunks(chunks, variant)
     entries = *_view(a), chunks, lower, info, n, lanes * WARP, batch
-    _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
+    _kernel("unpack", a.dtype)((-(-batch // WARP),), (PACKING_THREADS,), entries)
 
 
 def _per_thread(text, name, chunks, before, after=(), columns=1):
@@ -585,7 +592,7 @@ def _per_thread(text, name, chunks, before, after=(), columns=1):
     if not chunks.size:
         return
     kernel = _module(text).get_function(f"{name}_{_suffix(chunks.dtype)}")
-    threads, matrices = min(lanes, WIDEST), count * lanes
+    threads, matrices = min(lanes, CHUNK_THREADS), count * lanes
     sizes = *before, np.int32(lanes), np.int64(matrices), *after
     kernel((-(-matrices // threads),), (threads,), sizes)
 
@@ -650,11 +657,15 @@ def substitute(lower, b, dtype, passes, variant):
             f"b must be on the GPU of lower, {lower.device}. Got {getattr(b, 'device', type(b))}."
         )
     block = variant.block
-    by_warps = len(block) == 3 and block[:2] == (WARP, 1) and block[2] in range(1, WARPS + 1)
+    by_warps = (
+        len(block) == 3
+        and block[:2] == (WARP, 1)
+        and block[2] in range(1, MOST_SUBSTITUTING_WARPS + 1)
+    )
     if variant.chunk or variant.panel or variant.fast or (block and not by_warps):
         raise InvalidInput(
             "a substitution on a GPU takes Variant(chunk=0), or Variant(chunk=0, block=(32, 1, m)) "
-            f"for m warps of a block, 1 to {WARPS}. Got {variant}."
+            f"for m warps of a block, 1 to {MOST_SUBSTITUTING_WARPS}. Got {variant}."
         )
     with lower.device:
         x = cupy.empty(b.shape, dtype)

@@ -29,14 +29,14 @@ from typing import Literal
 
 from ..errors import InvalidInput
 
-MOST = 128
+LARGEST_ORDER = 128
 """Largest order of a matrix in a batch."""
 
 LOOKING = ("top", "left", "right")
-COLUMNS = 4
+SUBSTITUTION_COLUMNS = 4
 """Right-hand sides that go through a substitution together."""
 
-TILE = 4
+TILE_ORDER = 4
 """Tile of substitutions and of packed matrices: its 16 numbers and 5 factors fit into the 32
 registers of AVX-512."""
 
@@ -303,9 +303,12 @@ def substitution_text(backward):
 
     They use a, b, n, ld, columns, lanes, first and start.
     """
-    text = Program(TILE)
+    text = Program(TILE_ORDER)
     text("row = ld * lanes", "wide = columns * lanes")
-    text(f"whole = n // {TILE} * {TILE}", f"many = columns // {COLUMNS} * {COLUMNS}")
+    text(
+        f"whole = n // {TILE_ORDER} * {TILE_ORDER}",
+        f"many = columns // {SUBSTITUTION_COLUMNS} * {SUBSTITUTION_COLUMNS}",
+    )
 
     def entry(row, column):
         """Load an entry of L, or of L'."""
@@ -335,24 +338,24 @@ def substitution_text(backward):
         text(*(f"store(b, z{p} + {g} * lanes, c{p}_{g})" for p, g in pairs))
 
     def of_columns(columns):
-        tiles = (0, "whole", TILE), (f"whole - {TILE}", -1, -TILE)
+        tiles = (0, "whole", TILE_ORDER), (f"whole - {TILE_ORDER}", -1, -TILE_ORDER)
         others = ("whole", "n", 1), ("n - 1", "whole - 1", -1)
-        steps = [(TILE, tiles[backward]), (1, others[backward])]
+        steps = [(TILE_ORDER, tiles[backward]), (1, others[backward])]
         for count, bounds in reversed(steps) if backward else steps:
             text.loop("i", *bounds, lambda i, count=count: rows(count, columns, i))
 
-    text.loop("c", 0, "many", COLUMNS, lambda _: of_columns(COLUMNS))
+    text.loop("c", 0, "many", SUBSTITUTION_COLUMNS, lambda _: of_columns(SUBSTITUTION_COLUMNS))
     text.loop("c", "many", "columns", 1, lambda _: of_columns(1))
     return text.lines
 
 
 def packed_text(operation):
-    """Return the lines of an operation on packed matrices, whose order n is a multiple of TILE.
+    """Return the lines of an operation on packed matrices of order n, a multiple of TILE_ORDER.
 
     "factor": a <- L; "forward": y <- L⁻¹y by rows of L; "backward": y <- L'⁻¹y by columns of L'.
     `inverse` has the reciprocals of the diagonal; y begins at `start`.
     """
-    text, tile, back = Program(TILE, packed=True), range(TILE), operation == "backward"
+    text, tile, back = Program(TILE_ORDER, packed=True), range(TILE_ORDER), operation == "backward"
     if operation == "factor":
         text.top()
         return text.lines
@@ -366,13 +369,13 @@ def packed_text(operation):
             text("store(y, start + at, y_k)")
 
     def rows(i):
-        text.rows("r", i, TILE)
+        text.rows("r", i, TILE_ORDER)
         text(*(f"c{p} = load(y, start + ({i} + {p}) * lanes)" for p in tile))
         if not back:
             text.loop("k", 0, i, 1, products)
         for q in reversed(tile) if back else tile:
             text(f"c{q} = times(c{q}, load(inverse, ({i} + {q}) * lanes))")
-            for p in range(q) if back else range(q + 1, TILE):
+            for p in range(q) if back else range(q + 1, TILE_ORDER):
                 row, column = (q, p) if back else (p, q)
                 text(f"v = load(a, r{row} + ({i} + {column}) * lanes)")
                 text(f"c{p} = minus(c{p}, c{q}, v)")
@@ -380,7 +383,7 @@ def packed_text(operation):
         if back:
             text.loop("k", 0, i, 1, products)
 
-    bounds = (f"n - {TILE}", -1, -TILE) if back else (0, "n", TILE)
+    bounds = (f"n - {TILE_ORDER}", -1, -TILE_ORDER) if back else (0, "n", TILE_ORDER)
     text.loop("i", *bounds, rows)
     return text.lines
 
@@ -392,12 +395,12 @@ def packed_text(operation):
 # compiled anew in each process (seconds).
 
 
-WAYS = ("forward", "backward")
+SUBSTITUTIONS = ("forward", "backward")
 
-PREFIX = "geomxp_batched_"
+MODULE_PREFIX = "geomxp_batched_"
 """Prefix of the names under which generated modules import each other."""
 
-HEAD = '''"""Written by geomxp: {title}."""
+MODULE_HEAD = '''"""Written by geomxp: {title}."""
 
 import numpy as np
 
@@ -407,7 +410,7 @@ from geomxp.runtime.devices import njit
 
 '''
 
-POTRF = """
+POTRF_MODULE = """
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def registers(a, n, ld, lanes, first, inverse):
     width = width_of(a)
@@ -464,7 +467,7 @@ def factor_batch(a, out, info, lanes, past_cache):
         simd.unpack_lower(chunk, n, lanes, target, member, members, source, past_cache)
 """
 
-SUBSTITUTION = """
+SUBSTITUTION_MODULE = """
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def forward_registers(a, b, n, ld, columns, lanes, first, start):
 {forward}
@@ -532,7 +535,7 @@ def substitute_batch(lower, x, lanes, forward, backward):
     return -1
 """
 
-SOLUTION = """
+SOLUTION_MODULE = """
 from {factor} import registers_ahead
 from {substitution} import backward_registers, forward_registers
 
@@ -553,22 +556,22 @@ def solve_chunks(chunks, b, info):
         simd.check(a, c * size, n, lanes, lanes, info, c * lanes)
 """
 
-PACKED = """
+PACKED_MODULE = """
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def factor_packed(a, inverse, n):
-    lanes = width = simd.EIGHT
+    lanes = width = simd.VECTOR_LANES
 {factor}
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def forward_packed(a, inverse, y, start, n):
-    lanes = simd.EIGHT
+    lanes = simd.VECTOR_LANES
 {forward}
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def backward_packed(a, inverse, y, start, n):
-    lanes = simd.EIGHT
+    lanes = simd.VECTOR_LANES
 {backward}
 """
 
@@ -620,35 +623,37 @@ def _factorization(variant, n):
     if n is not None:
         constants, wrong, title = f"    n = {n}\n", f" or n != {n}", f"{title}_unrolled_{n}"
     body, ahead = (_indented(potrf(variant, n, ahead)) for ahead in (False, True))
-    return _module(title, POTRF, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
+    return _module(
+        title, POTRF_MODULE, constants=constants, body=body, body_ahead=ahead, wrong=wrong
+    )
 
 
 @cache
 def substitution():
     """Return a module with `forward_chunk` and `backward_chunk`, and loops over batches."""
-    bodies = {name: _indented(substitution_text(name == "backward")) for name in WAYS}
-    return _module("substitution", SUBSTITUTION, **bodies)
+    bodies = {name: _indented(substitution_text(name == "backward")) for name in SUBSTITUTIONS}
+    return _module("substitution", SUBSTITUTION_MODULE, **bodies)
 
 
 @cache
 def solution(variant, n):
     """Return a module with `solve_chunks`, which factors and substitutes; see `factorization`."""
     factor = factorization(variant, n)
-    title = factor.__name__.removeprefix(PREFIX).replace("potrf", "posv", 1)
+    title = factor.__name__.removeprefix(MODULE_PREFIX).replace("potrf", "posv", 1)
     names = {"factor": factor.__name__, "substitution": substitution().__name__}
-    return _module(title, SOLUTION, **names)
+    return _module(title, SOLUTION_MODULE, **names)
 
 
 @cache
 def packed():
     """Return a module with `factor_packed`, `forward_packed` and `backward_packed`."""
     bodies = {name: _indented(packed_text(name)) for name in ("factor", "forward", "backward")}
-    return _module("packed", PACKED, load="load8 as load", **bodies)
+    return _module("packed", PACKED_MODULE, load="load8 as load", **bodies)
 
 
 def _module(title, form, load="load", **parts):
     """Return a module made of a text, from the cache directory if that is writable."""
-    form = HEAD.format(title=title, load=load) + form
+    form = MODULE_HEAD.format(title=title, load=load) + form
     text = form.format(cache=True, **parts)
     own = files(__package__).joinpath("simd.py").read_text(encoding="utf-8")
     name = f"{title}_{hashlib.sha256((text + own).encode()).hexdigest()[:12]}"
@@ -656,13 +661,13 @@ def _module(title, form, load="load", **parts):
     try:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_whole(path, text)
-        spec = importlib.util.spec_from_file_location(PREFIX + name, path)
+        spec = importlib.util.spec_from_file_location(MODULE_PREFIX + name, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
     except OSError:
         text = form.format(cache=False, **parts)
-        module = sys.modules[PREFIX + name] = types.ModuleType(PREFIX + name)
+        module = sys.modules[MODULE_PREFIX + name] = types.ModuleType(MODULE_PREFIX + name)
         linecache.cache[f"<{name}>"] = (len(text), None, text.splitlines(True), f"<{name}>")
         exec(compile(text, f"<{name}>", "exec"), module.__dict__)
     return module

@@ -29,7 +29,7 @@ from ..runtime.devices import (
 )
 from .views import by_columns, leading
 
-LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
+BLAS_TYPES = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
 
 
 @cache
@@ -59,7 +59,7 @@ def _on_amd():
     return "AuthenticAMD" in platform.processor()
 
 
-_CHOSEN = []
+_CHOSEN_LIBRARIES = []
 """Stack of the libraries chosen by `library`; the last one is used."""
 
 
@@ -70,8 +70,8 @@ def uses_mkl():
     On a Zen 5 processor MKL 2026.2 multiplies at about half the rate of OpenBLAS 0.3.30, in FP64
     and in FP32 (`geomxp bench ceilings`).
     """
-    if _CHOSEN:
-        return _CHOSEN[-1] == "MKL"
+    if _CHOSEN_LIBRARIES:
+        return _CHOSEN_LIBRARIES[-1] == "MKL"
     return not _on_amd() and mkl() is not None
 
 
@@ -84,11 +84,11 @@ def library(name):
     """
     if name not in ("MKL", "SciPy") or (name == "MKL" and mkl() is None):
         raise InvalidInput(f"`name` must be MKL, if it is installed, or SciPy. Got {name!r}.")
-    _CHOSEN.append(name)
+    _CHOSEN_LIBRARIES.append(name)
     try:
         yield
     finally:
-        _CHOSEN.pop()
+        _CHOSEN_LIBRARIES.pop()
 
 
 def routine(name):
@@ -118,7 +118,7 @@ def _routine(name, of_mkl):
 
 def addresses(names, dtype):
     """Return the addresses of routines for FP64 or FP32, as an array for compiled code."""
-    letter = LETTERS[np.dtype(dtype)][0]
+    letter = BLAS_TYPES[np.dtype(dtype)][0]
     found = [ctypes.cast(routine(letter + name), c_void_p).value for name in names]
     return np.array(found, np.uint64)
 
@@ -150,7 +150,7 @@ def _cores_of_mkl(count):
 _parts = ContextVar("parts", default=1)
 """Number of threads that share a BLAS call of the calling thread; see `own_threads`."""
 
-WORTH, LEAST = 2**24, 64
+MULTIPLICATIONS_PER_THREAD, LEAST_ROWS_PER_THREAD = 2**24, 64
 """Multiplications for which another thread is worth starting, and the fewest rows or columns that
 it gets."""
 
@@ -173,7 +173,11 @@ def own_threads():
 
 def _in_parts(work, size, multiplications, parts=1):
     """Call work(slice) for all of range(size), or for its parts, `parts` for each thread."""
-    threads = min(_parts.get(), size // LEAST, 1 + multiplications // WORTH)
+    threads = min(
+        _parts.get(),
+        size // LEAST_ROWS_PER_THREAD,
+        1 + multiplications // MULTIPLICATIONS_PER_THREAD,
+    )
     if threads < 2:
         work(slice(0, size))
         return
@@ -193,19 +197,19 @@ def _at(a):
     return c_void_p(a.ctypes.data)
 
 
-_OPTIONS = {letter: byref(c_char(letter.encode())) for letter in "LRUNT"}
+_OPTION_REFERENCES = {letter: byref(c_char(letter.encode())) for letter in "LRUNT"}
 """The letters of BLAS and LAPACK, by reference."""
 
 
 def _call(name, dtype, *arguments):
     """Call a routine for FP64 or FP32; an array is passed as its address and leading dimension."""
-    letter, real = LETTERS[dtype]
+    letter, real = BLAS_TYPES[dtype]
     references = []
     for x in arguments:
         # small matrices wait for this loop
         kind = type(x)
         if kind is str:
-            references.append(_OPTIONS[x])
+            references.append(_OPTION_REFERENCES[x])
         elif kind is int:
             references.append(byref(c_int(x)))
         elif isinstance(x, float):
@@ -282,17 +286,17 @@ def triangular(name, side, uplo, trans, diag, t, b):
     return b
 
 
-ONE_COLUMN = 192
+ONE_COLUMN_ORDER = 192
 """Order above which one column is solved or multiplied faster by its own routine of BLAS."""
 
-BRIEF = 2**29
+MOST_WRAPPER_MULTIPLICATIONS = 2**29
 """Limit on n²·columns for SciPy's wrappers. They hold the interpreter's lock, for up to 15 ms on
 one core, but a call through ctypes takes up to 50 µs longer after other work."""
 
 
 def triangular_at_once(name, side, uplo, trans, diag, t, b):
     """As `triangular`, for arrays without gaps, with less overhead; other threads may wait."""
-    if b.size == len(t) > ONE_COLUMN or uses_mkl():
+    if b.size == len(t) > ONE_COLUMN_ORDER or uses_mkl():
         return triangular(name, side, uplo, trans, diag, t, b)
     wrapper = _wrapper(name, b.dtype)
     result = wrapper(1.0, t, b, side == "R", uplo == "L", trans == "T", diag == "U", True)
@@ -307,7 +311,7 @@ def _wrapper(name, dtype):
     """Return SciPy's wrapper of a routine."""
     import scipy.linalg.blas
 
-    return getattr(scipy.linalg.blas, LETTERS[dtype][0] + name)
+    return getattr(scipy.linalg.blas, BLAS_TYPES[dtype][0] + name)
 
 
 def factor(uplo, a, info=None):
@@ -317,8 +321,8 @@ def factor(uplo, a, info=None):
     return word.value
 
 
-COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
-"""CblasColMajor, CblasNoTrans, CblasTrans."""
+CBLAS_COLUMN_MAJOR, CBLAS_NO_TRANS, CBLAS_TRANS = 102, 111, 112
+"""Values of CBLAS_LAYOUT and CBLAS_TRANSPOSE in cblas.h."""
 
 
 def cpu_has_unit(form):
@@ -372,10 +376,10 @@ def multiply_on_units(c, a, b, form, alpha):
         multiply(c, a, b, alpha)
         return
     (m, n), k = c.shape, a.shape[1]
-    (trans_a, a) = (PLAIN, a) if by_columns(a) else (TRANSPOSED, a.T)
-    (trans_b, b) = (TRANSPOSED, b) if by_columns(b) else (PLAIN, b.T)
+    (trans_a, a) = (CBLAS_NO_TRANS, a) if by_columns(a) else (CBLAS_TRANS, a.T)
+    (trans_b, b) = (CBLAS_TRANS, b) if by_columns(b) else (CBLAS_NO_TRANS, b.T)
     getattr(mkl(), form.mkl[0])(
-        *(c_int(COLUMN_MAJOR), c_int(trans_a), c_int(trans_b), c_int(m), c_int(n), c_int(k)),
+        *(c_int(CBLAS_COLUMN_MAJOR), c_int(trans_a), c_int(trans_b), c_int(m), c_int(n), c_int(k)),
         *(c_float(alpha), _at(a), c_int(leading(a)), _at(b), c_int(leading(b))),
         *(c_float(1.0), _at(c), c_int(leading(c))),
     )

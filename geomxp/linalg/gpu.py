@@ -35,26 +35,26 @@ import numpy as np
 from ..cuda import module
 from ..errors import InvalidInput
 from . import products_gpu
-from .blas import LETTERS
+from .blas import BLAS_TYPES
 from .device import cublas_handle
 from .views import Backend, by_columns, columns_of, contiguous, layout, leading, order_of
 
 THREADS = 256
 """Threads of a block, as in cuda/quantize.cu."""
 
-SIDE, STEP = 32, 8
-"""Entries along the side of a block of threads, and its rows of threads, as in cuda/combine.cu;
-cuda/quantize.cu transposes in squares of the same side."""
+SQUARE_SIDE, SQUARE_THREAD_ROWS = 32, 8
+"""Entries along the side of a block's square, and the block's rows of threads, as in
+cuda/combine.cu; cuda/quantize.cu transposes in squares of the same side."""
 
-MOST_DOWN = 65535
+MOST_BLOCKS_DOWN = 65535
 """Blocks that CUDA allows in a grid's second dimension."""
 
-TYPES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
+TYPE_NAMES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
 
 LARGEST_INDEX = 2**31 - 1
 """Entries that cuSOLVER's potrf counts in one array, those between its columns included."""
 
-LARGEST_SQUARE = 2048
+LARGEST_WHOLE_PRODUCT_ORDER = 2048
 """The largest order for which a rank-k update makes the whole product."""
 
 
@@ -93,7 +93,7 @@ class Exponents:
             if layout(array) != "F":
                 array = cupy.asfortranarray(array)
             settings = np.int32(top), np.int32(own), np.int32(shift)
-            _launch(f"exponent_{TYPES[array.dtype]}", [array], settings, (largest, row))
+            _launch(f"exponent_{TYPE_NAMES[array.dtype]}", [array], settings, (largest, row))
         return row
 
     def fetch(self):
@@ -143,10 +143,10 @@ def _transpose_into(out, array, form, exponent):
     (m, n), most = array.shape, _most_blocks(array.device.id)
     if layout(out) != "C" or form.name != "fp8":
         raise ValueError("only FP8 can be stored by rows")
-    across = min(-(-m // SIDE), most)
-    down = min(-(-n // SIDE), -(-most // across), MOST_DOWN)
+    across = min(-(-m // SQUARE_SIDE), most)
+    down = min(-(-n // SQUARE_SIDE), -(-most // across), MOST_BLOCKS_DOWN)
     with array.device:
-        launch = module("quantize.cu").get_function(f"{TYPES[array.dtype]}_to_fp8_by_rows")
+        launch = module("quantize.cu").get_function(f"{TYPE_NAMES[array.dtype]}_to_fp8_by_rows")
         arguments = array, m, n, _step(array), exponent, out, _step(out.T)
         launch((across, down), (THREADS,), arguments)
 
@@ -164,7 +164,7 @@ def _launch(kernel, arrays, scale=(), result=()):
     else:
         steps = [_step(array) for array in arrays]
     across = min(-(-m // THREADS), _most_blocks(index))
-    down = min(n, -(-_most_blocks(index) // across), MOST_DOWN)
+    down = min(n, -(-_most_blocks(index) // across), MOST_BLOCKS_DOWN)
     source, *targets = zip(arrays, steps, strict=True)
     arguments = (source[0], m, n, source[1], *scale, *(x for pair in targets for x in pair))
     with arrays[0].device:
@@ -212,7 +212,7 @@ def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
     flags = np.int32(lower), np.int32(scaled)
     with out.device:
         _kernel("combine", a, out)(
-            *(_squares(out.shape), (SIDE, STEP)),
+            *(_squares(out.shape), (SQUARE_SIDE, SQUARE_THREAD_ROWS)),
             (
                 *(a, *_steps(a), out, *_steps(out), *out.shape),
                 *(*flags, *factors, np.float64(alpha), np.float64(beta)),
@@ -222,12 +222,14 @@ def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
 
 def _kernel(name, *arrays):
     """Return a kernel of cuda/combine.cu for arrays of some types."""
-    return module("combine.cu").get_function("_".join((name, *(TYPES[a.dtype] for a in arrays))))
+    return module("combine.cu").get_function(
+        "_".join((name, *(TYPE_NAMES[a.dtype] for a in arrays)))
+    )
 
 
 def _squares(shape):
-    """Return the grid of a kernel whose blocks take SIDE by SIDE entries."""
-    return tuple(-(-size // SIDE) for size in shape)
+    """Return the grid of a kernel whose blocks take SQUARE_SIDE by SQUARE_SIDE entries."""
+    return tuple(-(-size // SQUARE_SIDE) for size in shape)
 
 
 def _steps(a):
@@ -293,7 +295,7 @@ def rank_k(uplo, trans, c, a, alpha, beta):
     Of a small C the whole product is made and half of it added: at most twice the operations, where
     cuBLAS's syrk is up to 14 times slower than products (paper 000, Figure 4).
     """
-    if len(c) <= LARGEST_SQUARE:
+    if len(c) <= LARGEST_WHOLE_PRODUCT_ORDER:
         c, a = c if uplo == "L" else c.T, a if trans == "N" else a.T
         total = CUPY.empty(c.shape, c.dtype, c, order_of(c))
         CUPY.gemm(total, a, a.T, alpha, 0.0)
@@ -311,7 +313,7 @@ def rank_k(uplo, trans, c, a, alpha, beta):
 
 def can_invert(order):
     """Return whether `inverses` takes blocks of an order: 32·2^p."""
-    return order >= SIDE and order & (order - 1) == 0
+    return order >= SQUARE_SIDE and order & (order - 1) == 0
 
 
 def inverses(lower, order):
@@ -331,8 +333,8 @@ def inverses(lower, order):
         if lower.dtype != np.float64 or not by_columns(lower):
             numbers = lower.astype(np.float64, order="F")
         launch = module("combine.cu").get_function("invert_blocks")
-        launch((n // SIDE,), (SIDE,), (numbers, leading(numbers), whole, n))
-        between, half = cupy.empty(n * order // 4), SIDE
+        launch((n // SQUARE_SIDE,), (SQUARE_SIDE,), (numbers, leading(numbers), whole, n))
+        between, half = cupy.empty(n * order // 4), SQUARE_SIDE
         while half < order:
             product = between.data.ptr, half, half * half
             at = partial(_block, half=half)
@@ -401,7 +403,7 @@ def _library(array):
     """Return cuBLAS, its letter for an array's numbers, and ctypes' type of one."""
     from cupy_backends.cuda.libs import cublas
 
-    return cublas, *LETTERS[array.dtype]
+    return cublas, *BLAS_TYPES[array.dtype]
 
 
 def _triangle(cublas, uplo):
@@ -476,8 +478,8 @@ class CupyBackend(Backend):
             self.split(array, exponent, out)
             return
         array, out = columns_of(array, out)
-        target = form.name if form.encode else TYPES[form.dtype]
-        kernel = f"{TYPES[array.dtype]}_to_{target}"
+        target = form.name if form.encode else TYPE_NAMES[form.dtype]
+        kernel = f"{TYPE_NAMES[array.dtype]}_to_{target}"
         if _is_number(exponent) or form.top is None:
             exponent = exponent if _is_number(exponent) else 0
             _launch(kernel, [array, out], (array.dtype.type(2.0**exponent),))
@@ -493,10 +495,10 @@ class CupyBackend(Backend):
             combine(out, wide)
             return
         out, values = columns_of(out, values)
-        kernel = f"{TYPES.get(values.dtype, form.name)}_to_{TYPES[out.dtype]}"
+        kernel = f"{TYPE_NAMES.get(values.dtype, form.name)}_to_{TYPE_NAMES[out.dtype]}"
         if _is_number(exponent):
             # FP32 and FP64 numbers are multiplied in their own type
-            real = values.dtype if values.dtype in TYPES else out.dtype
+            real = values.dtype if values.dtype in TYPE_NAMES else out.dtype
             _launch(kernel, [values, out], (real.type(2.0**-exponent),))
         else:
             _launch(f"{kernel}_by_pointer", [values, out], (exponent,))
@@ -507,14 +509,14 @@ class CupyBackend(Backend):
         out = self.empty((*array.shape, 2), np.float16, array) if out is None else out
         known = _is_number(exponent)
         scale = array.dtype.type(2.0**exponent) if known else exponent
-        kernel = f"{TYPES[array.dtype]}_to_planes{'' if known else '_by_pointer'}"
+        kernel = f"{TYPE_NAMES[array.dtype]}_to_planes{'' if known else '_by_pointer'}"
         _launch(kernel, [array, out[:, :, 0], out[:, :, 1]], (scale,))
         return out
 
     def join_into(self, out, planes, exponent):
         known = _is_number(exponent)
         scale = out.dtype.type(2.0**-exponent) if known else exponent
-        kernel = f"planes_to_{TYPES[out.dtype]}{'' if known else '_by_pointer'}"
+        kernel = f"planes_to_{TYPE_NAMES[out.dtype]}{'' if known else '_by_pointer'}"
         _launch(kernel, [planes[:, :, 0], planes[:, :, 1], out], (scale,))
 
     def as_wider(self, values, form):
@@ -540,7 +542,11 @@ class CupyBackend(Backend):
             if n:
                 numbers[:n] = a.diagonal()
                 launch = _kernel("largest_of_lower", a)
-                launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, numbers[n:]))
+                launch(
+                    _squares(a.shape),
+                    (SQUARE_SIDE, SQUARE_THREAD_ROWS),
+                    (a, *_steps(a), n, numbers[n:]),
+                )
             numbers = numbers.get()
         return numbers[:n], float(numbers[n])
 

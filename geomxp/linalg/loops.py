@@ -12,13 +12,13 @@ other indices for being negative, and then LLVM leaves the loop scalar.
 import numpy as np
 
 from ..runtime.devices import ir, njit, types
-from .simd import ARM, FEATURES, by_llvm
+from .simd import CPU_FEATURES, ON_ARM, by_llvm
 
-HARDWARE = bool(FEATURES.get("f16c")) or ARM
+HAS_FP16_CONVERSION = bool(CPU_FEATURES.get("f16c")) or ON_ARM
 """Whether the CPU converts FP16 itself; without, LLVM would call a library that may be missing."""
 
-STRIP = 512
-_SUMS = {"reassoc", "nsz", "contract"}
+STRIP_ENTRIES = 512
+_SUM_FLAGS = {"reassoc", "nsz", "contract"}
 
 
 I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
@@ -80,12 +80,12 @@ def _round_to_fp8(builder, x):
     return builder.trunc(builder.or_(magnitude, sign), ir.IntType(8))
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS)
+@njit(nogil=True, cache=True, fastmath=_SUM_FLAGS)
 def sum_of_squares(x):
     """Return Σx² in FP64, by strips of FP32 sums where x is FP32."""
     total = 0.0
-    for first in range(0, x.size, STRIP):
-        strip = x[first : first + STRIP]
+    for first in range(0, x.size, STRIP_ENTRIES):
+        strip = x[first : first + STRIP_ENTRIES]
         part = strip[0] * strip[0]
         for p in range(1, strip.size):
             part += strip[p] * strip[p]
@@ -109,7 +109,7 @@ def fp8_as_fp16(x, out):
         out[p] = sign | ((v & np.uint16(0x7F)) << np.uint16(7))
 
 
-if HARDWARE:
+if HAS_FP16_CONVERSION:
 
     @njit(nogil=True, cache=True)
     def to_fp16(x, scale, out):
@@ -147,9 +147,9 @@ if HARDWARE:
     @njit(nogil=True, cache=True)
     def from_fp8(x, scale, out):
         """Out <- E4M3 bits, widened, times scale."""
-        strip = np.empty(STRIP, dtype=np.uint16)
-        for first in range(0, x.size, STRIP):
-            some, wide = x[first : first + STRIP], out[first : first + STRIP]
+        strip = np.empty(STRIP_ENTRIES, dtype=np.uint16)
+        for first in range(0, x.size, STRIP_ENTRIES):
+            some, wide = x[first : first + STRIP_ENTRIES], out[first : first + STRIP_ENTRIES]
             fp8_as_fp16(some, strip)
             for p in range(some.size):
                 wide[p] = _widen_half(strip[p]) * np.float32(256.0) * scale
@@ -202,10 +202,10 @@ def to_bf16(x, scale, out):
 @njit(nogil=True, cache=True)
 def from_bf16(x, scale, out):
     """Out <- BF16 bits, widened, times scale."""
-    strip = np.empty(STRIP, dtype=np.uint32)
+    strip = np.empty(STRIP_ENTRIES, dtype=np.uint32)
     values = strip.view(np.float32)
-    for first in range(0, x.size, STRIP):
-        some, wide = x[first : first + STRIP], out[first : first + STRIP]
+    for first in range(0, x.size, STRIP_ENTRIES):
+        some, wide = x[first : first + STRIP_ENTRIES], out[first : first + STRIP_ENTRIES]
         for p in range(some.size):
             strip[p] = np.uint32(some[p]) << np.uint32(16)
         for p in range(some.size):
@@ -222,9 +222,9 @@ def fp16_to_bf16(x, scale, out):
 @njit(nogil=True, cache=True)
 def fp8_to_bf16(x, scale, out):
     """Out <- the bits in BF16 of E4M3 numbers, given as bits, times scale."""
-    strip = np.empty(STRIP, dtype=np.float32)
-    for first in range(0, x.size, STRIP):
-        some, bits = x[first : first + STRIP], out[first : first + STRIP]
+    strip = np.empty(STRIP_ENTRIES, dtype=np.float32)
+    for first in range(0, x.size, STRIP_ENTRIES):
+        some, bits = x[first : first + STRIP_ENTRIES], out[first : first + STRIP_ENTRIES]
         from_fp8(some, scale, strip[: some.size])
         for p in range(some.size):
             bits[p] = _round_to_bf16(strip[p])
@@ -263,7 +263,7 @@ def add_scaled(x, scale, out):
 # for all formats over columns that had been widened.
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS)
+@njit(nogil=True, cache=True, fastmath=_SUM_FLAGS)
 def add_product_of_bf16(a, transposed, x, scale, y):
     """Y <- y + scale·Ax, or scale·A'x, for the bits of BF16 numbers and one column."""
     m = x.size if transposed else y.size
@@ -280,7 +280,7 @@ def add_product_of_bf16(a, transposed, x, scale, y):
                 y[p] += _widen_bf16(column[p]) * factor
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS)
+@njit(nogil=True, cache=True, fastmath=_SUM_FLAGS)
 def add_product(a, transposed, x, scale, y):
     """Y <- y + scale·Ax, or scale·A'x, for FP32 or FP64 numbers and one column."""
     m = x.size if transposed else y.size
@@ -297,9 +297,9 @@ def add_product(a, transposed, x, scale, y):
                 y[p] += column[p] * factor
 
 
-if HARDWARE:
+if HAS_FP16_CONVERSION:
 
-    @njit(nogil=True, cache=True, fastmath=_SUMS)
+    @njit(nogil=True, cache=True, fastmath=_SUM_FLAGS)
     def add_product_of_fp16(a, transposed, x, scale, y):
         """Y <- y + scale·Ax, or scale·A'x, for the bits of FP16 numbers and one column."""
         m = x.size if transposed else y.size
@@ -321,7 +321,7 @@ ADD_PRODUCT = {"from_bf16": add_product_of_bf16, "as they are": add_product}
 
 FP32 and FP64, which have no `decode`, are under "as they are".
 """
-if HARDWARE:
+if HAS_FP16_CONVERSION:
     ADD_PRODUCT["from_fp16"] = add_product_of_fp16
 
 
@@ -484,7 +484,7 @@ def _mirror(out):
                     out[j, i] = out[i, j]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SUMS)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SUM_FLAGS)
 def row_sums(a, first, last, scale, sums):
     """Add |a_ij| / (s_i s_j), and |a_ij|, to the sums of both rows, for columns first ≤ j < last.
 

@@ -18,24 +18,24 @@ import numpy as np
 from . import blas
 from .formats import FP32, FP64, Tile, aligned
 
-MORE, MORE_OF_DENSE, CHECKS = 8, 24, 6
+SURPLUS_COLUMNS, DENSE_SURPLUS_COLUMNS, CHECK_COLUMNS = 8, 24, 6
 """Columns of a first sample beyond the rank that is expected: of a tile that is a sum of products,
 and of one that was generated. The last six columns check the others."""
 
-FIRST, STEP = 16, 24
+EXPECTED_RANK, ADDED_COLUMNS = 16, 24
 """The expected rank of a tile without updates, and columns that are added to a sample at a time."""
 
-INTERPOLATED, SAMPLED, TRUNCATED = 0.3, 0.5, 0.7
+INTERPOLATION_SHARE, SAMPLING_SHARE, TRUNCATION_SHARE = 0.3, 0.5, 0.7
 """Parts of the tolerance for the errors of interpolation, sample and truncation, whose squares add
 up to less than 1."""
 
-SKELETON, LARGEST = 32, 1 / 8
+FIRST_SKELETON_ROWS, LARGEST_SKELETON_SHARE = 32, 1 / 8
 """Rows and columns from which a tile is interpolated: at first, and largest part of all of them."""
 
-FRESH = 16
+CHECK_ROWS = 16
 """Rows and columns on which an interpolation is checked."""
 
-DENSE = 0.35
+DENSE_RANK_SHARE = 0.35
 """Samples of about this part of a tile's smaller dimension do not suffice: it is kept dense."""
 
 
@@ -139,14 +139,16 @@ class Sum:
 
         dense = self.original is not None
         original = self.original if dense else np.empty((0, 0))
-        most = int(DENSE * min(self.shape)) + MORE
-        first = (self.rank or self.expected or FIRST) + (MORE_OF_DENSE if dense else MORE)
-        bounds = SAMPLED * self.tolerance, TRUNCATED * self.tolerance
+        most = int(DENSE_RANK_SHARE * min(self.shape)) + SURPLUS_COLUMNS
+        surplus = DENSE_SURPLUS_COLUMNS if dense else SURPLUS_COLUMNS
+        first = (self.rank or self.expected or EXPECTED_RANK) + surplus
+        columns = first, ADDED_COLUMNS, CHECK_COLUMNS
+        bounds = SAMPLING_SHARE * self.tolerance, TRUNCATION_SHARE * self.tolerance
         # what lies at the addresses is kept until the call has ended
         operands, _kept = _described(self.products, self.dtype)
         u, v = compressed(
             *(_routines(self.dtype), np.ascontiguousarray(original.T, self.dtype), *operands),
-            *(self.shape, _random(self.shape[1], self.dtype)[:most], (first, STEP, CHECKS)),
+            *(self.shape, _random(self.shape[1], self.dtype)[:most], columns),
             *(bounds, -1 if self.rank is None else self.rank),
         )
         return LowRankTile(self.form, u.T, v=v.T) if len(v) else u.T
@@ -158,7 +160,9 @@ def _random(n, dtype):
 
     They depend on nothing else: any worker compresses a tile to the same bits.
     """
-    return np.random.default_rng(n).standard_normal((int(DENSE * n) + MORE, n), dtype)
+    return np.random.default_rng(n).standard_normal(
+        (int(DENSE_RANK_SHARE * n) + SURPLUS_COLUMNS, n), dtype
+    )
 
 
 def _routines(dtype):
@@ -220,17 +224,19 @@ def interpolated(entries, shape, tolerance):
     """
     from .low_rank_numba import through
 
-    (m, n), count = shape, SKELETON
+    (m, n), count = shape, FIRST_SKELETON_ROWS
     routines = _routines(np.dtype(np.float64))
-    while count <= LARGEST * min(m, n):
-        first = slice(0, count + FRESH)
+    while count <= LARGEST_SKELETON_SHARE * min(m, n):
+        first = slice(0, count + CHECK_ROWS)
         across, down = entries(slice(0, m), first), entries(first, slice(0, n))
         parts = (np.ascontiguousarray(part.T) for part in (across[:, :count], down[:count]))
         u, v = (x.T for x in through(routines, *parts, tolerance * count / np.sqrt(m * n)))
         if u.shape[1]:
             missed = down[count:] - u[count : first.stop] @ v.T
             besides = across[:, count:] - u @ v[count : first.stop].T
-            error = np.sqrt(max(m * np.vdot(missed, missed), n * np.vdot(besides, besides)) / FRESH)
+            error = np.sqrt(
+                max(m * np.vdot(missed, missed), n * np.vdot(besides, besides)) / CHECK_ROWS
+            )
             if error <= tolerance:
                 return u, v
         count *= 2

@@ -15,32 +15,32 @@ from math import isqrt
 
 import numpy as np
 
-from ..runtime.dask import PROBES
+from ..runtime.dask import WORKER_PROBES
 from . import blas, gpu, low_rank, products_gpu, recursive
 from .backend import backend_of
 from .formats import BF16, FP8, FP16, FP32, FP64, Tile, cast, coarser, in_planes, quantize
 
-LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
+LARGEST_GPU_TILE = isqrt(gpu.LARGEST_INDEX)
 """The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
 and the CPU waits for the GPU."""
 
-LARGEST_LEAF = 4096
+LARGEST_DIAGONAL_LEAF = 4096
 """The largest leaf of a diagonal tile on a GPU. It is solved with inverses of its quarters. Larger
 quarters need fewer launches, and launches take longer than the products."""
 
-LEAST_SUM, MOST_SUM = 256, 1024
+LEAST_SUM_COLUMNS, MOST_SUM_COLUMNS = 256, 1024
 """Columns that a GPU's units sum before they add to FP32. They cut partial sums off where FP32
 rounds to nearest. On an H200, for blocks of Matérn factors, the error of 256 columns is close to
 FP32's, and that of 1,024 is 2.6 times as large; it was at most 6.1e-6 of a product."""
 
-ERROR_OF_SUM = 2.0**-27
+SUM_ERROR_PER_COLUMN = 2.0**-27
 """Bound of the relative error of a sum on the units, for each column: 0.8 of it was measured,
 up to 1,024 columns."""
 
-LEAST_ACCURACY = 2.0**-20
+LEAST_PLANES_ACCURACY = 2.0**-20
 """The smallest ε of formats by norm for which FP32 tiles are planes, of unit roundoff 2^-22."""
 
-LARGEST_ENTRY = 2.0**0.5
+LARGEST_FACTOR_ENTRY = 2.0**0.5
 """A bound of the entries of L: tiles are scaled so that the diagonal of Σ is below 2."""
 
 
@@ -48,15 +48,15 @@ def columns_of_sum(formats):
     """Return how many columns a GPU's units sum at once where FP32 tiles are two FP16 planes.
 
     0 where FP32 tiles are FP32 numbers: where the formats are prescribed, or the accuracy of a map
-    is below `LEAST_ACCURACY`. A larger ε allows longer sums. The shortest ones, whose error is
-    near that of FP32's own, are used for any ε. Errors were measured on an H200 only.
+    is below `LEAST_PLANES_ACCURACY`. A larger ε allows longer sums. The shortest ones, whose error
+    is near that of FP32's own, are used for any ε. Errors were measured on an H200 only.
     """
     if formats.divergence is not None:
-        return LEAST_SUM
-    if formats.accuracy is None or formats.accuracy < LEAST_ACCURACY:
+        return LEAST_SUM_COLUMNS
+    if formats.accuracy is None or formats.accuracy < LEAST_PLANES_ACCURACY:
         return 0
-    columns = MOST_SUM
-    while columns > LEAST_SUM and columns * ERROR_OF_SUM > formats.accuracy:
+    columns = MOST_SUM_COLUMNS
+    while columns > LEAST_SUM_COLUMNS and columns * SUM_ERROR_PER_COLUMN > formats.accuracy:
         columns //= 2
     return columns
 
@@ -102,7 +102,7 @@ def gemm(c, pairs, form, columns=0):
                 continue
             a = _widened(left, FP64, 0)
             b = a if left is right else _widened(right, FP64, 1)
-            if backend.on_gpu and b is a and len(c) > gpu.LARGEST_SQUARE:
+            if backend.on_gpu and b is a and len(c) > gpu.LARGEST_WHOLE_PRODUCT_ORDER:
                 backend.syrk(c, a, -1.0, 1.0)
             elif backend.on_gpu:
                 backend.gemm(c, a, b.T, -1.0, 1.0)
@@ -164,7 +164,7 @@ def subtract_product(c, left, right, form, alpha=None, beta=1.0, columns=0):
         return blas.gemm(c, a, _widened(right, form, 1), -1.0)
     a, b = operand(left, form), operand(right, form)
     if a.split and b.split:
-        for p, q in products_gpu.PLANES:
+        for p, q in products_gpu.PLANE_PAIRS:
             _on_units(c, a.plane(p), b.plane(q))
     elif blas.has_unit(form):
         _on_units(c, a, b)
@@ -322,7 +322,7 @@ def splits():
     return blas.has_unit(FP16)
 
 
-PROBES["matrix units"] = (
+WORKER_PROBES["matrix units"] = (
     *(__name__, "splits"),
     "worker {one} has matrix units for FP16 and worker {other} has none (or no MKL): tiles of one "
     "cannot be read by the other. Use workers of one kind.",
@@ -372,7 +372,7 @@ def trsm(c, diagonal, form=FP32, triangle=None, columns=0):
     if c.dtype == np.float32 and backend.on_gpu:
         triangle = solver(diagonal, {form}, columns) if triangle is None else triangle
         form = _of_products(form)
-        rows = recursive.Rows(c, (form,), LARGEST_ENTRY)
+        rows = recursive.Rows(c, (form,), LARGEST_FACTOR_ENTRY)
         recursive.solve(triangle.read_in(form), rows, slice(0, c.shape[1]), True)
         return c
     return backend.trsm(_in(c.dtype, diagonal), c, True)
@@ -386,8 +386,8 @@ def solver(diagonal, forms, columns=0):
     """
     lower = _in(np.float32, diagonal)
     planes = in_planes(columns) if columns and FP32 not in forms else None
-    leaf = min(LARGEST_LEAF, len(lower))
-    triangle = recursive.Triangle(lower, (FP32,), leaf, bound=LARGEST_ENTRY, planes=planes)
+    leaf = min(LARGEST_DIAGONAL_LEAF, len(lower))
+    triangle = recursive.Triangle(lower, (FP32,), leaf, bound=LARGEST_FACTOR_ENTRY, planes=planes)
     exact = diagonal.values if diagonal.form is FP64 else None
     recursive.prepare(triangle, {_of_products(form) for form in forms}, exact)
     return triangle
@@ -414,7 +414,7 @@ def potrf(a, info=None):
     are; without it the CPU waits, and NotPositiveDefinite has that order.
     """
     backend, order = backend_of(a), 0
-    if backend.on_gpu and len(a) > LARGEST_ON_GPU:
+    if backend.on_gpu and len(a) > LARGEST_GPU_TILE:
         recursive.potrf(a)
     elif backend.on_gpu:
         word = backend.zeros(1, np.int32, a) if info is None else info

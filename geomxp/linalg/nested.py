@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import blas_threads, gpu_memory
 from .backend import backend_of, device_of
-from .blas import LETTERS
+from .blas import BLAS_TYPES
 from .formats import FP32, FP64, Format, named
 from .recursive import (
     Panel,
@@ -162,8 +162,8 @@ def trmm(
     return _act("trmm", a, b, (side, uplo, trans, diag), alpha, layers, leaf)
 
 
-OPTIONS = ("L", "R"), ("L", "U"), ("N", "T"), ("N", "U")
-"""Of side, uplo, trans and diag."""
+OPTION_LETTERS = ("L", "R"), ("L", "U"), ("N", "T"), ("N", "U")
+"""Letters of the options side, uplo, trans and diag."""
 
 
 def _act(name, a, b, letters, alpha, layers, leaf):
@@ -252,7 +252,7 @@ def _checked(name, letters, layers, dtype):
     Cached: for small matrices the checks take as long as the solve.
     """
     forms = check_layers(layers, dtype)
-    for letter, allowed in zip(letters, OPTIONS, strict=True):
+    for letter, allowed in zip(letters, OPTION_LETTERS, strict=True):
         if letter not in allowed:
             raise InvalidInput(
                 f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
@@ -372,7 +372,7 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
-    if array.dtype not in LETTERS:
+    if array.dtype not in BLAS_TYPES:
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
     if written and not backend_of(array).on_gpu and not array.flags.writeable:
         raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")

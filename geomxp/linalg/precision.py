@@ -105,7 +105,7 @@ class PrecisionMap:
         m, n = layout.shape(i, k)
         numbers = m * n
         if self.is_low(i, k) and self.ranks is None:
-            numbers = min(numbers, RANK * (m + n))
+            numbers = min(numbers, ASSUMED_RANK * (m + n))
         elif self.is_low(i, k):
             numbers = self.ranks[i, k] * (m + n)
         return self[i, k].bytes * numbers
@@ -158,7 +158,7 @@ class PrecisionMap:
         )
 
 
-RANK = 32
+ASSUMED_RANK = 32
 """Rank with which the bytes of low-rank tiles are estimated."""
 
 
@@ -239,13 +239,13 @@ def cheapest(norms, precisions, sizes, target, clumped=None):
     return _map(norms, lambda i, k: forms[choice[i, k]], divergence=predicted)
 
 
-WEIGHT = 0.4
+LOW_RANK_ERROR_WEIGHT = 0.4
 """Part of ½ Σ v_ik p_i p_k that the errors of low-rank tiles cause: 0.03 to 0.21 in
 `experiments/low_rank`, and 0.37 in the worst case that was tried.
 They are not independent, and lie in directions in which Σ⁻¹ is smaller than its diagonal."""
 
 
-BELOW = 30
+FP32_SAFETY_FACTOR = 30
 """A tile is FP32 only if its tolerance exceeds its rounding error in FP32 by this factor."""
 
 
@@ -257,12 +257,18 @@ def of_low_rank(norms, precisions, sizes, target):
     """
     count = len(sizes)
     share = target / max(1, count * (count - 1) // 2)
-    # v_ik = tolerance²/(m n), and the share is WEIGHT ½ v_ik p_i p_k
-    unit = np.sqrt(2 * share / WEIGHT * np.outer(sizes, sizes) / np.outer(precisions, precisions))
+    # v_ik = tolerance²/(m n), and the share is LOW_RANK_ERROR_WEIGHT ½ v_ik p_i p_k
+    unit = np.sqrt(
+        2
+        * share
+        / LOW_RANK_ERROR_WEIGHT
+        * np.outer(sizes, sizes)
+        / np.outer(precisions, precisions)
+    )
     # entries of A are below 2
     unit = np.minimum(unit, 2 * np.sqrt(np.outer(sizes, sizes)))
     tolerances = tuple(tuple(map(float, unit[i, :i])) for i in range(count))
-    rounding = BELOW * FP32.unit_roundoff * norms
+    rounding = FP32_SAFETY_FACTOR * FP32.unit_roundoff * norms
     rows = tuple(
         (*(FP32 if unit[i, k] > rounding[i, k] else FP64 for k in range(i)), FP64)
         for i in range(count)
@@ -579,7 +585,7 @@ def layers_of(rule):
     return rule.layers if isinstance(rule, Layered) else None
 
 
-DEEPEST = 6
+MOST_MAP_HALVINGS = 6
 """Halvings that a map shows: 64 block rows."""
 
 
@@ -601,7 +607,7 @@ def layered_map(layers, n, on="cpu", depth=None):
     if depth is None:
         leaf, rows, depth = leaf_size("tree", n, layers, on), n, 0
         # more block rows than rows in each would not cover the matrix in equal parts
-        while depth < DEEPEST and rows > leaf and 4 ** (depth + 1) < n:
+        while depth < MOST_MAP_HALVINGS and rows > leaf and 4 ** (depth + 1) < n:
             rows, depth = halve(rows, leaf), depth + 1
     stored = tuple(form if form.coarser_than(last.dtype) else last for form in layers)
     below = Layered(stored)(np.ones((2**depth, 2**depth))).rows
@@ -620,8 +626,7 @@ class ForDivergence(PrecisionRule):
 
     def __call__(self, norms, precisions, sizes, clumped=None):
         if self.low_rank:
-            about = precisions, sizes, self.kl / self.safety
-            return of_low_rank(np.asarray(norms), *about)
+            return of_low_rank(np.asarray(norms), precisions, sizes, self.kl / self.safety)
         return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety, clumped)
 
     def finer(self):
@@ -695,7 +700,7 @@ def describe(rule):
     return None
 
 
-RULES = {
+PRECISION_RULES = {
     "uniform": uniform,
     "by_band": by_band,
     "by_tile_norm": by_tile_norm,
@@ -707,9 +712,11 @@ RULES = {
 def described(document):
     """Return the rule of a dict that `describe` returned, or raise InvalidInput."""
     try:
-        return RULES[document["rule"]](*document["arguments"], **document.get("options", {}))
+        return PRECISION_RULES[document["rule"]](
+            *document["arguments"], **document.get("options", {})
+        )
     except (KeyError, TypeError):
-        known = ", ".join(RULES)
+        known = ", ".join(PRECISION_RULES)
         raise InvalidInput(
             f"the precision rule must be one of: {known}. Got {document!r}."
         ) from None

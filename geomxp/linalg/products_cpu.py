@@ -19,20 +19,23 @@ from .loops import flat
 from .simd import by_llvm, fused, spread_over
 from .views import by_columns
 
-LANES, ROWS, COLUMNS = 16, 32, 12
+REGISTER_LANES, BLOCK_ROWS, BLOCK_COLUMNS = 16, 32, 12
 """Numbers in a register; rows and columns of the block of C whose sums are held in 24 registers."""
 
-PAIRS, HEIGHT, WIDTH = 256, 384, 4092
+PACKED_PAIRS, PACKED_ROWS_OF_A, PACKED_ROWS_OF_B = 256, 384, 4092
 """A is packed in blocks of 384 rows by 256 pairs of columns, which fit into the second-level cache;
 B in blocks of 4,092 rows."""
 
-STEP = 96
-"""Threads share C in pieces whose sides are multiples of this, itself one of ROWS and COLUMNS."""
+PIECE_MULTIPLE = 96
+"""Threads share C in pieces whose sides are multiples of this number of rows and columns, itself a
+multiple of BLOCK_ROWS and BLOCK_COLUMNS."""
 
-WORTH = 2**25
+MULTIPLICATIONS_PER_THREAD = 2**25
 """Multiplications for each additional thread; one core takes about 0.3 ms for them."""
 
-FP32S, INT32S = (ir.VectorType(kind, LANES) for kind in (ir.FloatType(), ir.IntType(32)))
+FP32_VECTOR, INT32_VECTOR = (
+    ir.VectorType(kind, REGISTER_LANES) for kind in (ir.FloatType(), ir.IntType(32))
+)
 
 
 class _BFloat(ir.Type):
@@ -48,14 +51,14 @@ class _BFloat(ir.Type):
         return hash(type(self))
 
 
-LLVM = binding.llvm_version_info[0]
-PAIRS_OF_BF16 = INT32S if LLVM < 16 else ir.VectorType(_BFloat(), 2 * LANES)
+LLVM_VERSION = binding.llvm_version_info[0]
+PAIRS_OF_BF16 = INT32_VECTOR if LLVM_VERSION < 16 else ir.VectorType(_BFloat(), 2 * REGISTER_LANES)
 """The type of the instruction's operands."""
 
 
 @by_llvm(types.void)
 def _multiply_block(builder, a, at_a, b, at_b, pairs, c, at, step, alpha):
-    """C <- C + α A B' for ROWS by COLUMNS entries of C, summed in registers.
+    """C <- C + α A B' for BLOCK_ROWS by BLOCK_COLUMNS entries of C, summed in registers.
 
     A and B are packed, and begin at a[at_a] and b[at_b]; column j of C begins at c[at + j·step].
     """
@@ -63,24 +66,25 @@ def _multiply_block(builder, a, at_a, b, at_b, pairs, c, at, step, alpha):
     end, index = builder.append_basic_block(), at_a.type
     builder.branch(body)
     builder.position_at_end(body)
-    p, sums = builder.phi(index), [builder.phi(FP32S) for _ in range(COLUMNS * ROWS // LANES)]
+    registers = range(BLOCK_COLUMNS * BLOCK_ROWS // REGISTER_LANES)
+    p, sums = builder.phi(index), [builder.phi(FP32_VECTOR) for _ in registers]
     p.add_incoming(index(0), start)
     for x in sums:
-        x.add_incoming(ir.Constant(FP32S, [0.0] * LANES), start)
-    from_a = builder.add(at_a, builder.mul(p, index(ROWS)))
-    from_b = builder.add(at_b, builder.mul(p, index(COLUMNS)))
+        x.add_incoming(ir.Constant(FP32_VECTOR, [0.0] * REGISTER_LANES), start)
+    from_a = builder.add(at_a, builder.mul(p, index(BLOCK_ROWS)))
+    from_b = builder.add(at_b, builder.mul(p, index(BLOCK_COLUMNS)))
     left = [
-        builder.bitcast(a.load(builder.add(from_a, index(first)), LANES), PAIRS_OF_BF16)
-        for first in range(0, ROWS, LANES)
+        builder.bitcast(a.load(builder.add(from_a, index(first)), REGISTER_LANES), PAIRS_OF_BF16)
+        for first in range(0, BLOCK_ROWS, REGISTER_LANES)
     ]
-    function = ir.FunctionType(FP32S, [FP32S, PAIRS_OF_BF16, PAIRS_OF_BF16])
+    function = ir.FunctionType(FP32_VECTOR, [FP32_VECTOR, PAIRS_OF_BF16, PAIRS_OF_BF16])
     name = "llvm.x86.avx512bf16.dpbf16ps.512"
     known = builder.module.globals
     dot = known[name] if name in known else ir.Function(builder.module, function, name)
     added = []
-    for j in range(COLUMNS):
-        pair = builder.load(b.pointer(builder.add(from_b, index(j)), INT32S.element))
-        right = builder.bitcast(spread_over(builder, pair, INT32S), PAIRS_OF_BF16)
+    for j in range(BLOCK_COLUMNS):
+        pair = builder.load(b.pointer(builder.add(from_b, index(j)), INT32_VECTOR.element))
+        right = builder.bitcast(spread_over(builder, pair, INT32_VECTOR), PAIRS_OF_BF16)
         added += [
             builder.call(dot, [sums[len(left) * j + h], x, right]) for h, x in enumerate(left)
         ]
@@ -90,13 +94,13 @@ def _multiply_block(builder, a, at_a, b, at_b, pairs, c, at, step, alpha):
         x.add_incoming(total, body)
     builder.cbranch(builder.icmp_signed("<", later, pairs), body, end)
     builder.position_at_end(end)
-    numbers = c.vector(LANES)
+    numbers = c.vector(REGISTER_LANES)
     alpha = spread_over(builder, alpha, numbers)
     for k, total in enumerate(added):
-        if numbers != FP32S:
+        if numbers != FP32_VECTOR:
             total = builder.fpext(total, numbers)
-        first = builder.add(at, index(k % len(left) * LANES))
-        c.store(first, fused(builder, alpha, total, c.load(first, LANES)))
+        first = builder.add(at, index(k % len(left) * REGISTER_LANES))
+        c.store(first, fused(builder, alpha, total, c.load(first, REGISTER_LANES)))
         if (k + 1) % len(left) == 0:
             at = builder.add(at, step)
 
@@ -106,7 +110,7 @@ def _interleave(builder, x, one, two, out, at, count):
     """Out[at:] <- x[one], x[two], x[one + 1], x[two + 1], …, `count` of each, as 32-bit pairs."""
     pair = x.load(one, count), x.load(two, count)
     order = [k // 2 + k % 2 * count for k in range(2 * count)]
-    mask = ir.Constant(ir.VectorType(INT32S.element, 2 * count), order)
+    mask = ir.Constant(ir.VectorType(INT32_VECTOR.element, 2 * count), order)
     out.store(at, builder.shuffle_vector(*pair, mask))
 
 
@@ -147,7 +151,7 @@ def _packer(width):
     return pack
 
 
-_pack_a, _pack_b = _packer(ROWS), _packer(COLUMNS)
+_pack_a, _pack_b = _packer(BLOCK_ROWS), _packer(BLOCK_COLUMNS)
 
 
 @njit(nogil=True, cache=True)
@@ -161,50 +165,52 @@ def _copy(c, at, step, part, rows, columns, apart, least, most, back):
         stop = min(rows, apart + j - least + 1)
         for i in range(first, stop):
             if back:
-                c[at + j * step + i] = part[j * ROWS + i]
+                c[at + j * step + i] = part[j * BLOCK_ROWS + i]
             else:
-                part[j * ROWS + i] = c[at + j * step + i]
+                part[j * BLOCK_ROWS + i] = c[at + j * step + i]
 
 
 @njit(nogil=True, cache=True)
 def _multiply(c, step, m, n, a, step_a, rows_a, b, step_b, rows_b, depth, alpha, least, most):
     """C <- C + α A B' for the entries (i, j) with least <= j - i <= most."""
-    packed_a = np.empty(PAIRS * HEIGHT, np.uint32)
-    packed_b = np.empty(PAIRS * min(WIDTH, n + COLUMNS), np.uint32)
-    part = np.zeros(ROWS * COLUMNS, c.dtype)
-    for left in range(0, n, WIDTH):
-        width = min(WIDTH, n - left)
-        for column in range(0, depth, 2 * PAIRS):
-            columns = min(2 * PAIRS, depth - column)
+    packed_a = np.empty(PACKED_PAIRS * PACKED_ROWS_OF_A, np.uint32)
+    packed_b = np.empty(PACKED_PAIRS * min(PACKED_ROWS_OF_B, n + BLOCK_COLUMNS), np.uint32)
+    part = np.zeros(BLOCK_ROWS * BLOCK_COLUMNS, c.dtype)
+    for left in range(0, n, PACKED_ROWS_OF_B):
+        width = min(PACKED_ROWS_OF_B, n - left)
+        for column in range(0, depth, 2 * PACKED_PAIRS):
+            columns = min(2 * PACKED_PAIRS, depth - column)
             pairs = (columns + 1) // 2
-            for j in range(0, width, COLUMNS):
-                count = min(COLUMNS, width - j)
+            for j in range(0, width, BLOCK_COLUMNS):
+                count = min(BLOCK_COLUMNS, width - j)
                 place = (packed_b, j * pairs)
                 _pack_b(b, step_b, rows_b, left + j, count, column, columns, *place)
-            for top in range(0, m, HEIGHT):
-                height = min(HEIGHT, m - top)
+            for top in range(0, m, PACKED_ROWS_OF_A):
+                height = min(PACKED_ROWS_OF_A, m - top)
                 if left - (top + height - 1) > most or left + width - 1 - top < least:
                     continue
-                for i in range(0, height, ROWS):
-                    count = min(ROWS, height - i)
+                for i in range(0, height, BLOCK_ROWS):
+                    count = min(BLOCK_ROWS, height - i)
                     place = (packed_a, i * pairs)
                     _pack_a(a, step_a, rows_a, top + i, count, column, columns, *place)
-                for j in range(0, width, COLUMNS):
-                    for i in range(0, height, ROWS):
+                for j in range(0, width, BLOCK_COLUMNS):
+                    for i in range(0, height, BLOCK_ROWS):
                         # j - i over the entries of this block of C
-                        low, high = left + j - top - i - ROWS + 1, left + j - top - i + COLUMNS - 1
+                        low = left + j - top - i - BLOCK_ROWS + 1
+                        high = left + j - top - i + BLOCK_COLUMNS - 1
                         if low > most or high < least:
                             continue
                         at = (left + j) * step + top + i
-                        rows, across = min(ROWS, height - i), min(COLUMNS, width - j)
-                        whole = rows == ROWS and across == COLUMNS
+                        rows, across = min(BLOCK_ROWS, height - i), min(BLOCK_COLUMNS, width - j)
+                        whole = rows == BLOCK_ROWS and across == BLOCK_COLUMNS
                         operands = (packed_a, i * pairs, packed_b, j * pairs, pairs)
                         if whole and low >= least and high <= most:
                             _multiply_block(*operands, c, at, step, alpha)
                         else:
-                            place = (c, at, step, part, rows, across, low + ROWS - 1, least, most)
+                            apart = low + BLOCK_ROWS - 1
+                            place = (c, at, step, part, rows, across, apart, least, most)
                             _copy(*place, False)
-                            _multiply_block(*operands, part, 0, ROWS, alpha)
+                            _multiply_block(*operands, part, 0, BLOCK_ROWS, alpha)
                             _copy(*place, True)
 
 
@@ -236,7 +242,7 @@ def multiply(c, a, b, alpha, triangle=False):
             operands += [*flat(x.T if by_rows else x), by_rows]
         _multiply(*flat(mine), *mine.shape, *operands, depth, alpha, *map(int, bounds))
 
-    cores = min(usable_cores(), 1 + m * n * depth // WORTH)
+    cores = min(usable_cores(), 1 + m * n * depth // MULTIPLICATIONS_PER_THREAD)
     # parts of a triangle take unequal time
     share(work, _pieces(m, n, 4 * cores if triangle and cores > 1 else cores), cores)
 
@@ -247,6 +253,6 @@ def _pieces(m, n, count):
     sides = []
     for size, parts in ((m, by_rows), (n, -(-count // by_rows))):
         step = -(-size // parts)
-        step = -(-step // STEP) * STEP if parts > 1 else size
+        step = -(-step // PIECE_MULTIPLE) * PIECE_MULTIPLE if parts > 1 else size
         sides.append([slice(first, min(first + step, size)) for first in range(0, size, step)])
     return [(rows, columns) for columns in sides[1] for rows in sides[0]]

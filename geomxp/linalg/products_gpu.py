@@ -27,22 +27,22 @@ from ..errors import MissingDevice
 from .device import copy_on_gpu, cublas_handle
 from .views import by_columns, leading, operand
 
-SUMS, IN_FP32 = 0, 68
-"""CUDA_R_32F and CUBLAS_COMPUTE_32F: the type and the arithmetic of sums."""
+CUDA_R_32F, CUBLAS_COMPUTE_32F = 0, 68
+"""The type and the arithmetic of sums."""
 
 POINTER_MODE, TRANSPOSE_A, FAST_ACCUMULATION = 2, 3, 25
 """CUBLASLT_MATMUL_DESC_POINTER_MODE, _TRANSA and _FAST_ACCUM."""
 
-ON_DEVICE = 1
+POINTERS_ON_DEVICE = 1
 """CUBLASLT_POINTER_MODE_DEVICE."""
 
 BETAS = np.array([0.0, 1.0], np.float32)
 """Where α is on a GPU, β must be on it as well."""
 
-MOST_WORKSPACE, WORKSPACE_BYTES = 1, 2**25
+WORKSPACE_LIMIT, WORKSPACE_BYTES = 1, 2**25
 """CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, and the 32 MiB that cuBLAS advises for Hopper."""
 
-ALIGNMENTS = (5, 6, 7, 8)
+ALIGNMENT_ATTRIBUTES = (5, 6, 7, 8)
 """CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{A, B, C, D}_BYTES; 256 where they are not set."""
 
 NOT_SUPPORTED = 15
@@ -81,7 +81,7 @@ def _accumulate(c, a, b, parts, form, alpha, beta):
     operations = operation[trans_a], operation["NT"[trans_b == "N"]]
     start_a, start_b = a.data.ptr, b.data.ptr
     of_a, of_b = (form.cuda_type, leading(a)), (form.cuda_type, leading(b))
-    of_c = c.data.ptr, SUMS, leading(c), form.cuda_compute, cublas.CUBLAS_GEMM_DEFAULT
+    of_c = c.data.ptr, CUDA_R_32F, leading(c), form.cuda_compute, cublas.CUBLAS_GEMM_DEFAULT
     handle, on_host, (first, second, one), _kept = cublas_handle(), *_scalars(alpha, beta)
     if not on_host:
         cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_DEVICE)
@@ -97,7 +97,7 @@ def _accumulate(c, a, b, parts, form, alpha, beta):
             cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)
 
 
-PLANES = ((1, 0), (0, 1), (0, 0))
+PLANE_PAIRS = ((1, 0), (0, 1), (0, 0))
 """(h + l)(h + l)' = lh' + hl' + hh' to FP32's accuracy, the smallest first."""
 
 
@@ -108,7 +108,7 @@ def multiply_planes(c, a, b, form, alpha, beta=1.0, columns=0):
     and β see `multiply`.
     """
     width, parts = a.shape[1], []
-    for p, q in PLANES:
+    for p, q in PLANE_PAIRS:
         # the small products are as exact in one sum
         step = columns if p == q and columns else width
         for start in range(0, width, step):
@@ -188,18 +188,18 @@ def plan(form, index, m, n, k, steps=None, on_device=False):
     """
     if m % 16 or n % 16 or k % 16:
         return None
-    operation = _created("MatmulDesc", c_int(IN_FP32), c_int(SUMS))
+    operation = _created("MatmulDesc", c_int(CUBLAS_COMPUTE_32F), c_int(CUDA_R_32F))
     # Hopper multiplies A'B only, so that the k numbers of a sum follow each other
     _set("MatmulDesc", operation, TRANSPOSE_A, c_int(1))
     _set("MatmulDesc", operation, FAST_ACCUMULATION, c_int8(0))
     if on_device:
-        _set("MatmulDesc", operation, POINTER_MODE, c_int(ON_DEVICE))
+        _set("MatmulDesc", operation, POINTER_MODE, c_int(POINTERS_ON_DEVICE))
     lda, ldb, ldc = steps or (k, k, m)
     a, b = _layout(form.cuda_type, k, m, lda), _layout(form.cuda_type, k, n, ldb)
-    c = _layout(SUMS, m, n, ldc)
+    c = _layout(CUDA_R_32F, m, n, ldc)
     preference = _created("MatmulPreference")
-    _set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
-    for alignment in ALIGNMENTS if steps else ():
+    _set("MatmulPreference", preference, WORKSPACE_LIMIT, c_uint64(WORKSPACE_BYTES))
+    for alignment in ALIGNMENT_ATTRIBUTES if steps else ():
         _set("MatmulPreference", preference, alignment, c_uint32(16))
     chosen, count = _Heuristic(), c_int(0)
     status = _cublaslt().cublasLtMatmulAlgoGetHeuristic(

@@ -25,34 +25,34 @@ from .device import empty_matrix, streams
 from .formats import FP16, FP64, LARGEST_EXPONENT
 from .views import by_columns, leading, order_of
 
-MULTIPLE = 128
+CUT_MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
-ONE_FORMAT = {"potrf": 4096, "trsm": 2048, "trmm": 2048, "syrk": 4096}
+ONE_FORMAT_LEAVES = {"potrf": 4096, "trsm": 2048, "trmm": 2048, "syrk": 4096}
 """Leaf sizes of dense matrices that are FP64 or FP32 throughout: orders up to which a routine of
 the library is called instead of another halving. The studies trsm_trmm and nested_cholesky vary
 them, `run.py leaves`."""
 
-PLAIN = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
+EQUAL_SPEED_LEAVES = {"potrf": 1024, "trsm": 2048, "trmm": 2048, "syrk": 1024, "tree": 512}
 """Leaf sizes with several formats whose products have one speed, and of a `SymmetricTree`, which
 stores each leaf as a square."""
 
-SMALL = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
+FAST_PRODUCT_LEAVES = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512, "tree": 256}
 """Leaf sizes where products are much faster than leaves: with a format that is multiplied faster
 than FP32, or with layers above FP64."""
 
-ONE_LEAF = 1536
+ONE_LEAF_ORDER = 1536
 """Up to this order a matrix with layers above FP32 is computed in FP32, as one leaf, if only
 AVX-512 multiplies a layer faster: on two cores, halves and casts cost what BF16 saves."""
 
-LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
+GPU_LEAVES = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048, "tree": 1024}
 """Smaller products do not fill a GPU. For potrf this is the leaf of its solves; for the diagonal
 blocks that are factored by one call see `at_once`."""
 
 LARGEST_COVARIANCE = 2.0
 """A bound of the right-hand sides of solves with planes: tiles of a Σ whose diagonal is below 2."""
 
-AT_ONCE_ON_GPU = 4096
+AT_ONCE_ORDER_ON_GPU = 4096
 """Diagonal blocks up to this order are factored by one call of cuSOLVER. In FP32 it takes 0.41 ms
 at order 1,024 and 1.61 ms at 4,096, on an H200: as much as four blocks of a quarter, without the
 launches between them."""
@@ -61,17 +61,18 @@ launches between them."""
 def leaf_size(name, n, forms, on="cpu"):
     """Return the leaf size of a routine, by its LAPACK name, or of a "tree", for order n."""
     if on != "cpu":
-        return min(LEAVES_ON_GPU[name], max(n, 1))
+        return min(GPU_LEAVES[name], max(n, 1))
     # this takes noticeable time for small matrices
     one = len(forms) == 1 or not any(form.coarser_than(forms[-1].dtype) for form in forms)
     if one:
-        leaves = PLAIN if name == "tree" else ONE_FORMAT
+        leaves = EQUAL_SPEED_LEAVES if name == "tree" else ONE_FORMAT_LEAVES
     elif forms[-1] is FP64 or any(map(blas.on_matrix_units, forms)):
-        leaves = SMALL
+        leaves = FAST_PRODUCT_LEAVES
     elif any(map(blas.has_unit, forms)):
-        leaves = ONE_FORMAT if n <= ONE_LEAF and name != "tree" else SMALL
+        one_leaf = n <= ONE_LEAF_ORDER and name != "tree"
+        leaves = ONE_FORMAT_LEAVES if one_leaf else FAST_PRODUCT_LEAVES
     else:
-        leaves = PLAIN
+        leaves = EQUAL_SPEED_LEAVES
     return min(leaves[name], max(n, 1))
 
 
@@ -85,12 +86,12 @@ def at_once(a, forms):
         return 0
     largest = gpu.LARGEST_INDEX // leading(a if by_columns(a) else a.T)
     whole = set(forms) == {FP64} and len(a) <= largest
-    return largest if whole else min(AT_ONCE_ON_GPU, largest)
+    return largest if whole else min(AT_ONCE_ORDER_ON_GPU, largest)
 
 
 def halve(n, leaf):
     """Return the size of the first half, a multiple of 128 (or of the leaf) near n/2."""
-    step = min(MULTIPLE, leaf)
+    step = min(CUT_MULTIPLE, leaf)
     return max(step, round(n / 2 / step) * step) if n > step else n // 2
 
 
@@ -108,7 +109,7 @@ def not_positive(order):
 # their own powers (on a GPU, unknown to the CPU) until `Rows.close` casts the whole panel again.
 # FP32, and the formats with its range, need a power only for FP64 numbers far from 1.
 
-FAR, LOWEST, HIGHEST = 64, -448, 960
+EXPONENT_STEP, LOWEST_PANEL_EXPONENT, HIGHEST_PANEL_EXPONENT = 64, -448, 960
 """Exponents of panels of FP64 numbers: with FP32's range multiples of 64. The lowest is that of
 large numbers, where 2^-(a+b) must be finite for two panels."""
 
@@ -219,8 +220,11 @@ def _exponent_of_fp64(largest, form):
     if not 0 < largest < np.inf:
         return 0
     order = frexp(largest)[1]
-    exponent = -round(order / FAR) * FAR if form.top is None else form.top - order
-    return max(LOWEST if form.top is None else -LARGEST_EXPONENT, min(HIGHEST, exponent))
+    exponent = (
+        -round(order / EXPONENT_STEP) * EXPONENT_STEP if form.top is None else form.top - order
+    )
+    lowest = LOWEST_PANEL_EXPONENT if form.top is None else -LARGEST_EXPONENT
+    return max(lowest, min(HIGHEST_PANEL_EXPONENT, exponent))
 
 
 def _equal(a, b):
@@ -502,7 +506,7 @@ def invert_leaves(t, exact=None):
 
     `exact` is the same triangle in FP64, from which the inverses are then computed.
     """
-    if t.order > AT_ONCE_ON_GPU and t.half:
+    if t.order > AT_ONCE_ORDER_ON_GPU and t.half:
         # the inverses are parts of a matrix in FP64
         for part, rows in ((t.a11, slice(0, t.half)), (t.a22, slice(t.half, None))):
             invert_leaves(part, None if exact is None else exact[rows, rows])
@@ -691,7 +695,7 @@ def _least(t, rows, form):
         return 2 * t.leaf
     # without a panel, in FP32 or FP64 throughout, halves give the bits of a `SymmetricTree`
     panel = rows.panels.get(form)
-    return ONE_FORMAT["syrk"] if panel and rows.backend.squares(panel) else 0
+    return ONE_FORMAT_LEAVES["syrk"] if panel and rows.backend.squares(panel) else 0
 
 
 def _factor_beside(t, rows, form, forms, pivots):
@@ -876,11 +880,11 @@ def _put(a, values):
 # operations on tiles in stated formats: `linalg.mixed`.
 
 
-LARGE = 8192
+LARGEST_DPOTRF_ORDER = 8192
 """NumPy arrays above this order are factored by halves: OpenBLAS 0.3.30's dpotrf on two threads
 crashes the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
 
-GPU_LEAF = 2048
+GPU_LEAF_ORDER = 2048
 """Triangles up to this order go to cuBLAS and cuSOLVER whole, larger ones by halves."""
 
 
@@ -909,9 +913,9 @@ def potrf(a):
     if backend_of(a).on_gpu:
         # cuSOLVER counts the entries of one array; smaller leaves leave less to cuBLAS's syrk
         largest = gpu.LARGEST_INDEX // leading(a)
-        leaf = min(GPU_LEAF, largest)
+        leaf = min(GPU_LEAF_ORDER, largest)
     else:
-        largest, leaf = LARGE, LARGE // 2
+        largest, leaf = LARGEST_DPOTRF_ORDER, LARGEST_DPOTRF_ORDER // 2
     if len(a) > largest:
         with blas.cores(usable_cores()):
             triangle = Triangle(a, (FP64,), leaf, whole=at_once(a, (FP64,)))
@@ -952,7 +956,7 @@ def _from_the_right(work, lower, b, transposed):
     with lower.device:
         x = b.astype(lower.dtype, order="F")
     rows = Rows(x.reshape(len(x), -1, order="F").T, ())
-    work(Triangle(lower, (FP64,), GPU_LEAF), rows, slice(0, len(lower)), transposed)
+    work(Triangle(lower, (FP64,), GPU_LEAF_ORDER), rows, slice(0, len(lower)), transposed)
     return x
 
 
@@ -962,7 +966,7 @@ def potri(lower):
     On a GPU, too, no second matrix of its size is allocated.
     """
     if backend_of(lower).on_gpu:
-        triangle = Triangle(lower, (FP64,), GPU_LEAF)
+        triangle = Triangle(lower, (FP64,), GPU_LEAF_ORDER)
         invert(triangle)
         gram(triangle)
         return lower
@@ -977,7 +981,7 @@ def inverse_gram(lower):
         inverted = empty_matrix(len(lower), lower.device.id)
         with lower.device:
             inverted[...] = lower
-        triangle = Triangle(inverted, (FP64,), GPU_LEAF)
+        triangle = Triangle(inverted, (FP64,), GPU_LEAF_ORDER)
         invert(triangle)
         outer(triangle)
         return triangle.a
@@ -993,7 +997,7 @@ def congruence(lower, a):
     """Overwrite a symmetric matrix A with L⁻¹A L⁻ᵀ; on a GPU its upper triangle as well."""
     if backend_of(lower).on_gpu:
         mirror(a)
-        congruence_in_place(Triangle(lower, (FP64,), GPU_LEAF), a)
+        congruence_in_place(Triangle(lower, (FP64,), GPU_LEAF_ORDER), a)
         return a
     result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:
@@ -1011,8 +1015,8 @@ def mirror(a):
     import cupy
 
     with a.device:
-        for first in range(0, len(a), GPU_LEAF):
-            last = min(first + GPU_LEAF, len(a))
+        for first in range(0, len(a), GPU_LEAF_ORDER):
+            last = min(first + GPU_LEAF_ORDER, len(a))
             corner = a[first:last, first:last]
             cupy.copyto(corner, corner.T.copy(), where=cupy.tri(len(corner), dtype=bool).T)
             a[first:last, last:] = a[last:, first:last].T

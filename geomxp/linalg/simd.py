@@ -27,21 +27,21 @@ from ..runtime.devices import (
     types,
 )
 
-FEATURES = binding.get_host_cpu_features()
-ARM = platform.machine() in ("aarch64", "arm64")
-FUSED = bool(FEATURES.get("fma")) or ARM
+CPU_FEATURES = binding.get_host_cpu_features()
+ON_ARM = platform.machine() in ("aarch64", "arm64")
+HAS_FMA = bool(CPU_FEATURES.get("fma")) or ON_ARM
 """Whether the CPU has a fused multiply-add, which rounds once instead of twice."""
 
-REGISTER = 64 if FEATURES.get("avx512f") else 32 if FEATURES.get("avx2") else 16
+REGISTER_BYTES = 64 if CPU_FEATURES.get("avx512f") else 32 if CPU_FEATURES.get("avx2") else 16
 """Bytes of a SIMD register of this CPU."""
 
-EIGHT = 8
+VECTOR_LANES = 8
 """Lanes of the vectors of `load8`, and coefficients in a row of a table for `polynomial`."""
 
 
 def width(dtype):
     """Return how many numbers a SIMD register holds."""
-    return REGISTER // np.dtype(dtype).itemsize
+    return REGISTER_BYTES // np.dtype(dtype).itemsize
 
 
 class Vector(types.Type):
@@ -59,8 +59,11 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, ir.VectorType(scalar, fe_type.lanes))
 
 
-NUMBERS, INDICES = Vector(types.float64, EIGHT), Vector(types.int64, EIGHT)
-_FP64, _INT64 = (ir.VectorType(kind, EIGHT) for kind in (ir.DoubleType(), ir.IntType(64)))
+VECTOR_OF_FP64, VECTOR_OF_INT64 = (
+    Vector(types.float64, VECTOR_LANES),
+    Vector(types.int64, VECTOR_LANES),
+)
+_FP64, _INT64 = (ir.VectorType(kind, VECTOR_LANES) for kind in (ir.DoubleType(), ir.IntType(64)))
 _INT32 = ir.IntType(32)
 
 
@@ -86,7 +89,7 @@ class _Flat:
 
     def store(self, at, value, past_cache=False):
         instruction = self._builder.store(value, self.pointer(at, value.type))
-        instruction.align = REGISTER if past_cache else self._align
+        instruction.align = REGISTER_BYTES if past_cache else self._align
         if past_cache:
             one = self._builder.module.add_metadata([_INT32(1)])
             instruction.set_metadata("nontemporal", one)
@@ -192,10 +195,10 @@ def load(builder, a, at):
     return a.load(at)
 
 
-@by_llvm(NUMBERS)
+@by_llvm(VECTOR_OF_FP64)
 def load8(builder, a, at):
     """Return a[at : at + 8]."""
-    return a.load(at, EIGHT)
+    return a.load(at, VECTOR_LANES)
 
 
 @by_llvm(types.void)
@@ -270,7 +273,7 @@ times = _arithmetic(operator.mul, "fmul")
 @by_llvm(_elementwise)
 def minus(builder, c, a, b):
     """Return c - a b, rounded once if the CPU has a fused multiply-add."""
-    if not FUSED:
+    if not HAS_FMA:
         return builder.fsub(c, builder.fmul(a, b))
     return fused(builder, builder.fneg(a), b, c)
 
@@ -304,7 +307,7 @@ def proper(builder, a, at):
     return builder.icmp_unsigned("==", mask, bits(2**a.width - 1))
 
 
-@by_llvm(NUMBERS)
+@by_llvm(VECTOR_OF_FP64)
 def spread(builder, x):
     """Return eight copies of the number x."""
     return spread_over(builder, x, _FP64)
@@ -325,7 +328,7 @@ def total(builder, a):
 # s = 0 and below the table, the last for s above it.
 
 
-@by_llvm(INDICES, literals=("split",))
+@by_llvm(VECTOR_OF_INT64, literals=("split",))
 def interval(builder, s, split, base, top):
     """Return the rows of a table whose first interval is `base` and whose last row is `top`."""
     row = builder.ashr(builder.bitcast(s, _INT64), _all(_INT64, 52 - split))
@@ -335,7 +338,7 @@ def interval(builder, s, split, base, top):
     return builder.select(builder.icmp_signed("<", row, last), row, last)
 
 
-@by_llvm(NUMBERS, literals=("split",))
+@by_llvm(VECTOR_OF_FP64, literals=("split",))
 def fraction(builder, s, split):
     """Return the positions of the numbers s within their intervals, t in [-1, 1)."""
     bits = builder.bitcast(s, _INT64)
@@ -350,32 +353,32 @@ def missed(builder, s, row):
     """Return a number that is not 0 if some s > 0 lies below the table."""
     below = builder.icmp_signed("==", row, _all(_INT64, 0))
     some = builder.icmp_signed(">", builder.bitcast(s, _INT64), _all(_INT64, 0))
-    flags = builder.bitcast(builder.and_(below, some), ir.IntType(EIGHT))
+    flags = builder.bitcast(builder.and_(below, some), ir.IntType(VECTOR_LANES))
     return builder.zext(flags, ir.IntType(64))
 
 
-@by_llvm(NUMBERS)
+@by_llvm(VECTOR_OF_FP64)
 def polynomial(builder, table, start, row, t):
     """Return Σ_k table[start + 8 row + k] tᵏ, each lane by its own row."""
     rows = []
-    for lane in range(EIGHT):
+    for lane in range(VECTOR_LANES):
         k = builder.extract_element(row, _INT32(lane))
-        at = builder.add(start, builder.shl(k, k.type(EIGHT.bit_length() - 1)))
-        rows.append(table.load(at, EIGHT))
+        at = builder.add(start, builder.shl(k, k.type(VECTOR_LANES.bit_length() - 1)))
+        rows.append(table.load(at, VECTOR_LANES))
     *coefficients, value = _transposed(builder, rows)
     for coefficient in reversed(coefficients):
         value = _llvm(builder, "fmuladd", [value, t, coefficient])
     return value
 
 
-@by_llvm(INDICES)
+@by_llvm(VECTOR_OF_INT64)
 def pairs_of(builder, numbers, i, j, count):
     """Return count·numbers[i + k] + numbers[j + k] for each lane k."""
-    first = builder.mul(numbers.load(i, EIGHT), spread_over(builder, count, _INT64))
-    return builder.add(first, numbers.load(j, EIGHT))
+    first = builder.mul(numbers.load(i, VECTOR_LANES), spread_over(builder, count, _INT64))
+    return builder.add(first, numbers.load(j, VECTOR_LANES))
 
 
-@by_llvm(INDICES)
+@by_llvm(VECTOR_OF_INT64)
 def moved(builder, row, x):
     """Return row + x for numbers x that are whole."""
     return builder.add(row, builder.fptosi(x, _INT64))
@@ -388,13 +391,13 @@ def fetch(builder, table, row, first, count, out):
     Number k of lane l goes to out[8 k + l].
     """
     rows = []
-    for lane in range(EIGHT):
+    for lane in range(VECTOR_LANES):
         k = builder.extract_element(row, _INT32(lane))
         at = builder.add(first, builder.mul(k, count))
-        at = builder.shl(at, at.type(EIGHT.bit_length() - 1))
-        rows.append(table.load(at, EIGHT))
+        at = builder.shl(at, at.type(VECTOR_LANES.bit_length() - 1))
+        rows.append(table.load(at, VECTOR_LANES))
     for k, column in enumerate(_transposed(builder, rows)):
-        out.store(first.type(EIGHT * k), column)
+        out.store(first.type(VECTOR_LANES * k), column)
 
 
 # Packing. Canonical: (batch, n, n), each matrix contiguous. Interleaved: (n, n, lanes), entry
@@ -402,7 +405,7 @@ def fetch(builder, table, row, first, count, out):
 # together, in square blocks that are transposed in registers. Arrays are flat and contiguous.
 
 
-WHOLE = 16
+WHOLE_SQUARE_ORDER = 16
 """Largest order for which moving the upper triangle too is faster than leaving it out."""
 
 
@@ -464,15 +467,15 @@ def prefetch(a, at, apart):
 def pack_lower(a, n, member, members, chunk, lanes):
     """Lower triangles of a chunk <- those of members; lanes without a member hold the identity.
 
-    The chunk is zero above the diagonal up to order WHOLE, or if lanes are left over; otherwise
-    nothing is written there.
+    The chunk is zero above the diagonal up to order WHOLE_SQUARE_ORDER, or if lanes are left over;
+    otherwise nothing is written there.
     """
     width = width_of(a)
     if members < lanes:
         chunk[:] = 0
         for i in range(n):
             chunk[(i * n + i) * lanes : (i * n + i + 1) * lanes] = 1
-    if n <= WHOLE or members < lanes:
+    if n <= WHOLE_SQUARE_ORDER or members < lanes:
         pack(a, n * n, member, members, chunk, lanes)
         clear_upper(chunk, n, lanes)
         return
@@ -524,7 +527,7 @@ def unpack_lower(chunk, n, lanes, a, member, members, source, past_cache):
     if past_cache and members == lanes:
         _unpack_past_cache(chunk, n, lanes, a, member)
         return
-    if n <= WHOLE or members < lanes:
+    if n <= WHOLE_SQUARE_ORDER or members < lanes:
         unpack(chunk, lanes, a, n * n, member, members, source)
         return
     _unpack_triangles(chunk, n, lanes, a, member)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._typing import Figure
     from ..data.observations import Observations
 
-VALUES, ERRORS, RESIDUALS = "viridis", "cividis", "PuOr"
+VALUES_COLOUR_MAP, ERRORS_COLOUR_MAP, RESIDUALS_COLOUR_MAP = "viridis", "cividis", "PuOr"
 """Colour maps for colour-blind readers; that of residuals is white at 0."""
 
 BLUE, VERMILION, ORANGE, SKY = "#0072B2", "#D55E00", "#E69F00", "#56B4E9"
@@ -134,10 +134,10 @@ def value_unit_of(observations):
     return observations.value_unit or f"units of {observations.value_name}"
 
 
-def squared_unit(about):
+def squared_unit(source):
     """Return the squared unit of the values of observations or of a variogram, in words."""
-    unit = about.value_unit
-    return f"({unit})²" if unit else f"squared units of {about.value_name}"
+    unit = source.value_unit
+    return f"({unit})²" if unit else f"squared units of {source.value_name}"
 
 
 def value_label(observations):
@@ -239,8 +239,8 @@ def finish(ax, title=None, xlabel=None, ylabel=None, *, frame=False, **legend_op
 
     `frame` keeps the upper and right side, as of a map. Without legend options there is no legend.
     """
-    about = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
-    ax.set(**{name: text for name, text in about.items() if text is not None})
+    texts = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
+    ax.set(**{name: text for name, text in texts.items() if text is not None})
     if legend_options:
         legend(ax, **legend_options)
     if not frame:
@@ -260,11 +260,11 @@ def finish(ax, title=None, xlabel=None, ylabel=None, *, frame=False, **legend_op
     return ax
 
 
-def legend(ax, *about, **options):
+def legend(ax, *handles_and_labels, **options):
     """Draw a legend in small letters; arguments as of `Axes.legend`."""
     size = 0.83 * _points("font.size") * scale_of(ax)
     title = {"title_fontsize": size} if "title" in options else {}
-    return ax.legend(*about, fontsize=size, handlelength=1.6, **title, **options)
+    return ax.legend(*handles_and_labels, fontsize=size, handlelength=1.6, **title, **options)
 
 
 def band(ax, x, low, high, words=None):

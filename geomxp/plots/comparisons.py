@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Frame, Panels, Sequence
     from ..estimation.result import Fit
 
-CHOICES = {
+MODEL_CHOICE_FORMATS = {
     "family": "{}",
     "trend": "{}",
     "smoothness": "ν {}",
@@ -31,7 +31,7 @@ CHOICES = {
 }
 """Columns that tell models apart, and how their values are written."""
 
-NAME_WIDTH = 28
+NAME_LINE_CHARACTERS = 28
 """Characters in a line of a model's name."""
 
 
@@ -72,10 +72,10 @@ def influence_of_precision(
     for one, name in zip(panels, names, strict=True):
         _estimates(one, frame, name, z)
         one.set_title(name.replace("_", " ").capitalize())
-        about = SimpleNamespace(**frame.attrs)
+        units = SimpleNamespace(**frame.attrs)
         # a frame that was read from a file has no units
         known = {"value_name", "value_unit", "unit", "time_unit"} <= set(frame.attrs)
-        one.set_ylabel(axes.parameter_label(name, about) if known else "estimate")
+        one.set_ylabel(axes.parameter_label(name, units) if known else "estimate")
     axes.legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
     for one in panels:
         finish(one)
@@ -186,24 +186,25 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
 
 def _names(frame, count):
     """Return names of the first models from the choices that differ, broken into short lines."""
-    told = [name for name in CHOICES if name in frame and frame[name].nunique() > 1] or ["trend"]
+    told = [name for name in MODEL_CHOICE_FORMATS if name in frame and frame[name].nunique() > 1]
+    told = told or ["trend"]
     names = []
     for _, row in frame[:count].iterrows():
         words = dict(row, anisotropic="isotropic" if row["anisotropic"] == "no" else "anisotropic")
-        parts = [CHOICES[name].format(plain(words[name])) for name in told]
-        names.append(fill(", ".join(parts), NAME_WIDTH))
+        parts = [MODEL_CHOICE_FORMATS[name].format(plain(words[name])) for name in told]
+        names.append(fill(", ".join(parts), NAME_LINE_CHARACTERS))
     return names
 
 
 # Formats of tiles, and their effect on the likelihood.
 
 
-ACROSS = {
+DIVERGENCE_AXIS_LABELS = {
     "accuracy": "accuracy ε of the tile norms",
     "kl_target": "target of the divergence (nats)",
     "neighbours": "neighbours",
 }
-"""Columns that divergences are drawn against, with their labels."""
+"""Labels of the columns that divergences are drawn against."""
 
 
 def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
@@ -264,11 +265,12 @@ def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
     """
     ax = axes_of(ax)
     columns = getattr(frame, "columns", ())
-    across = next((name for name in ACROSS if name in columns), None)
+    across = next((name for name in DIVERGENCE_AXIS_LABELS if name in columns), None)
     if across is None or not {"kl", "kl_log_determinant"} <= set(columns):
         raise InvalidInput(
-            f"`frame` must have kl, kl_log_determinant and one of {', '.join(ACROSS)}, as "
-            f"`geomxp compare` writes it. Got {', '.join(map(str, columns)) or 'no columns'}."
+            "`frame` must have kl, kl_log_determinant and one of "
+            f"{', '.join(DIVERGENCE_AXIS_LABELS)}, as `geomxp compare` writes it. "
+            f"Got {', '.join(map(str, columns)) or 'no columns'}."
         )
     x = frame[across]
     ax.plot(x, frame["kl"].abs(), "o-", color=BLUE, label="½(tr(Σₐ⁻¹Σ₀) − n + log|Σₐ|/|Σ₀|)")
@@ -282,14 +284,14 @@ def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
         exact = "the exact model"
     else:
         ax.invert_xaxis()
-    labels = ACROSS[across], f"divergence from {exact} (nats)"
+    labels = DIVERGENCE_AXIS_LABELS[across], f"divergence from {exact} (nats)"
     return finish(ax, f"{n:,} locations", *labels, frameon=False)
 
 
 # Copies and kernels of a run over time.
 
 
-KERNELS = {
+WORK_COLOURS = {
     "leave": "#969696",
     "return": "#636363",
     "original": "#9e9ac8",
@@ -351,8 +353,8 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
 
 
 def _label(event):
-    return event.kind if event.kind in KERNELS else event.form
+    return event.kind if event.kind in WORK_COLOURS else event.form
 
 
 def _colour(label):
-    return KERNELS.get(label) or FORMATS[label].color
+    return WORK_COLOURS.get(label) or FORMATS[label].color

@@ -18,15 +18,15 @@ from ..covariance.multivariate import Multivariate
 from ..data.observations import Observations, few
 from ..errors import InvalidInput
 from ..estimation.names import titles
-from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
+from ..estimation.profile import CONTOUR_LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
 from ..likelihood.trend import TRENDS
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
-    BINS,
-    COMMON,
-    LEAST,
-    MOST,
+    DEFAULT_BINS,
+    LEAST_COMMON_LOCATIONS,
+    LEAST_PAIRS,
+    SAMPLE_LOCATIONS,
     Variogram,
     in_time,
     in_words,
@@ -59,13 +59,13 @@ from .maps import one_variable, signed_map, titled
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Panels, Sequence
 
-MOST_BARS = 60
+MOST_HISTOGRAM_BARS = 60
 """Largest number of bars of a histogram of values."""
 
-MOST_IN_TRIANGLE = 4
+MOST_TRIANGLE_VARIABLES = 4
 """Largest number of variables with cross-variograms in one figure."""
 
-EXTREME = 4.0
+EXTREME_STANDARDISED_ERROR = 4.0
 """Standardised errors beyond this have the last colour of a map."""
 
 
@@ -175,7 +175,7 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     """
     ax, validation = axes_of(ax), _of_one_variable(_validation(source))
     observations, z = validation.observations, validation.standardised_errors
-    signed_map(observations, z, "standardised error", most=EXTREME, ax=ax)
+    signed_map(observations, z, "standardised error", most=EXTREME_STANDARDISED_ERROR, ax=ax)
     return titled(ax, observations, "Standardised errors")
 
 
@@ -299,7 +299,7 @@ def histogram(
     observations = one_variable(checked("observations", observations, Observations), variable)
     ax, values = axes_of(ax), observations.values
     # numpy's rule has a bin for every value of some heavy tails
-    bins = min(len(np.histogram_bin_edges(values, "auto")) - 1, MOST_BARS)
+    bins = min(len(np.histogram_bin_edges(values, "auto")) - 1, MOST_HISTOGRAM_BARS)
     ax.hist(values, bins, color=BLUE, edgecolor="white", linewidth=0.6)
     labels = axes.value_label(observations), f"observations (of {len(values):,})"
     return finish(ax, "Histogram", *labels)
@@ -308,7 +308,7 @@ def histogram(
 # Semivariogram of observations; of residuals, with the fitted model and an envelope of simulations.
 
 
-DIRECTIONS = (BLUE, VERMILION, GREEN, ORANGE)
+DIRECTION_COLOURS = (BLUE, VERMILION, GREEN, ORANGE)
 """Colours of up to four directions."""
 
 
@@ -397,7 +397,9 @@ def variogram(
     observations, model = source.observations, source.model
     if in_time(observations) is not None:
         return _draw_in_time(ax, source, lags_of(observations, model=model, bins=bins, seed=seed))
-    lags = lags_of(observations, model=model, bins=BINS if bins is None else bins, seed=seed)
+    lags = lags_of(
+        observations, model=model, bins=DEFAULT_BINS if bins is None else bins, seed=seed
+    )
     gamma, distance = lags.semivariances(trend_residuals(source)[lags.rows]), lags.distance
     count = in_words(len(lags.rows), len(observations), observations.duplicate_inputs)
     words = f"empirical, {count}"
@@ -506,9 +508,9 @@ def _lags_of_fit(fit, bins, seed, only=None):
             "a semivariogram of several variables and times cannot be drawn with its model: draw "
             "that of the observations."
         )
-    most = MOST // len(observations.variable_labels)
-    about = {"bins": BINS if bins is None else bins, "seed": seed, "most": most}
-    return list(lags_of_variables(observations, only, **about))
+    most = SAMPLE_LOCATIONS // len(observations.variable_labels)
+    bins = DEFAULT_BINS if bins is None else bins
+    return list(lags_of_variables(observations, only, bins=bins, seed=seed, most=most))
 
 
 def _triangle(known, names, ax):
@@ -517,9 +519,9 @@ def _triangle(known, names, ax):
     `names` are of all variables, then of each two; those `known` have bins.
     """
     count = int(np.sqrt(2 * len(names)))
-    if count > MOST_IN_TRIANGLE:
+    if count > MOST_TRIANGLE_VARIABLES:
         known = [name for name in names[:count] if name in known]
-    if ax is not None or count > MOST_IN_TRIANGLE:
+    if ax is not None or count > MOST_TRIANGLE_VARIABLES:
         return dict(zip(known, panels_of(ax, len(known)), strict=True))
     figure = axes.new_figure(4.2 * count, 3.5 * count)
     places = sorted(combinations_with_replacement(range(count), 2), key=lambda two: two[0] < two[1])
@@ -537,7 +539,8 @@ def _draw_pair(ax, fit, found, envelope, level, seed):
     name = name_of_pair(observations.variable_labels, i, j)
     if lags is None:
         raise InvalidInput(
-            f"a variogram needs at least {COMMON} (common) locations. Got {total} of {name}."
+            f"a variogram needs at least {LEAST_COMMON_LOCATIONS} (common) locations. Got {total} "
+            f"of {name}."
         )
     distance, others = lags.distance, None if i == j else residuals[lags.others]
     gamma = lags.semivariances(residuals[lags.rows], others)
@@ -579,7 +582,7 @@ def _draw_in_time(ax, fit, lags):
     groups = np.unique(lags.group)
     for group, look in zip(groups, _looks_in_time(len(groups)), strict=True):
         own = np.flatnonzero(lags.group == group)
-        own = own[lags.pairs[own] >= min(LEAST, lags.pairs[own].max())]
+        own = own[lags.pairs[own] >= min(LEAST_PAIRS, lags.pairs[own].max())]
         ax.plot(lags.distance[own], fitted[own], linewidth=2, **look)
         name = _lag_in_words(lags.lag[own[0]], observations.time_unit)
         _points(ax, lags.distance[own], gamma[own], lags.pairs[own], label=name, **look)
@@ -627,7 +630,7 @@ def correlations(fit: Fit, *, level: float = 0.95, ax: Axes | None = None) -> Ax
     pairs = list(combinations(range(p), 2))
     for (i, j), row in zip(pairs, table.itertuples(), strict=True):
         known[j - 1, i] = row.estimate
-    drawn = ax.imshow(known, cmap=axes.RESIDUALS, vmin=-1.0, vmax=1.0, aspect="auto")
+    drawn = ax.imshow(known, cmap=axes.RESIDUALS_COLOUR_MAP, vmin=-1.0, vmax=1.0, aspect="auto")
     width = axes.inches(ax)[0] / (p - 1)
     # an interval has at most 14 characters
     size = float(np.clip(72 * width / (0.6 * 15), 5.0, 10.0))
@@ -673,16 +676,16 @@ def _draw_variogram(ax, found, of=""):
         for one, look in zip(found.lags, _looks_in_time(len(found.lags)), strict=True)
     ]
     for name, one, look in parts:
-        enough = one.pairs >= min(LEAST, one.pairs.max())
+        enough = one.pairs >= min(LEAST_PAIRS, one.pairs.max())
         distance, gamma = one.distance[enough], one.semivariance[enough]
         ax.plot(distance, gamma, linewidth=1.2, **look)
         _points(ax, distance, gamma, one.pairs[enough], label=name, **look)
         top = max(top, float(gamma.max()))
     if not parts:
         _points(ax, found.distance, found.semivariance, found.pairs, color=BLUE, label=words)
-        about = {"color": VERMILION, "linewidth": 1.2, "marker": "D", "markersize": 4}
         if not found.cross:
-            ax.plot(found.distance, found.robust, label="robust to outliers", **about)
+            ax.plot(found.distance, found.robust, label="robust to outliers",
+                    color=VERMILION, linewidth=1.2, marker="D", markersize=4)  # fmt: skip
         top = max(found.semivariance.max(), 0.0 if found.cross else found.robust.max())
     low = min(float(found.semivariance.min()), 0.0)
     if low < 0:
@@ -706,8 +709,8 @@ def _points(ax, distance, gamma, pairs, **look):
 
 def _looks(count):
     """Return a colour for each of some directions; 0 and 180 degrees are alike."""
-    if count <= len(DIRECTIONS):
-        return [{"color": colour} for colour in DIRECTIONS[:count]]
+    if count <= len(DIRECTION_COLOURS):
+        return [{"color": colour} for colour in DIRECTION_COLOURS[:count]]
     from matplotlib import colormaps
 
     return [{"color": colormaps["twilight_shifted"](k / count)} for k in range(count)]
@@ -720,10 +723,10 @@ def _family(model):
 # Profiles of the likelihood in one parameter, and contours in two.
 
 
-HALF_QUANTILE = 1.92
+HALF_CHI_SQUARE_QUANTILE = 1.92
 """Half the 0.95 quantile of chi-square with one degree of freedom."""
 
-CLOSED = ("nugget", "microscale")
+LINEAR_AXIS_PARAMETERS = ("nugget", "microscale")
 """Parameters with linear axes in contours, because they may be 0."""
 
 
@@ -757,13 +760,13 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     words, top = titles(fit.model, fit.observations)[name], fit.log_likelihood
     ax.plot(*_through(values, heights, _is_plain(fit, name)), color=BLUE, linewidth=2)
     ax.plot(values, heights, "o", color=BLUE, markersize=5)
-    level = top - HALF_QUANTILE
+    level = top - HALF_CHI_SQUARE_QUANTILE
     ax.axhline(level, color="0.35", linestyle="--", linewidth=1, label="maximum − 1.92 (95 %)")
     estimate = fit.model.parameters()[name]
     ax.axvline(estimate, color="0.7", linewidth=0.8, zorder=0)
     axes.estimate(ax, estimate, top, f"estimate, {estimate:.4g}")
     # values far below the level do not matter
-    bottom = min(max(float(heights.min()), top - 3 * HALF_QUANTILE), level)
+    bottom = min(max(float(heights.min()), top - 3 * HALF_CHI_SQUARE_QUANTILE), level)
     room = max(top, float(heights.max())) - bottom
     ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room))
     if not _is_plain(fit, name):
@@ -807,7 +810,7 @@ def contours(
     first: str,
     second: str,
     *,
-    levels: Sequence[float] = LEVELS,
+    levels: Sequence[float] = CONTOUR_LEVELS,
     rays: int = 24,
     ax: Axes | None = None,
 ) -> Axes:
@@ -855,12 +858,12 @@ def contours(
         reach.append(ellipse)
     values = fit.model.parameters()
     axes.estimate(ax, values[first], values[second], "estimate")
-    plain = [name in CLOSED or _is_plain(fit, name) for name in (first, second)]
+    plain = [name in LINEAR_AXIS_PARAMETERS or _is_plain(fit, name) for name in (first, second)]
     _scale(ax, plain, np.concatenate(reach))
     if {first, second} == {"variance", "range"} and np.isfinite(fit.model.infill_exponent):
         _ridge(ax, fit.model, first)
-    about, words = (fit.gaussian.observations, fit.model), titles(fit.model, fit.observations)
-    labels = [axes.parameter_label(name, *about) for name in (first, second)]
+    observations, words = fit.gaussian.observations, titles(fit.model, fit.observations)
+    labels = [axes.parameter_label(name, observations, fit.model) for name in (first, second)]
     both = f"{words[first]} and {words[second]}"
     title = f"Profile likelihood of {both}" + (" (REML)" if fit.reml else "")
     return finish(ax, title, *labels, loc="best")

@@ -10,7 +10,7 @@ import numpy as np
 from ..data.observations import Observations, few
 from ..errors import InvalidInput, brief_repr, is_finite
 from ..estimation.result import Fit
-from ..prediction.raster import CELLS, Raster, RasterSeries, predict_raster, turn_to
+from ..prediction.raster import DEFAULT_SIDE_CELLS, Raster, RasterSeries, predict_raster, turn_to
 from ..prediction.variogram import trend_residuals
 from . import axes
 from .axes import BLUE, axes_of, checked, finish, label, panels_of
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from .._typing import Axes, Sequence
 
-SLIM = 12.0
+LARGEST_ELONGATION = 12.0
 """Regions more elongated than this are stretched, so that something can be seen."""
 
 
-PANELS = 24
-"""Maximum number of maps in a figure."""
+MOST_FIGURE_MAPS = 24
+"""Largest number of maps in a figure."""
 
-FAINT = 0.12
+LOWEST_OPACITY = 0.12
 """Opacity of a map of predictions far from all observations."""
 
 
@@ -58,7 +58,7 @@ def values_map(
     if observations.dimensions == 1:
         _scatter_line(ax, observations, observations.values, name)
     else:
-        _scatter_map(ax, observations, observations.values, name, cmap=axes.VALUES)
+        _scatter_map(ax, observations, observations.values, name, cmap=axes.VALUES_COLOUR_MAP)
     return titled(ax, observations, "Values")
 
 
@@ -113,7 +113,7 @@ def signed_map(observations, numbers, name, *, most=np.inf, ax=None):
     # the largest are drawn last, on top of the others
     order = np.argsort(np.abs(numbers), kind="stable")
     extend = "both" if largest > end else "neither"
-    colours = {"cmap": axes.RESIDUALS, "vmin": -end, "vmax": end}
+    colours = {"cmap": axes.RESIDUALS_COLOUR_MAP, "vmin": -end, "vmax": end}
     _scatter_map(ax, observations, numbers, name, order=order, extend=extend, **colours)
     return ax
 
@@ -121,7 +121,7 @@ def signed_map(observations, numbers, name, *, most=np.inf, ax=None):
 def prediction_map(
     fit: Fit,
     *,
-    cells: int = CELLS,
+    cells: int = DEFAULT_SIDE_CELLS,
     variable: str | int | None = None,
     ax: Axes | None = None,
     raster: Raster | None = None,
@@ -158,9 +158,9 @@ def prediction_map(
     low, high = float(values.min()), float(values.max())
     beyond = bool(np.nanmin(centre) < low), bool(np.nanmax(centre) > high)
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}
-    about = {"cmap": axes.VALUES, "vmin": low, "vmax": high, "alpha": opacity(raster, fit)}
-    about["extend"] = extend.get(beyond, "neither")
-    _raster_map(ax, seen, centre, raster.extent, name, **about)
+    colours = {"cmap": axes.VALUES_COLOUR_MAP, "vmin": low, "vmax": high}
+    colours |= {"alpha": opacity(raster, fit), "extend": extend.get(beyond, "neither")}
+    _raster_map(ax, seen, centre, raster.extent, name, **colours)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
     return titled(ax, seen, title)
 
@@ -169,7 +169,7 @@ def prediction_maps(
     fit: Fit,
     series: RasterSeries | None = None,
     *,
-    cells: int = CELLS,
+    cells: int = DEFAULT_SIDE_CELLS,
     ax: Sequence[Axes] | None = None,
 ) -> list[Axes]:
     """Draw maps of several times side by side, in the same colours; or of several variables.
@@ -207,10 +207,10 @@ def prediction_maps(
         for one, name in zip(panels, labels, strict=True):
             prediction_map(fit, cells=cells, variable=name, ax=one).set_title(axes.plain(name))
         return list(panels)
-    if len(checked("series", series, RasterSeries)) > PANELS:
+    if len(checked("series", series, RasterSeries)) > MOST_FIGURE_MAPS:
         raise InvalidInput(
-            f"a figure has room for {PANELS} maps. Got {len(series)} times: draw some of them, or "
-            "`prediction_animation`."
+            f"a figure has room for {MOST_FIGURE_MAPS} maps. Got {len(series)} times: draw some of "
+            "them, or `prediction_animation`."
         )
     panels = panels_of(ax, len(series))
     for one, raster, title in zip(panels, series.rasters, _titles(series), strict=True):
@@ -262,7 +262,7 @@ def _titles(series):
 def prediction_error_map(
     fit: Fit,
     *,
-    cells: int = CELLS,
+    cells: int = DEFAULT_SIDE_CELLS,
     variable: str | int | None = None,
     ax: Axes | None = None,
     raster: Raster | None = None,
@@ -271,7 +271,7 @@ def prediction_error_map(
     raster, seen = _raster(fit, cells, raster, variable)
     ax = axes_of(ax)
     name = label(f"standard error of {seen.value_name}", seen.value_unit)
-    _raster_map(ax, seen, raster.standard_error, raster.extent, name, cmap=axes.ERRORS)
+    _raster_map(ax, seen, raster.standard_error, raster.extent, name, cmap=axes.ERRORS_COLOUR_MAP)
     return titled(ax, seen, "Kriging standard error")
 
 
@@ -292,7 +292,7 @@ def opacity(raster, fit):
     values = float(np.var(seen.values)) or np.inf
     # values may have a larger nugget than variance
     left = variance / max(values - nugget, 0.1 * values)
-    return np.nan_to_num(np.interp(left, (0.4, 0.8), (1.0, FAINT)))
+    return np.nan_to_num(np.interp(left, (0.4, 0.8), (1.0, LOWEST_OPACITY)))
 
 
 def _raster(fit, cells, raster, variable):
@@ -346,7 +346,7 @@ def _lay_map(ax, observations):
 
     places, ratio = observations.locations[:, :2], length_ratio(observations)
     width, height = np.ptp(places, axis=0) * (1.0, ratio)
-    slim = not min(width, height) * SLIM > max(width, height)
+    slim = not min(width, height) * LARGEST_ELONGATION > max(width, height)
     ax.set_aspect("auto" if slim else ratio)
     # numbers are side by side below a map, and above each other beside it
     ticks = (_intervals_below(ax, places[:, 0], 0.0 if slim else height / width), 5)

@@ -18,26 +18,26 @@ from math import log
 
 import numpy as np
 
-PER_OCTAVE = 16
+KNOTS_PER_OCTAVE = 16
 """Knots per octave of the tables of F and Φ, quintic in log r: their errors are below 1e-12."""
 
-NODES = 24
+NEAR_EDGE_NODES = 24
 """Nodes of the Gauss rule from the foot of a perpendicular to the end of a near edge."""
 
 CHUNK_ENTRIES = 1 << 20
 """Values of F held at one time."""
 
-FAR = {3.0: 8, 20.0: 3}
+FAR_EDGE_NODES = {3.0: 8, 20.0: 3}
 """Nodes along an edge by the distance of its middle in half-lengths; relative error 1e-9."""
 
-OUTER = {0.004: 2, 0.02: 4, 0.1: 8}
+OUTER_EDGE_NODES = {0.004: 2, 0.02: 4, 0.1: 8}
 """Nodes along edges up to this fraction of the region, in integrals over pairs of edges. Longer
-edges, and those longer than a range, have `NODES` nodes on each half."""
+edges, and those longer than a range, have `NEAR_EDGE_NODES` nodes on each half."""
 
-NEAREST = 0.01
+CROWDED_EDGE_FRACTION = 0.01
 """Nodes crowd towards the foot down to this fraction of the edge, or of the range if smaller."""
 
-SMALLEST = -600.0
+SMALLEST_LOG_DISTANCE = -600.0
 """log r below which no table begins."""
 
 
@@ -57,7 +57,7 @@ class RadialIntegrals:
 
     def __init__(self, unit, dimensions, longest):
         d = dimensions
-        self.step = log(2.0) / PER_OCTAVE
+        self.step = log(2.0) / KNOTS_PER_OCTAVE
         # r = 1, where the correlation of a compactly supported family has a kink, is a knot
         self.first = self.step * np.floor(_start(unit) / self.step)
         count = max(int(np.ceil((log(max(longest, 1e-3)) - self.first) / self.step)), 1) + 1
@@ -101,9 +101,9 @@ class RadialIntegrals:
 def _start(unit):
     """Return log r below which the correlation is 1 to rounding."""
     y = -18.0
-    while y > SMALLEST and 1.0 - float(unit.correlation(np.exp(y))) > 1e-15:
+    while y > SMALLEST_LOG_DISTANCE and 1.0 - float(unit.correlation(np.exp(y))) > 1e-15:
         y *= 1.25
-    return max(y, SMALLEST)
+    return max(y, SMALLEST_LOG_DISTANCE)
 
 
 def _quintic(h, value, slope, curvature):
@@ -161,7 +161,7 @@ class Region:
             apart = self.edges - points
             return (table.f(np.abs(apart)) * apart) @ [-1.0, 1.0] / self.measure
         averages = np.empty(len(points))
-        step = max(1, CHUNK_ENTRIES // (len(self.edges) * NODES))
+        step = max(1, CHUNK_ENTRIES // (len(self.edges) * NEAR_EDGE_NODES))
         for first in range(0, len(points), step):
             delta, parts = self._along_edges(table.f, points[first : first + step])
             averages[first : first + step] = (delta * parts).sum(axis=1) / self.measure
@@ -183,11 +183,11 @@ class Region:
 
     def _outer_rule(self, length):
         """Return nodes and weights along an edge, dense at its ends, where edges meet."""
-        for part, count in OUTER.items():
+        for part, count in OUTER_EDGE_NODES.items():
             if length <= min(part * self._extent, 1.0):
                 g, w = gauss(count)
                 return length * (g + 1) / 2, length * w / 2
-        s, weights = _crowded(np.array(length / 2), NODES)
+        s, weights = _crowded(np.array(length / 2), NEAR_EDGE_NODES)
         return np.concatenate((s, length - s)), np.concatenate((weights, weights))
 
     def _along_edges(self, function, points):
@@ -198,11 +198,11 @@ class Region:
         length = np.broadcast_to(self._length, delta.shape)
         away = np.hypot(low + length / 2, delta) / (length / 2)
         result = np.empty(delta.shape)
-        for nearest, farthest in pairwise((0.0, *FAR, np.inf)):
+        for nearest, farthest in pairwise((0.0, *FAR_EDGE_NODES, np.inf)):
             some = (away >= nearest) & (away < farthest)
             ends = low[some], low[some] + length[some], delta[some]
             if nearest:
-                result[some] = _from_end(function, *ends, FAR[nearest])
+                result[some] = _from_end(function, *ends, FAR_EDGE_NODES[nearest])
             else:
                 result[some] = _from_foot(function, ends[1], ends[2])
                 result[some] -= _from_foot(function, ends[0], ends[2])
@@ -219,14 +219,15 @@ def _from_end(function, low, high, delta, count):
 
 def _from_foot(function, s, delta):
     """Return ∫_0^s f(√(t² + δ²)) dt for arrays s and δ, odd in s."""
-    t, weights = _crowded(np.abs(s), NODES, np.abs(delta))
+    t, weights = _crowded(np.abs(s), NEAR_EDGE_NODES, np.abs(delta))
     return np.sign(s) * (function(np.hypot(t, delta[..., None])) * weights).sum(axis=-1)
 
 
 def _crowded(length, count, delta=0.0):
     """Return nodes and weights on (0, length) that are dense towards 0: t = b sinh y."""
     g, w = gauss(count)
-    b = np.maximum(np.maximum(delta, NEAREST * np.minimum(length, 1.0)), 1e-300)[..., None]
+    least = CROWDED_EDGE_FRACTION * np.minimum(length, 1.0)
+    b = np.maximum(np.maximum(delta, least), 1e-300)[..., None]
     top = np.arcsinh(length[..., None] / b)
     y = top * (g + 1) / 2
     return b * np.sinh(y), b * np.cosh(y) * top * w / 2

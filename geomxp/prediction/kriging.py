@@ -65,11 +65,11 @@ CHUNK_ENTRIES, GPU_CHUNK_ENTRIES = 1 << 22, 1 << 27
 """Covariances between targets and observations held at one time; on a GPU, where long products are
 faster, 1.1 GB, and three times that on the device."""
 
-CHUNK, LEAST_CHUNK = 1 << 16, 1 << 12
+CHUNK_TARGETS, LEAST_CHUNK_TARGETS = 1 << 16, 1 << 12
 """Targets predicted from their neighbours at one time; in a task on a cluster at least so many,
 since the overhead of a smaller task would exceed its work."""
 
-LEAST = 1e-12
+LEAST_SCALED_EIGENVALUE = 1e-12
 """Smallest eigenvalue of an invertible X_N'Σ⁻¹X_N, scaled to a unit diagonal."""
 
 
@@ -478,10 +478,18 @@ def predict(
     transform = fit.model.transform
     check_whole("draws", draws)
     if transform is not None and block is None:
-        about = {"neighbours": neighbours, "local_trend": local_trend, "progress": progress}
-        about |= {"discretisation": discretisation}
-        about |= {"time": time, "variable": variable, "error_variance": error_variance}
-        prediction = predict(fit.gaussian, new_locations, covariates, **about)
+        prediction = predict(
+            fit.gaussian,
+            new_locations,
+            covariates,
+            discretisation=discretisation,
+            neighbours=neighbours,
+            local_trend=local_trend,
+            time=time,
+            variable=variable,
+            error_variance=error_variance,
+            progress=progress,
+        )
         prediction = Prediction.back_transformed(prediction, transform)
         _caution_moments(prediction)
         return prediction
@@ -492,8 +500,9 @@ def predict(
             labels, "the blocks", new_locations=new_locations, covariates=covariates
         )
     if new_locations is not None:
-        about = covariates, time, variable, error_variance
-        inputs, covariates, table = targets_of(fit, new_locations, *about)
+        inputs, covariates, table = targets_of(
+            fit, new_locations, covariates, time, variable, error_variance
+        )
         new_locations = inputs.locations
     if block is not None:
         if fit.model.uses:
@@ -533,8 +542,15 @@ def predict(
             # values of some transformations are infinite
             known = np.isfinite(mean) & (order > 2)
             variance = np.where(known, samples.var(axis=0, ddof=1), np.inf)
-        about = {"table": table, "transform": transform, "samples": samples}
-        prediction = Prediction(targets.locations, mean, variance, None, **about)
+        prediction = Prediction(
+            targets.locations,
+            mean,
+            variance,
+            noise=None,
+            table=table,
+            transform=transform,
+            samples=samples,
+        )
         _caution_moments(prediction)
         return prediction
     check_flags(local_trend=local_trend)
@@ -692,9 +708,15 @@ def _from_all(fit, targets, design, line):
         factor = evaluator.factorize(model)
         trend = fit_trend(factor, observations.values, own_design)
         weights, explained = factor.solve(trend.residual), factor.explained_by(own_design)
-        about = trend.residual, trend.quadratic_form, factor.log_determinant()
-        noise = model.noise(observations.inputs)
-        caution_rounding(bound(factor, model, noise, *about), stacklevel=4)
+        rounding = bound(
+            factor,
+            model,
+            model.noise(observations.inputs),
+            trend.residual,
+            trend.quadratic_form,
+            factor.log_determinant(),
+        )
+        caution_rounding(rounding, stacklevel=4)
         mean, variance = np.empty(len(targets)), targets.variances(model, observations.metric)
         index = evaluator.device.index
         # a refined factor keeps the columns of its iteration in RAM
@@ -769,17 +791,17 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     known = Neighbourhoods(
         model,
         tree,
-        inputs[tree.order],
-        np.vstack((residuals, own_design.T))[:, tree.order],
-        np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
-        count,
-        None if local_trend else fit.coefficient_covariance,
-        key,
+        inputs=inputs[tree.order],
+        columns=np.vstack((residuals, own_design.T))[:, tree.order],
+        noise=np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
+        count=count,
+        coefficient_covariance=None if local_trend else fit.coefficient_covariance,
+        key=key,
     )
     mean, variance = np.empty(len(targets)), np.empty(len(targets))
     line.expect(len(targets), "locations")
     tasks = Tasks(fit.method.on if is_cluster(fit.method.on) else "cpu")
-    step = min(CHUNK, max(LEAST_CHUNK, -(-len(targets) // (4 * tasks.threads))))
+    step = min(CHUNK_TARGETS, max(LEAST_CHUNK_TARGETS, -(-len(targets) // (4 * tasks.threads))))
     check_neighbours(len(observations), count, min(step, len(targets)))
     starts = range(0, len(targets), step)
     parts = [slice(first, min(first + step, len(targets))) for first in starts]
@@ -837,7 +859,7 @@ def _determined(information, first):
     with np.errstate(invalid="ignore", divide="ignore"):
         unit = information / (scale[:, :, None] * scale[:, None, :])
     unit = np.where(np.isfinite(unit), unit, 0.0)
-    bad = np.flatnonzero(np.linalg.eigvalsh(unit)[:, 0] < LEAST)
+    bad = np.flatnonzero(np.linalg.eigvalsh(unit)[:, 0] < LEAST_SCALED_EIGENVALUE)
     if len(bad):
         raise InvalidInput(
             f"the neighbours of location {first + bad[0] + 1} do not determine the trend's "
@@ -858,7 +880,7 @@ def _orthogonal(own_design, design):
 
 # Predictions in files
 
-RESULTS = (
+RESULT_COLUMNS = (
     *("mean", "variance", "median", "lower", "upper", "variance_of_observation"),
     *("lower_of_observation", "upper_of_observation", *ENDS_OF_OBSERVATION),
 )
@@ -874,16 +896,16 @@ def check_output(data, path):
 
 def check_columns(data):
     """Raise `InvalidInput` if new locations have a column with the name of a result."""
-    spatial.check_free(spatial.tabulate(data).columns, RESULTS)
+    spatial.check_free(spatial.tabulate(data).columns, RESULT_COLUMNS)
 
 
 def for_file(prediction, path, observations, level, of):
     """Return predictions at a frame or grid as the content of a file: grid, points or columns."""
     ending = Path(path).suffix.lower()
-    if ending in (*tables.GRIDS, *rasters.GEOTIFF):
+    if ending in (*tables.GRID_ENDINGS, *rasters.GEOTIFF_ENDINGS):
         return prediction.to_xarray(level, of)
     frame = prediction.to_frame(level, of)
-    if ending not in tables.VECTORS or spatial.is_geographic_frame(frame):
+    if ending not in tables.VECTOR_ENDINGS or spatial.is_geographic_frame(frame):
         return frame
     if prediction.locations.shape[1] == 1:
         raise InvalidInput(f"{path}: holds points, and these locations are 1-D: write a .csv.")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Of
     from ..likelihood.base import Likelihood
 
-PANEL = 512
-"""Targets processed at one time."""
+CHUNK_LOCATIONS = 512
+"""Targets, or rows of the covariance matrix, processed at one time."""
 
 
 @by_content
@@ -179,7 +179,7 @@ def _from_all(models, inputs, targets, method):
     """Return E_t, E_a and E_ta - E_t, (3, k), from all locations."""
     n, k = len(inputs), len(targets)
     evaluator = method.prepare(inputs)
-    width = min(PANEL, k)
+    width = min(CHUNK_LOCATIONS, k)
     # two factors, and the weights of a panel
     remedy = "use some of the locations for each target, such as neighbours=50"
     check_memory(n, 2 + 6 * width / n, evaluator.device, remedy=remedy)
@@ -226,8 +226,8 @@ def _errors(models, factors, inputs, targets):
     difference = weights[1] - weights[0]
     noise = np.broadcast_to(true.noise(inputs), len(inputs))
     excess = np.einsum("i,ij,ij->j", noise, difference, difference)
-    for first in range(0, len(inputs), PANEL):
-        rows = slice(first, first + PANEL)
+    for first in range(0, len(inputs), CHUNK_LOCATIONS):
+        rows = slice(first, first + CHUNK_LOCATIONS)
         product = true(inputs[rows], inputs) @ difference
         excess += np.einsum("ij,ij->j", difference[rows], product)
     # rounding may make the excess of two equal predictors slightly negative

@@ -16,7 +16,7 @@ from ..covariance.distance import metric_of, near_meridian, turn_towards
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
 from ..data.observations import checked_variable, summary, summary_html, variable_numbers
-from ..data.times import NUMBERS, TimeAxis, Times
+from ..data.times import NUMBER_AXIS, TimeAxis, Times
 from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from ..runtime.equality import by_content
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     )
     from ..estimation.result import Fit
 
-CELLS = 60
+DEFAULT_SIDE_CELLS = 60
 """Default number of cells along the longer side."""
 
-MOST = 10**9
-"""Most cells of a grid: more are probably a mistake in a unit."""
+MOST_GRID_CELLS = 10**9
+"""More cells are probably a mistake in a unit."""
 
 
-MOST_PLACES = 2_000
+MOST_LISTED_SIDE_CELLS = 2_000
 """Most cells along a side of a grid that a table lists."""
 
 ONE_SIGMA = 0.6826894921370859
@@ -100,7 +100,7 @@ class Raster:
     samples: Floats | None = None
     time: float | None = None
     time_name: str = "time"
-    axis: TimeAxis = NUMBERS
+    axis: TimeAxis = NUMBER_AXIS
 
     def __repr__(self) -> str:
         rows, columns = self.mean.shape
@@ -307,9 +307,9 @@ class Raster:
             If the file cannot be written; an existing file of this name is unchanged.
         """
         suffix = Path(path).suffix.lower()
-        if suffix in tables.GRIDS:
+        if suffix in tables.GRID_ENDINGS:
             tables.write_frame(self.to_xarray(level, of, units), path)
-        elif suffix in rasters.GEOTIFF:
+        elif suffix in rasters.GEOTIFF_ENDINGS:
             layers = self.layers(level, of, units)
             tags = self._attributes()
             if self.time is not None:
@@ -325,7 +325,7 @@ class Raster:
             rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=tags)
         else:
             frame = self.to_frame(level, of)
-            if suffix in tables.VECTORS:
+            if suffix in tables.VECTOR_ENDINGS:
                 geopandas = spatial.library("geopandas")
                 system = None if self.crs is None else spatial.describe(self.crs).name
                 points = geopandas.points_from_xy(*(frame[n] for n in self.names), crs=system)
@@ -356,7 +356,7 @@ class RasterSeries:
     rasters: tuple[Raster, ...]
     times: Floats
     name: str = "time"
-    axis: TimeAxis = NUMBERS
+    axis: TimeAxis = NUMBER_AXIS
 
     def __len__(self) -> int:
         return len(self.rasters)
@@ -390,8 +390,8 @@ class RasterSeries:
         """
         first, each = self.rasters[0], [raster.layers(level, of, units) for raster in self.rasters]
         layers = {
-            name: (np.stack([layers[name][0] for layers in each]), about)
-            for name, (_, about) in each[0].items()
+            name: (np.stack([layers[name][0] for layers in each]), attributes)
+            for name, (_, attributes) in each[0].items()
         }
         return first.on_grid(layers, (self.name, self.times, self.axis))
 
@@ -409,7 +409,7 @@ class RasterSeries:
             If the file cannot be written; an existing file of this name is unchanged.
         """
         check_holds_series(path)
-        if Path(path).suffix.lower() in tables.GRIDS:
+        if Path(path).suffix.lower() in tables.GRID_ENDINGS:
             tables.write_frame(self.to_xarray(level, of, units), path)
         else:
             tables.write_frame(self.to_frame(level, of), path)
@@ -417,7 +417,7 @@ class RasterSeries:
 
 def check_holds_series(path: PathLikeText) -> None:
     """Raise `InvalidInput` if a file with this ending cannot hold maps of several times."""
-    if Path(path).suffix.lower() in (*rasters.GEOTIFF, *tables.VECTORS):
+    if Path(path).suffix.lower() in (*rasters.GEOTIFF_ENDINGS, *tables.VECTOR_ENDINGS):
         raise InvalidInput(
             f"{path}: can hold one time only: write NetCDF (.nc), or a file for each time."
         )
@@ -549,10 +549,11 @@ def _cells_of(fit, locations):
         side = float(np.diff(known).min()) if len(known) > 1 else 0.0
         steps = (x - known[0]) / side if side else np.full(len(x), 0.5)
         cells = np.rint(steps).astype(int)
-        if np.abs(steps - cells).max() > 0.01 or cells.max() >= MOST_PLACES:
+        if np.abs(steps - cells).max() > 0.01 or cells.max() >= MOST_LISTED_SIDE_CELLS:
             raise InvalidInput(
                 f"the places of a map must be those of a regular grid. Column {name!r} is not "
-                f"equally spaced with at most {MOST_PLACES:,} cells; cells may be missing."
+                f"equally spaced with at most {MOST_LISTED_SIDE_CELLS:,} cells; cells may be "
+                "missing."
             )
         at.append(cells)
         ends += [float(known[0]) - side / 2, float(known[-1]) + side / 2]
@@ -562,12 +563,12 @@ def _cells_of(fit, locations):
         empty,
         empty,
         tuple(ends),
-        fit.model.nugget,
-        seen.location_names,
-        seen.value_name,
-        seen.metric,
-        seen.system,
-        seen.length_unit,
+        noise=fit.model.nugget,
+        names=seen.location_names,
+        value_name=seen.value_name,
+        metric=seen.metric,
+        crs=seen.system,
+        length_unit=seen.length_unit,
     )
     return raster, np.array(at[::-1])
 
@@ -662,12 +663,12 @@ def predict_raster(
         np.full(shape, np.nan),
         np.full(shape, np.nan),
         extent,
-        noise,
-        observations.location_names,
-        name,
-        observations.metric,
-        crs,
-        observations.length_unit,
+        noise=noise,
+        names=observations.location_names,
+        value_name=name,
+        metric=observations.metric,
+        crs=crs,
+        length_unit=observations.length_unit,
     )
     known = _mask_of(mask, raster, observations)
     sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
@@ -830,7 +831,7 @@ def _grid_of(observations, cells, resolution, bounds, like):
             raise InvalidInput("give only one of `cells` and `resolution`.")
         low, high = _box(observations, bounds)
         if resolution is None:
-            extent, shape = _divided(low, high, CELLS if cells is None else cells)
+            extent, shape = _divided(low, high, DEFAULT_SIDE_CELLS if cells is None else cells)
         else:
             extent, shape = _stepped(low, high, resolution, aligned=bounds is None)
     if observations.geographic:
@@ -902,10 +903,10 @@ def _stepped(low, high, resolution, aligned):
 
 def _checked(low, high, counts):
     """Return the extent and the shape (rows, columns) of a grid that is not too large."""
-    if counts.prod() > MOST:
+    if counts.prod() > MOST_GRID_CELLS:
         raise InvalidInput(
-            f"the grid must have at most {MOST:.0e} cells. Got {counts.prod():.3g}: use larger "
-            "cells."
+            f"the grid must have at most {MOST_GRID_CELLS:.0e} cells. Got {counts.prod():.3g}: use "
+            "larger cells."
         )
     extent = tuple(float(bound) for bound in (low[0], high[0], low[1], high[1]))
     return extent, (int(counts[1]), int(counts[0]))

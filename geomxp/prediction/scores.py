@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from ..covariance.transformation import FAR, FARTHEST, NODES
+from ..covariance.transformation import NEGLIGIBLE_TAIL_SDS, QUADRATURE_NODES, SMALL_TAIL_SDS
 from ..data.labels import aligned, labels_of
 from ..errors import InvalidInput
 from ..estimation.result import z_value
@@ -242,15 +242,17 @@ def crps_back_transformed(
     >>> bool(np.isclose(found[0], crps_gaussian(1.0, 1.0, 1.0), rtol=1e-12))
     True
     """
-    z = np.clip((transform.transform(observed) - mean) / sd, -FARTHEST, FARTHEST)[:, None]
-    x, weights = np.polynomial.legendre.leggauss(NODES)
+    z = np.clip(
+        (transform.transform(observed) - mean) / sd, -NEGLIGIBLE_TAIL_SDS, NEGLIGIBLE_TAIL_SDS
+    )[:, None]
+    x, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
     result = np.zeros(len(observed))
     for side in (-1, 1):
-        half = (FARTHEST - side * z) / 2
+        half = (NEGLIGIBLE_TAIL_SDS - side * z) / 2
         u = z + side * half * (1 + x)
         with np.errstate(over="ignore", invalid="ignore"):
             beyond = side * (transform.inverse(mean[:, None] + u * sd[:, None]) - observed[:, None])
-            beyond[np.isinf(beyond) & (np.abs(u) > FAR)] = 0.0
+            beyond[np.isinf(beyond) & (np.abs(u) > SMALL_TAIL_SDS)] = 0.0
             result += 2 * (
                 half * weights * scipy.special.ndtr(-side * u) * _density(u) * beyond
             ).sum(1)

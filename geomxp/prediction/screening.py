@@ -17,33 +17,33 @@ from .variogram import in_time, lags_of, least_squares, step_in_time
 if TYPE_CHECKING:
     from .._typing import Floats, Whole
 
-SKEWED = 0.5
+NOTABLE_SKEWNESS = 0.5
 """Skewness of the residuals from which a transformation may be suggested."""
 
-SHARE = 0.9
+SIMPLER_GAIN_SHARE = 0.9
 """Share of the gain in log-likelihood of the best transformation that a simpler one must reach."""
 
-LESS = 0.5
+REMAINING_SKEWNESS_SHARE = 0.5
 """Largest skewness after a transformation, as a share of that before."""
 
-POWERS = (-2.0, 2.0)
+BOX_COX_POWERS = (-2.0, 2.0)
 """Range of the power of Box and Cox."""
 
-NEAREST = 8
+COMPARED_NEIGHBOURS = 8
 """Number of neighbours whose median an observation is compared with."""
 
-WORST = 1e100
+OVERFLOW_CRITERION = 1e100
 """Criterion of a power that overflows, which a search can compute with."""
 
-FAR_IN_TIME = 1e6
+OTHER_TIME_FACTOR = 1e6
 """Factor by which other times are farther than other locations, if neighbours are of one time."""
 
 EPS = float(np.finfo(float).eps)
 
-FARTHEST = 1e6
+LARGEST_OUTLIER_SCORE = 1e6
 """Largest score of an outlier."""
 
-DOUBT = 0.01
+FALSE_OUTLIER_PROBABILITY = 0.01
 """Probability that some value of a normal sample is called an outlier."""
 
 
@@ -122,9 +122,11 @@ def transformations_of(observations, trend, ends=None):
     if low > 0 and found[0].known:
 
         def minus(power):
-            return min(-judged("boxcox", power).log_likelihood, WORST)
+            return min(-judged("boxcox", power).log_likelihood, OVERFLOW_CRITERION)
 
-        best = minimize_scalar(minus, bounds=POWERS, method="bounded", options={"xatol": 1e-4})
+        best = minimize_scalar(
+            minus, bounds=BOX_COX_POWERS, method="bounded", options={"xatol": 1e-4}
+        )
         found.append(judged("boxcox", float(best.x)))
     return tuple(found)
 
@@ -132,8 +134,9 @@ def transformations_of(observations, trend, ends=None):
 def suggested(found):
     """Return the `Transformation` to suggest, or None.
 
-    The simplest one with `SHARE` of the gain of the best; None if the residuals of the values are
-    not skewed, if no transformation is more likely, or if they stay about as skewed with it.
+    The simplest one with `SIMPLER_GAIN_SHARE` of the gain of the best; None if the residuals of the
+    values are not skewed, if no transformation is more likely, or if they stay about as skewed with
+    it.
     """
     none, *others = found
     best = max(found, key=lambda one: one.log_likelihood)
@@ -141,12 +144,13 @@ def suggested(found):
         return None
     gain = best.log_likelihood - none.log_likelihood
     # 1.92: half the 95 % quantile of chi-square with one degree of freedom
-    if abs(none.skewness) < SKEWED or gain < 1.92:
+    if abs(none.skewness) < NOTABLE_SKEWNESS or gain < 1.92:
         return None
     simple = [one for one in others if one.parameter is None]
     nearest = max(simple, key=lambda one: one.log_likelihood, default=best)
-    one = nearest if nearest.log_likelihood - none.log_likelihood >= SHARE * gain else best
-    return one if abs(one.skewness) <= LESS * abs(none.skewness) else None
+    enough = nearest.log_likelihood - none.log_likelihood >= SIMPLER_GAIN_SHARE * gain
+    one = nearest if enough else best
+    return one if abs(one.skewness) <= REMAINING_SKEWNESS_SHARE * abs(none.skewness) else None
 
 
 def skewness(r):
@@ -188,7 +192,7 @@ def below_zero(fit, lower):
     values = fit.observations.values
     if fit.observations.variable is not None:
         return None
-    if fit.model.transform is not None or values.min() <= 0 or skewness(values) < SKEWED:
+    if fit.model.transform is not None or values.min() <= 0 or skewness(values) < NOTABLE_SKEWNESS:
         return None
     if not np.nanmin(lower) < 0:
         return None
@@ -206,7 +210,7 @@ def outliers_of(observations, residuals, seed=0):
     n, residuals = len(observations), residuals / (np.abs(residuals).max() or 1.0)
     by_value = _scores(residuals)
     by_neighbours = _scores(_from_neighbours(observations, residuals, seed))
-    limit = float(-ndtri(DOUBT / (2 * n)))
+    limit = float(-ndtri(FALSE_OUTLIER_PROBABILITY / (2 * n)))
     size = np.maximum(np.abs(by_value), np.abs(by_neighbours))
     rows = np.flatnonzero(size > limit)
     rows = rows[np.argsort(-size[rows], kind="stable")]
@@ -225,14 +229,14 @@ def _from_neighbours(observations, r, seed):
         first = [0.0]
         scale = np.ptp(points, axis=0).max() / np.ptp(times)
         if step_in_time(times) is not None:
-            scale *= FAR_IN_TIME
+            scale *= OTHER_TIME_FACTOR
         points = np.column_stack((points, scale * times))
     try:
         lags = lags_of(observations, bins=None, time_lags=first, seed=seed)
     except InvalidInput:
         # one location has no distances
         return np.zeros(len(r))
-    count = min(NEAREST, len(r) - 1)
+    count = min(COMPARED_NEIGHBOURS, len(r) - 1)
     distance, rows = KDTree(points).query(points, count + 1)
     # an observation is not the first of several at its location
     own = rows == np.arange(len(r))[:, None]
@@ -250,4 +254,4 @@ def _scores(d):
     size = 1.4826 * float(np.median(np.abs(d)))
     if not size > 16 * EPS:
         return np.zeros(len(d))
-    return np.clip(d / size, -FARTHEST, FARTHEST)
+    return np.clip(d / size, -LARGEST_OUTLIER_SCORE, LARGEST_OUTLIER_SCORE)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CHUNK_NODES = 2000
 """Nodes of blocks at which a field is drawn jointly."""
 
-LAYOUTS = ("grid", "jittered", "uniform")
+LOCATION_LAYOUTS = ("grid", "jittered", "uniform")
 
 
 @gpu_memory()
@@ -127,11 +127,13 @@ def simulate(
         check_of(of)
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
-            about = covariates, time, variable, error_variance
-            inputs, covariates, _ = targets_of(model, locations, *about)
+            inputs, covariates, _ = targets_of(
+                model, locations, covariates, time, variable, error_variance
+            )
             _check_room(draws, len(inputs))
-            about = inputs, draws, seed, method, covariates, of or "field"
-            drawn = _conditional(model.gaussian, *about)
+            drawn = _conditional(
+                model.gaussian, inputs, draws, seed, method, covariates, of or "field"
+            )
             return _back_transformed(drawn, model.model.transform)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
@@ -408,7 +410,7 @@ def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
     as ExaGeoStat's synthetic data. "uniform": independent uniform.
     """
     check_whole("n", n)
-    check_one_of("layout", layout, LAYOUTS)
+    check_one_of("layout", layout, LOCATION_LAYOUTS)
     require_memory(
         f"a layout of {n:,} locations needs", 8 * 2 * 3 * n, "use fewer locations (n=, --n)"
     )

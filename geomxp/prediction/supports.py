@@ -19,7 +19,7 @@ from ..data import spatial, tables, times
 from ..data.formula import Formula
 from ..data.labels import aligned, cells_of, labels_of
 from ..data.observations import (
-    LARGEST,
+    LARGEST_COORDINATE,
     Observations,
     checked_inputs,
     checked_locations,
@@ -32,21 +32,23 @@ from ..likelihood.base import coincidence, noiseless_twins
 from ..runtime.devices import free_memory, require_memory
 from .averages import Region, gauss, interior_rule, unit_of
 
-FEWER = "use fewer points (--discretisation, discretisation=), or leave their number out"
+FEWER_POINTS_REMEDY = (
+    "use fewer points (--discretisation, discretisation=), or leave their number out"
+)
 """Remedy where a block has too many points."""
 
 CHUNK_ENTRIES, CHUNK_NODES = 1 << 22, 1 << 18
 """Covariances between nodes and observations held, and nodes at which a trend is evaluated, at one
 time."""
 
-FAR = 3.0
+NEAR_BLOCK_RADII = 3.0
 """Distance in radii of a block within which its covariance is an integral over its boundary."""
 
-REGULAR, GAUSS = 6, 6
+REGULAR_SIDE_POINTS, GAUSS_SIDE_NODES = 6, 6
 """Points along a side where integrals are sums (on the sphere and in three dimensions), and nodes
 along it for distant observations, where the rule's error is 1e-9 σ²."""
 
-THIN = 1e-4
+THIN_BLOCK_AREA_RATIO = 1e-4
 """Smallest area over squared extent of a block: the integrals over the boundary of a thinner one
 cancel, and fewer than eight digits remain."""
 
@@ -69,13 +71,13 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     all variables of the first location.
     """
     observations, table, of_table = fit.observations, None, covariates is None
-    asked, about_time = time is not None, ()
+    asked, time_unit, dates_in_utc = time is not None, "", False
     labels, own = labels_of(new_locations), None
     if isinstance(new_locations, Observations):
         labels = new_locations.row_labels
     if spatial.is_frame(new_locations):
-        about = covariates, time is None and observations.time is not None
-        new_locations, own, table = _from_frame(fit, new_locations, *about)
+        timed = time is None and observations.time is not None
+        new_locations, own, table = _from_frame(fit, new_locations, covariates, timed)
         labels = labels if table.dims is None else cells_of(table.source, table.dims)
     columns = {"covariates": covariates, "time": time, "variable": variable}
     covariates, time, variable, error_variance = aligned(
@@ -85,7 +87,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         covariates = own if of_table else covariates
         own_time = _column_of(table, observations, "time")
         if time is None:
-            time, about_time = own_time, (table.time_unit, table.dims is not None)
+            time, time_unit, dates_in_utc = own_time, table.time_unit, table.dims is not None
         elif own_time is not None and table.dims is None:
             # results stand beside the times that were asked for
             table = table.with_column(observations.time_name, time)
@@ -119,7 +121,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
                 variable = np.array(new_locations.variable_names)[new_locations.variable]
             new_locations = new_locations.inputs
     axis = observations.time_axis
-    time = axis.numbers(time, *about_time)
+    time = axis.numbers(time, time_unit, dates_in_utc)
     if asked and table is not None and table.dims is not None and observations.time is not None:
         table = table.at_time(observations.time_name, axis.dates(time))
     inputs = checked_inputs(new_locations, observations.metric, time, None, error_variance)
@@ -149,7 +151,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
 
 def on_axes_of(seen, others):
     """Return other observations in the coordinate system of those seen, and in their times."""
-    about, apart = {}, seen.system != others.system and others.system is not None
+    changes, apart = {}, seen.system != others.system and others.system is not None
     if apart and seen.system is None:
         raise InvalidInput(
             f"the new observations are in {spatial.title(others.system)}, and those of the fit "
@@ -158,18 +160,18 @@ def on_axes_of(seen, others):
     if apart and not spatial.same(seen.system, others.system):
         locations = others.locations.copy()
         locations[:, :2] = spatial.reproject(locations[:, :2], others.system, seen.system)
-        about = {"locations": locations, "crs": seen.crs, "length_unit": seen.length_unit}
-        about["metric"] = seen.metric
+        changes = {"locations": locations, "crs": seen.crs, "length_unit": seen.length_unit}
+        changes["metric"] = seen.metric
     axis, own = seen.time_axis, others.time_axis
     if seen.time is not None and others.time is not None and own != axis:
-        about["time"] = axis.numbers(times.Times(others.time, own))
-        about |= {f"time_{name}": text for name, text in asdict(axis).items()}
-    if not about:
+        changes["time"] = axis.numbers(times.Times(others.time, own))
+        changes |= {f"time_{name}": text for name, text in asdict(axis).items()}
+    if not changes:
         return others
     with warnings.catch_warnings():
         # all coordinates have been checked already
         warnings.simplefilter("ignore", GeomxpWarning)
-        return replace(others, **about)
+        return replace(others, **changes)
 
 
 def _variables_of(fit, variable, inputs):
@@ -445,7 +447,7 @@ class Blocks:
         step = max(len(centres), 1) if self.alike else 1
         for b in range(0, len(centres), step):
             region = self._region(model, b)
-            reach = FAR * region.radius
+            reach = NEAR_BLOCK_RADII * region.radius
             if unit.support is not None:
                 # the correlation has a kink at the range
                 reach = max(reach, 1.0 + region.radius)
@@ -503,7 +505,7 @@ def blocks_of(block, locations, discretisation, observations, model):
         check_whole("discretisation", discretisation)
     euclidean = metric_of(observations.metric).embedding is None
     plane = euclidean and observations.dimensions <= 2 and isinstance(model, Isotropic)
-    count = None if plane and discretisation is None else int(discretisation or REGULAR)
+    count = None if plane and discretisation is None else int(discretisation or REGULAR_SIDE_POINTS)
     if isinstance(block, np.ndarray) and block.ndim == 3:
         if discretisation is not None:
             raise InvalidInput("`discretisation` is not for blocks that are sets of points.")
@@ -564,15 +566,17 @@ def _rectangles(block, locations, count, observations):
     sides = np.broadcast_to(sides, (d,))
     if not (np.isfinite(sides).all() and (sides > 0).all()):
         raise InvalidInput(f"the sides of `block` must be greater than 0. Got {block!r}.")
-    if sides.max() > LARGEST:
+    if sides.max() > LARGEST_COORDINATE:
         raise InvalidInput(
-            f"the sides of `block` must be at most {LARGEST:g}, so that squares of distances are "
-            f"finite. Got {block!r}."
+            f"the sides of `block` must be at most {LARGEST_COORDINATE:g}, so that squares of "
+            f"distances are finite. Got {block!r}."
         )
     if count is not None:
-        require_memory(f"a grid of {count:,} points along a block needs", 100 * count**d, FEWER)
+        require_memory(
+            f"a grid of {count:,} points along a block needs", 100 * count**d, FEWER_POINTS_REMEDY
+        )
     if count is None:
-        g, w = gauss(GAUSS)
+        g, w = gauss(GAUSS_SIDE_NODES)
         half = sides / 2
         corners = half * [[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]] if d == 2 else None
         edges = np.append(-half, half) if d == 1 else _edges_of_ring(corners)
@@ -615,7 +619,7 @@ def check_points(blocks: Blocks, discretisation: int | None = None) -> None:
 
 def _check_thick(area, extent, name):
     """Raise `InvalidInput` for a block of the plane that is too thin to integrate over."""
-    if area < THIN * extent * extent:
+    if area < THIN_BLOCK_AREA_RATIO * extent * extent:
         raise InvalidInput(
             f"{name} is too thin to integrate over (area {area:.3g}, extent {extent:.3g}): give "
             "`discretisation`, for points along it."
@@ -657,7 +661,7 @@ def _polygons(block, count, observations):
         if count is None:
             extent = float(np.ptp(around, axis=(0, 1)).max())
             _check_thick(polygon.area, extent, f"block {number}")
-            centre, points, share = interior_rule(around, GAUSS)
+            centre, points, share = interior_rule(around, GAUSS_SIDE_NODES)
         else:
             points = _points_inside(polygon, count, observations.geographic, number)
             centre, share = points.mean(axis=0), np.full(len(points), 1 / len(points))
@@ -673,7 +677,9 @@ def _points_inside(polygon, count, spherical, number):
     low, high = np.reshape(polygon.bounds, (2, 2))
     step = (high - low).max() / count
     # of which some are inside
-    require_memory(f"a grid of {count:,} points along a block needs", 100 * count**2, FEWER)
+    require_memory(
+        f"a grid of {count:,} points along a block needs", 100 * count**2, FEWER_POINTS_REMEDY
+    )
     parts = np.maximum(np.round((high - low) / step), 1).astype(int)
     middle, half = (low + high) / 2, (high - low) / 2
     mesh = np.stack(np.meshgrid(*map(_regular, parts), indexing="ij"), axis=-1).reshape(-1, 2)

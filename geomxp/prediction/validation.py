@@ -30,7 +30,7 @@ from ..errors import (
     is_finite,
 )
 from ..estimation.bootstrap import refit
-from ..estimation.fit import FAILED
+from ..estimation.fit import FAILED_ENDINGS
 from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.factors import check_memory
 from ..likelihood.trend import fit_trend
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # Folds: random, spatial blocks, consecutive times, or the user's labels
 
-IN_TIME = ("blocks", "forecast")
+FOLDS_IN_TIME = ("blocks", "forecast")
 
 
 def folds_of(observations, folds, blocks=None, seed=0, in_time=None):
@@ -81,7 +81,7 @@ def folds_of(observations, folds, blocks=None, seed=0, in_time=None):
 
 def _consecutive(observations, folds, blocks, in_time):
     """Return folds of consecutive times; the first one of a forecast, 0, is not predicted."""
-    check_one_of("in_time", in_time, IN_TIME)
+    check_one_of("in_time", in_time, FOLDS_IN_TIME)
     if observations.time is None:
         raise InvalidInput("`in_time` needs observations with times: give `time` (--time).")
     if blocks is not None:
@@ -250,7 +250,7 @@ def predicted(common, rows):
         part, method = observations.subset(rest), fit.method.of_rows(rest)
         if again:
             others = refit(fit, part, method, raise_on_failure=False)
-            if others.outcome.ending in FAILED:
+            if others.outcome.ending in FAILED_ENDINGS:
                 raise FitFailed(str(others.outcome), others)
         else:
             others = _with_same_parameters(fit, part, method, design[rest])
@@ -403,8 +403,9 @@ class Validation:
         mean, variance, observed = (column[rows] for column in self._normal)
         if self.transform is None:
             return scores.summary(mean, variance, observed, level)
-        about = mean, variance, self.observed[rows], self.transform
-        return scores.back_transformed_summary(self.mean[rows], *about, level)
+        return scores.back_transformed_summary(
+            self.mean[rows], mean, variance, self.observed[rows], self.transform, level
+        )
 
     def to_frame(self, level: float = 0.95) -> Frame:
         """Return a pandas frame, one row for each observation.
@@ -746,19 +747,27 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
     inputs, covariates, _ = targets_of(gaussian, observations)
     repeated = _repeated(fit, inputs, observations.values)
     mean, variance, noise = predict_left_out(gaussian, inputs, covariates, progress)
-    about = {"kind": "held-out table", "repeated": repeated}
-    noisy = variance + noise
+    noisy, on_gaussian_scale = variance + noise, None
     if transform is not None:
-        about |= {"transform": transform, "gaussian": (mean, noisy)}
+        on_gaussian_scale = mean, noisy
         mean, noisy = transform.moments(mean, variance)[0], transform.moments(mean, noisy)[1]
     if repeated:
         message = _of_the_fit(repeated, len(observations))
         warnings.warn(f"{message}.", GeomxpWarning, stacklevel=3)
-    about["seconds"] = time.perf_counter() - start
-    return Validation(observations, mean, noisy, None, **about)
+    return Validation(
+        observations,
+        mean,
+        noisy,
+        folds=None,
+        kind="held-out table",
+        seconds=time.perf_counter() - start,
+        repeated=repeated,
+        transform=transform,
+        gaussian=on_gaussian_scale,
+    )
 
 
-UNNAMED = "value"
+DEFAULT_VALUE_NAME = "value"
 """Name of values without a name."""
 
 
@@ -776,7 +785,7 @@ def _check_same_quantity(seen, others):
             f"{others.value_unit}: convert them to {seen.value_unit}."
         )
     names = seen.value_name, others.value_name
-    if seen.variable is None and names[0] != names[1] and UNNAMED not in names:
+    if seen.variable is None and names[0] != names[1] and DEFAULT_VALUE_NAME not in names:
         warnings.warn(
             f"the fit is of {names[0]}, and the observations are of {names[1]}: the scores compare "
             "their values as they are.",

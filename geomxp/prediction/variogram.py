@@ -37,30 +37,30 @@ if TYPE_CHECKING:
         Whole,
     )
 
-MOST = 2000
+SAMPLE_LOCATIONS = 2000
 """Number of locations above which a random subsample is used."""
 
-CHUNK = 1 << 11
+CHUNK_PAIRS = 1 << 11
 """Pairs whose differences are computed at one time."""
 
-BINS, LEAST = 15, 30
+DEFAULT_BINS, LEAST_PAIRS = 15, 30
 """Number of bins, and the number of pairs below which a bin is joined with the next one (Journel
 and Huijbregts 1978, Mining Geostatistics, section III.C.1)."""
 
-NARROW = 22.5
+ONE_DIRECTION_TOLERANCE_DEGREES = 22.5
 """Tolerance of a single direction, in degrees."""
 
-SQUARES = (1e-145, 1e145)
+SQUARABLE_SPREADS = (1e-145, 1e145)
 """Spreads of values whose squares neither overflow nor underflow."""
 
-MOST_DIRECTIONS = 36
-"""Largest number of directions, and of lags in time."""
+MOST_DIRECTIONS_OR_LAGS = 36
+"""Largest number of directions of a variogram, and of its lags in time."""
 
-LAGS_IN_TIME = 5
-"""Number of lags in time."""
+DEFAULT_TIME_LAGS = 5
+"""Number of lags in time if the user gives neither lags nor their number."""
 
-COMMON = 10
-"""Least number of locations at which two variables, or one, are compared."""
+LEAST_COMMON_LOCATIONS = 10
+"""Number of locations at which two variables, or one, must have values to be compared."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Lags:
         """
         sums = np.zeros((len(self.ends), *residuals.shape[1:]))
         for k, (end, count) in enumerate(zip(self.ends, self.pairs, strict=True)):
-            for start in range(end - count, end, CHUNK):
-                some = slice(start, min(start + CHUNK, end))
+            for start in range(end - count, end, CHUNK_PAIRS):
+                some = slice(start, min(start + CHUNK_PAIRS, end))
                 d = e = residuals[self.first[some]] - residuals[self.second[some]]
                 if others is not None:
                     e = others[self.first[some]] - others[self.second[some]]
@@ -135,19 +135,19 @@ def lags_of(
     observations,
     *,
     model=None,
-    bins=BINS,
+    bins=DEFAULT_BINS,
     cutoff=None,
     directions=None,
     tolerance=None,
     time_lags=None,
-    most=MOST,
+    most=SAMPLE_LOCATIONS,
     seed=0,
 ):
     """Return the pairs of locations in bins of distance, and of direction or lag in time.
 
-    Arguments as of `empirical_variogram`; with `bins=None` those of `BINS` bins that have few pairs
-    are joined with the next. `directions` (q,) are angles in degrees. `time_lags` are as of
-    `variogram`; with directions, only pairs of the first lag are compared.
+    Arguments as of `empirical_variogram`; with `bins=None` there are `DEFAULT_BINS`, of which those
+    that have few pairs are joined with the next. `directions` (q,) are angles in degrees.
+    `time_lags` are as of `variogram`; with directions, only pairs of the first lag are compared.
     """
     if bins is not None:
         check_whole("bins", bins)
@@ -183,7 +183,7 @@ def lags_of(
             )
         reach = cutoff
     # bin k is (edges[k], edges[k + 1]]; pairs at one location belong to the first
-    edges = np.linspace(0.0, reach, (bins or BINS) + 1)
+    edges = np.linspace(0.0, reach, (bins or DEFAULT_BINS) + 1)
     inside = np.flatnonzero(h <= edges[-1])
     group, apart, groups = 0, None, 1
     if times is not None:
@@ -211,7 +211,7 @@ def lags_of(
             )
     number = np.searchsorted(edges[1:], h[inside], side="left")
     if bins is None:
-        last = _joined(np.bincount(number, minlength=BINS), LEAST * groups)
+        last = _joined(np.bincount(number, minlength=DEFAULT_BINS), LEAST_PAIRS * groups)
         edges, number = edges[[0, *(last + 1)]], np.searchsorted(last, number)
     if times is not None and directions is None:
         # pairs at one location are a bin of their own: the correlation in time alone
@@ -231,16 +231,26 @@ def lags_of(
     if apart is not None:
         # directions share the first lag
         lag = _mean_lags(apart[inside], ends, pairs, group * (directions is None))
-    return Lags(rows, first[inside], second[inside], ends, distance, lower, upper, group, lag)
+    return Lags(
+        rows,
+        first=first[inside],
+        second=second[inside],
+        ends=ends,
+        distance=distance,
+        lower=lower,
+        upper=upper,
+        group=group,
+        lag=lag,
+    )
 
 
-def lags_of_variables(observations, only=None, **about):
+def lags_of_variables(observations, only=None, **options):
     """Yield (first, second, number of locations, `Lags`) of each variable, then of each two.
 
     Of two variables pairs of locations are compared that have values of both, the first value of
-    each if there are several. Variables are numbers; with fewer than `COMMON` locations the lags
-    are None. `only` is a pair of numbers, of one variable twice the same, to yield nothing else;
-    the other arguments are as of `lags_of`.
+    each if there are several. Variables are numbers; with fewer locations than
+    `LEAST_COMMON_LOCATIONS` the lags are None. `only` is a pair of numbers, of one variable twice
+    the same, to yield nothing else; `options` are the other arguments of `lags_of`.
     """
     inputs, count = observations.inputs, len(observations.variable_labels)
     places = replace(inputs, variable=None, error_variance=None, replicates=None).first_rows()
@@ -252,10 +262,10 @@ def lags_of_variables(observations, only=None, **about):
         rows, others = np.flatnonzero(observations.variable == i), None
         if i < j:
             rows, others = by_place[(by_place[:, [i, j]] >= 0).all(axis=1)][:, [i, j]].T
-        if len(rows) < COMMON:
+        if len(rows) < LEAST_COMMON_LOCATIONS:
             yield i, j, len(rows), None
             continue
-        lags = lags_of(observations.subset(rows, variable=None), **about)
+        lags = lags_of(observations.subset(rows, variable=None), **options)
         others = None if others is None else others[lags.rows]
         yield i, j, len(rows), replace(lags, rows=rows[lags.rows], others=others)
 
@@ -290,11 +300,12 @@ def _lags_in_time(observations, asked):
     """Return validated lags in time, (q,) in ascending order, and their tolerance."""
     numbers = from_durations(asked, observations.time_unit)
     asked = asked if numbers is asked else np.atleast_1d(numbers)
-    count = LAGS_IN_TIME if asked is None else asked
+    count = DEFAULT_TIME_LAGS if asked is None else asked
     if isinstance(count, Integral) and not isinstance(count, bool):
-        if not 1 <= count <= MOST_DIRECTIONS:
+        if not 1 <= count <= MOST_DIRECTIONS_OR_LAGS:
             raise InvalidInput(
-                f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS}, or lags. Got {asked!r}."
+                f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS_OR_LAGS}, or lags. Got "
+                f"{asked!r}."
             )
         times = observations.time
         step = step_in_time(times)
@@ -307,15 +318,15 @@ def _lags_in_time(observations, asked):
     except (TypeError, ValueError, OverflowError):
         lags = np.array([np.nan])
     steps = np.diff(lags)
-    known = 0 < len(lags) <= MOST_DIRECTIONS and np.isfinite(lags).all() and lags[0] >= 0
+    known = 0 < len(lags) <= MOST_DIRECTIONS_OR_LAGS and np.isfinite(lags).all() and lags[0] >= 0
     if np.ndim(asked) != 1 or not known or not (steps > 0).all():
         raise InvalidInput(
-            f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS}, or different lags of at "
-            f"least 0, such as [0, 1, 7]. Got {asked!r:.60}."
+            f"`time_lags` must be a number from 1 to {MOST_DIRECTIONS_OR_LAGS}, or different lags "
+            f"of at least 0, such as [0, 1, 7]. Got {asked!r:.60}."
         )
     known = [*steps.tolist(), step_in_time(observations.time)]
     step = min((each for each in known if each is not None), default=None)
-    return lags, (step or float(np.ptp(observations.time)) / (2 * LAGS_IN_TIME - 1)) / 2
+    return lags, (step or float(np.ptp(observations.time)) / (2 * DEFAULT_TIME_LAGS - 1)) / 2
 
 
 def _mean_lags(apart, ends, pairs, group):
@@ -508,11 +519,18 @@ class Variogram:
         if name is None:
             known = ", ".join(self.variable_pairs) or "none"
             counts = [f"{one} {self.counts[one][1]}" for one in self._too_few]
-            counts = f" Fewer than {COMMON} locations: {', '.join(counts)}." if counts else ""
+            counts = ", ".join(counts)
+            counts = f" Fewer than {LEAST_COMMON_LOCATIONS} locations: {counts}." if counts else ""
             raise InvalidInput(f"the pair must be one of: {known}.{counts} Got {names[0]!r:.80}.")
         locations, total = self.counts[name]
-        about = {"locations": locations, "total": total, "pair": None, "counts": {}}
-        one = replace(self._rows(self.pair == name), value_name=name, **about)
+        one = replace(
+            self._rows(self.pair == name),
+            value_name=name,
+            locations=locations,
+            total=total,
+            pair=None,
+            counts={},
+        )
         # one value of each variable at a location
         return replace(one, repeated=one.lag is not None) if one.cross else one
 
@@ -550,7 +568,7 @@ class Variogram:
 
     def _rows(self, rows):
         """Return some of the bins."""
-        columns = {one: vars(self)[one] for one in BY_BIN}
+        columns = {one: vars(self)[one] for one in BIN_FIELDS}
         return replace(self, **{one: None if c is None else c[rows] for one, c in columns.items()})
 
     def to_frame(self) -> Frame:
@@ -562,7 +580,7 @@ class Variogram:
         """
         import pandas as pd
 
-        names = [name for name in BY_BIN if getattr(self, name) is not None]
+        names = [name for name in BIN_FIELDS if getattr(self, name) is not None]
         names = names[:-1] if self.cross else names
         return pd.DataFrame({name: getattr(self, name) for name in names})
 
@@ -573,10 +591,10 @@ class Variogram:
             # JSON has no NaN
             frame = frame.astype({"robust": object}).where(frame.notna(), None)
         columns = {name: column.tolist() for name, column in frame.items()}
-        about = ("tolerance", "locations", "total", "trend", "value_name", "unit", "value_unit")
-        about += ("time_unit",) if self.lags else ()
-        about += ("counts",) if self.counts else ()
-        return columns | {name: getattr(self, name) for name in about}
+        names = ("tolerance", "locations", "total", "trend", "value_name", "unit", "value_unit")
+        names += ("time_unit",) if self.lags else ()
+        names += ("counts",) if self.counts else ()
+        return columns | {name: getattr(self, name) for name in names}
 
     @property
     def title(self) -> str:
@@ -625,7 +643,7 @@ class Variogram:
         return f"<p>{escape(self.title)}</p>{table}"
 
 
-BY_BIN = (
+BIN_FIELDS = (
     "pair",
     "direction",
     "lag",
@@ -648,7 +666,7 @@ def variogram(
     directions: int | Sequence[float] | None = None,
     tolerance: float | None = None,
     time_lags: int | Sequence[float] | None = None,
-    sample: int = MOST,
+    sample: int = SAMPLE_LOCATIONS,
     seed: int = 0,
 ) -> Variogram:
     """Estimate the semivariogram of observations from the pairs of their locations.
@@ -736,12 +754,12 @@ def variogram(
         raise InvalidInput("`time_lags` need observations of several times: leave it out.")
     angles, tolerance = _angles(observations, directions, tolerance)
     residuals = least_squares(observations, trend)(observations.values)
-    about = {"bins": bins, "cutoff": cutoff, "directions": angles, "tolerance": tolerance}
-    about |= {"time_lags": time_lags, "most": sample, "seed": seed}
+    options = {"bins": bins, "cutoff": cutoff, "directions": angles, "tolerance": tolerance}
+    options |= {"time_lags": time_lags, "most": sample, "seed": seed}
     several = several_variables(observations)
     if several:
         parts, names, counts = [], [], {}
-        for i, j, total, lags in lags_of_variables(observations, **about):
+        for i, j, total, lags in lags_of_variables(observations, **options):
             name = name_of_pair(observations.variable_labels, i, j)
             counts[name] = 0 if lags is None else len(lags.rows), total
             if lags is not None:
@@ -749,11 +767,11 @@ def variogram(
                 parts.append(lags)
         if not parts:
             raise InvalidInput(
-                f"a variogram needs at least {COMMON} values of a variable. Got "
+                f"a variogram needs at least {LEAST_COMMON_LOCATIONS} values of a variable. Got "
                 f"{', '.join(f'{name} {total}' for name, (_, total) in counts.items())}."
             )
     else:
-        parts = [lags_of(observations, **about)]
+        parts = [lags_of(observations, **options)]
     bars = [_bins_of(lags, residuals, angles) for lags in parts]
     columns = {
         name: None if bars[0][name] is None else np.concatenate([one[name] for one in bars])
@@ -803,7 +821,7 @@ def in_words(some, total, repeated):
 def check_squares(values):
     """Raise `InvalidInput` if squares of values overflow or underflow in FP64."""
     spread = float(np.ptp(values / 2)) * 2 if len(values) else 0.0
-    if spread and not SQUARES[0] < spread < SQUARES[1]:
+    if spread and not SQUARABLE_SPREADS[0] < spread < SQUARABLE_SPREADS[1]:
         raise InvalidInput(
             f"the values spread by about {spread:.0e}, whose square overflows or underflows in "
             "FP64: divide them by a constant first."
@@ -822,10 +840,10 @@ def _angles(observations, directions, tolerance):
             f"{observations.dimensions}: leave `directions` out."
         )
     if isinstance(directions, Integral) and not isinstance(directions, bool):
-        if not 2 <= directions <= MOST_DIRECTIONS:
+        if not 2 <= directions <= MOST_DIRECTIONS_OR_LAGS:
             raise InvalidInput(
-                f"`directions` must be a number from 2 to {MOST_DIRECTIONS}, or angles in degrees. "
-                f"Got {directions!r}."
+                f"`directions` must be a number from 2 to {MOST_DIRECTIONS_OR_LAGS}, or angles in "
+                f"degrees. Got {directions!r}."
             )
         angles = 180.0 * np.arange(directions) / directions
     else:
@@ -833,16 +851,16 @@ def _angles(observations, directions, tolerance):
             angles = np.asarray(directions, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             angles = np.array(np.nan)
-        if angles.ndim != 1 or not 0 < len(angles) <= MOST_DIRECTIONS:
+        if angles.ndim != 1 or not 0 < len(angles) <= MOST_DIRECTIONS_OR_LAGS:
             angles = np.array([np.nan])
         angles = angles % 180.0
         if not np.isfinite(angles).all() or len(set(angles.tolist())) < len(angles):
             raise InvalidInput(
-                f"`directions` must be a number from 2 to {MOST_DIRECTIONS}, or different angles "
-                f"in degrees, such as [0, 90]. Got {directions!r:.60}."
+                f"`directions` must be a number from 2 to {MOST_DIRECTIONS_OR_LAGS}, or different "
+                f"angles in degrees, such as [0, 90]. Got {directions!r:.60}."
             )
     if tolerance is None:
-        tolerance = 90.0 / len(angles) if len(angles) > 1 else NARROW
+        tolerance = 90.0 / len(angles) if len(angles) > 1 else ONE_DIRECTION_TOLERANCE_DEGREES
     elif not (is_finite(tolerance) and 0 < tolerance <= 90):
         raise InvalidInput(
             f"`tolerance` must be degrees, more than 0 and at most 90. Got {brief_repr(tolerance)}."
@@ -882,7 +900,9 @@ def trend_residuals(fit):
     return fit.gaussian.observations.values - design_of(fit) @ fit.coefficients
 
 
-def empirical_variogram(observations, residuals, *, model=None, bins=15, most=MOST, seed=0):
+def empirical_variogram(
+    observations, residuals, *, model=None, bins=15, most=SAMPLE_LOCATIONS, seed=0
+):
     """Estimate the semivariogram; return distance (k,), semivariance (k,) and pairs (k,) of bins.
 
     γ̂(h) = 1/(2|N(h)|) Σ_{(i, j) in N(h)} (r_i - r_j)²  (Matheron 1963, Econ. Geol. 58:1246)

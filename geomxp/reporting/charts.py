@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..plots import new_figure
 
-WIDTH, HEIGHT = 4.6, 3.3
-"""Inches: letters of 9 points are then legible on a phone, where a chart fills the width."""
+CHART_WIDTH_INCHES, CHART_HEIGHT_INCHES = 4.6, 3.3
+"""Letters of 9 points are then legible on a phone, where a chart fills the width."""
 
-STYLE = {
+MATPLOTLIB_SETTINGS = {
     "svg.fonttype": "none",
     "font.size": 9.0,
     "axes.labelsize": 9.0,
@@ -19,19 +19,19 @@ STYLE = {
     "lines.markersize": 4.5,
 }
 
-MANY, CORNERS = 600, 2000
+MOST_VECTOR_MARKERS, MOST_VECTOR_CORNERS = 600, 2000
 """More markers of one kind, or corners of an area, are drawn as an image."""
 
 DOTS_PER_INCH = 220
 
-SHADES = 10
-"""Greys of the page's theme, from ink (0) to paper (10)."""
+PAPER_SHADE = 10
+"""Number of the last of the greys of the page's theme, from ink (0) to paper."""
 
 TAG = re.compile(r"<[^>]*>")
-COLOUR = re.compile(r"#([0-9a-f]{2})\1\1\b|#0072b2\b|#d55e00\b")
-NEEDLESS = re.compile(r' id="[A-Za-z][\w.]*_\d+"|(?<=[" ])font-family: [^;"]*;? ?')
+THEMED_COLOUR = re.compile(r"#([0-9a-f]{2})\1\1\b|#0072b2\b|#d55e00\b")
+NEEDLESS_ATTRIBUTE = re.compile(r' id="[A-Za-z][\w.]*_\d+"|(?<=[" ])font-family: [^;"]*;? ?')
 METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
-START = re.compile(r'\A.*?<svg [^>]*?viewBox="([\d. ]+)"[^>]*>', re.DOTALL)
+SVG_START = re.compile(r'\A.*?<svg [^>]*?viewBox="([\d. ]+)"[^>]*>', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ def chart(draw, key):
     import matplotlib as mpl
 
     # the global settings are restored at the end of the block
-    with mpl.rc_context(STYLE | {"svg.hashsalt": key}), warnings.catch_warnings():
+    with mpl.rc_context(MATPLOTLIB_SETTINGS | {"svg.hashsalt": key}), warnings.catch_warnings():
         # letters that the font lacks are measured as boxes
         warnings.filterwarnings("ignore", category=UserWarning)
-        figure = new_figure(WIDTH, HEIGHT)
+        figure = new_figure(CHART_WIDTH_INCHES, CHART_HEIGHT_INCHES)
         ax = figure.add_subplot()
         draw(ax=ax)
         ax.set_title("")
@@ -62,11 +62,12 @@ def chart(draw, key):
                 axis.get_major_formatter().set_useOffset(False)
         for drawn in ax.collections:
             corners = sum(len(path.vertices) for path in drawn.get_paths())
-            if len(drawn.get_offsets()) > MANY or corners > CORNERS:
+            if len(drawn.get_offsets()) > MOST_VECTOR_MARKERS or corners > MOST_VECTOR_CORNERS:
                 drawn.set_rasterized(True)
         buffer = io.StringIO()
-        about = {"dpi": DOTS_PER_INCH, "transparent": True, "metadata": {"Date": None}}
-        figure.savefig(buffer, format="svg", **about)
+        figure.savefig(
+            buffer, format="svg", dpi=DOTS_PER_INCH, transparent=True, metadata={"Date": None}
+        )
     return chart_of(buffer.getvalue())
 
 
@@ -80,9 +81,12 @@ def chart_of(text):
 
     # a style element would apply to the whole page
     text = METADATA.sub("", text)
-    start = START.match(text)
+    start = SVG_START.match(text)
     # only tags are changed: text between them may be a name given by the user
-    body = TAG.sub(lambda tag: COLOUR.sub(_themed, NEEDLESS.sub("", tag[0])), text[start.end() :])
+    body = TAG.sub(
+        lambda tag: THEMED_COLOUR.sub(_themed, NEEDLESS_ATTRIBUTE.sub("", tag[0])),
+        text[start.end() :],
+    )
     return Chart(start[1], Markup(re.sub(r"\s*\n\s*", "\n", body).rstrip()))
 
 
@@ -90,4 +94,4 @@ def _themed(match):
     """Return a colour of the page's theme: a grey between ink and paper, blue or vermilion."""
     if match[1] is None:
         return "var(--blue)" if match[0] == "#0072b2" else "var(--vermilion)"
-    return f"var(--shade-{round(int(match[1], 16) / 255 * SHADES)})"
+    return f"var(--shade-{round(int(match[1], 16) / 255 * PAPER_SHADE)})"

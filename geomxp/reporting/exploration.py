@@ -19,13 +19,13 @@ from ..data import checks, datasets, spatial
 from ..data.names import in_formula, joined, option
 from ..data.observations import LEAST_LOCATIONS, Observations, few, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
-from ..likelihood.automatic import LARGEST
+from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.cost import Cost, in_words, predicted_cost
 from ..likelihood.exact import Exact
 from ..likelihood.trend import Trend
 from ..likelihood.vecchia import Vecchia
 from ..prediction.screening import (
-    SKEWED,
+    NOTABLE_SKEWNESS,
     Outliers,
     Transformation,
     outliers_of,
@@ -35,7 +35,7 @@ from ..prediction.screening import (
     transformed,
 )
 from ..prediction.variogram import (
-    MOST,
+    SAMPLE_LOCATIONS,
     Variogram,
     check_squares,
     in_time,
@@ -50,44 +50,44 @@ from .sources import call, method_text, reading_lines
 if TYPE_CHECKING:
     from .._typing import Document, Whole
 
-METHODS = {
+COSTED_METHODS = {
     "exact": (Exact(), "--method exact"),
     "vecchia, 30 neighbours": (Vecchia(30), "--method vecchia"),
 }
 """Methods whose costs are predicted, and their options."""
 
-FREE = 4
+FREE_PARAMETERS = 4
 """Number of estimated covariance parameters of the next fit."""
 
-DIRECTIONS, SEVERAL = 4, 150
+VARIOGRAM_DIRECTIONS, LEAST_DIRECTIONAL_LOCATIONS = 4, 150
 """Number of directions, and the least number of locations at which they are compared."""
 
-BELOW, FIRST = 0.8, 3
+NEAR_SEMIVARIANCE_SHARE, LEAST_BINS = 0.8, 3
 """Directions are compared in the bins up to the first one whose semivariance reaches this share of
 that at long distances, and in so many bins at least."""
 
-COMMON = 1.75
+COMMON_DIRECTION_RATIO = 1.75
 """Largest ratio of semivariances in two directions that is common by chance. Of 60 simulated
 isotropic fields each at 150 and 400 random locations, 5 % had a ratio above 1.2 to 1.8, the larger
 the longer the range."""
 
-EXPLAINED = 0.3
+LEAST_EXPLAINED_SHARE = 0.3
 """Share of the variance explained by a linear trend from which it is mentioned."""
 
-ALIKE, RISING = 0.9, 1.25
+UNCORRELATED_SHARE, RISING_RATIO = 0.9, 1.25
 """Share of the semivariance at long distances above which near values are not alike; ratio of the
 last semivariance to their mean from which it still rises."""
 
-FEW = 0.1
+LARGEST_OUTLIER_SHARE = 0.1
 """Share of the observations up to which outliers are left out when transformations are judged."""
 
-IN_TIME = "gneiting"
+SPACE_TIME_FAMILY = "gneiting"
 """Family of the next fit of observations of several times."""
 
-SHOWN = 10
-"""Outliers that are listed."""
+SHOWN_OUTLIERS = 10
+"""Number of outliers that are listed."""
 
-WIDTH = 100
+TEXT_WIDTH_CHARACTERS = 100
 """Columns of the text."""
 
 
@@ -243,13 +243,14 @@ class Exploration:
     def _parts(self):
         """Yield (heading, text) of the tables after the findings."""
         if len(self.outliers):
-            more = f", the first {SHOWN}" if len(self.outliers) > SHOWN else ""
+            more = f", the first {SHOWN_OUTLIERS}" if len(self.outliers) > SHOWN_OUTLIERS else ""
             heads = {"by_value": "from trend", "by_neighbours": "from neighbours"}
             rows = [
-                {heads.get(k, k): v for k, v in row.items()} for row in self.outlier_rows(SHOWN)
+                {heads.get(k, k): v for k, v in row.items()}
+                for row in self.outlier_rows(SHOWN_OUTLIERS)
             ]
-            about = "differences in robust standard deviations"
-            yield f"Possible outliers{more} ({about}):", _table(rows)
+            unit = "differences in robust standard deviations"
+            yield f"Possible outliers{more} ({unit}):", _table(rows)
         if len(self.transformations) > 1:
             rows = [
                 {
@@ -268,7 +269,10 @@ class Exploration:
                 "Semivariance by direction, degrees counter-clockwise from the first axis:",
                 self.directional.table_by("direction"),
             )
-        yield f"Predicted cost of a fit of {FREE} covariance parameters:", _table(cost_rows(self))
+        yield (
+            f"Predicted cost of a fit of {FREE_PARAMETERS} covariance parameters:",
+            _table(cost_rows(self)),
+        )
 
     def __str__(self) -> str:
         lines = [summary(*self.observations._summary()), "", "Findings:"]
@@ -300,7 +304,11 @@ class Exploration:
 
 
 def explore(
-    observations: Observations, *, trend: str = "constant", sample: int = MOST, seed: int = 0
+    observations: Observations,
+    *,
+    trend: str = "constant",
+    sample: int = SAMPLE_LOCATIONS,
+    seed: int = 0,
 ) -> Exploration:
     """Explore observations before a fit.
 
@@ -362,13 +370,13 @@ def explore(
     sentinels, kept = _without_sentinels(given, kind)
     observations = given if len(kept) == len(given) else given.subset(kept)
     check_squares(observations.values)
-    about = {"trend": trend, "sample": sample, "seed": seed}
+    options = {"trend": trend, "sample": sample, "seed": seed}
     omni = around = None
     if np.ptp(observations.locations, axis=0).any():
-        omni = variogram(observations, **about)
+        omni = variogram(observations, **options)
         if observations.dimensions == 2:
             try:
-                around = variogram(observations, directions=DIRECTIONS, **about)
+                around = variogram(observations, directions=VARIOGRAM_DIRECTIONS, **options)
             except InvalidInput:
                 # of several times: no two locations are observed at the same time
                 around = None
@@ -378,27 +386,29 @@ def explore(
     repeated = first != np.arange(len(first))
     same = int((repeated & (observations.values == observations.values[first])).sum())
     costs = {
-        name: predicted_cost(method, observations.distinct_inputs, observations.dimensions, FREE)
-        for name, (method, _) in METHODS.items()
+        name: predicted_cost(
+            method, observations.distinct_inputs, observations.dimensions, FREE_PARAMETERS
+        )
+        for name, (method, _) in COSTED_METHODS.items()
     }
     found = Exploration(
-        observations,
-        kept,
-        len(given),
-        kind.text,
-        (),
-        {"rows": int(repeated.sum()), "same": same},
-        sentinels,
-        outliers,
-        transformations,
-        apart,
-        suggestion,
-        omni,
-        around,
-        None if omni is None else spacing(observations),
-        costs,
-        None,
-        "",
+        observations=observations,
+        kept=kept,
+        rows=len(given),
+        trend=kind.text,
+        findings=(),
+        duplicates={"rows": int(repeated.sum()), "same": same},
+        sentinels=sentinels,
+        outliers=outliers,
+        transformations=transformations,
+        apart=apart,
+        suggestion=suggestion,
+        variogram=omni,
+        directional=around,
+        spacing=None if omni is None else spacing(observations),
+        costs=costs,
+        command=None,
+        call="",
     )
     found = replace(found, findings=tuple(_findings(found, given, shape)))
     if omni is None or not np.ptp(observations.values) > 0:
@@ -457,7 +467,7 @@ def _judge_values(observations, trend, seed):
             z, _ = transformed(z, suggestion.name, suggestion.parameter)
         outliers = outliers_of(observations, least_squares(observations, trend)(z), seed)
         far = outliers.rows[np.abs(outliers.by_value) > outliers.limit]
-        if last or not 0 < len(far) <= FEW * len(values):
+        if last or not 0 < len(far) <= LARGEST_OUTLIER_SHARE * len(values):
             break
         kept = observations.subset(np.setdiff1d(np.arange(len(values)), far))
         try:
@@ -503,7 +513,7 @@ def _of_missing(given):
     return Finding("missing", text)
 
 
-GAUSSIAN = {
+GAUSSIAN_ERROR_VARIANCES = {
     None: "{v}",
     "log": "{v} / {y} ** 2",
     "sqrt": "{v} / (4 * {y})",
@@ -520,18 +530,18 @@ def _of_errors(found, given):
     if "value_of" in given.source:
         return _of_converted_errors(found, given, name, kind)
     transform = None if found.suggestion is None else found.suggestion.name
-    scale = transform if transform in GAUSSIAN else "log"
+    scale = transform if transform in GAUSSIAN_ERROR_VARIANCES else "log"
     column, value = map(in_formula, (name, given.value_name))
     square = column if kind == "variances" else f"{column} ** 2"
-    text = GAUSSIAN[scale].format(v=square, y=value)
+    text = GAUSSIAN_ERROR_VARIANCES[scale].format(v=square, y=value)
     text = name if text == name else f"I({text})"
     words = option("error-variance", text)
     words = words if scale == transform else f"--transform {scale} {words}"
-    about = "" if scale is None else f" ({scale} scale)"
+    of_scale = "" if scale is None else f" ({scale} scale)"
     return Finding(
         "errors",
         f"Column {name!r} may hold {kind} of {given.value_name}. If they are those of the "
-        f"measurements, a fit uses them with error_variance={text!r} ({words}){about}.",
+        f"measurements, a fit uses them with error_variance={text!r} ({words}){of_scale}.",
         caution=True,
     )
 
@@ -544,11 +554,11 @@ def _of_converted_errors(found, given, name, kind):
         end = f"{whole} on the scale of the transformation: convert them to that scale first."
         return Finding("errors", f"{start} {end}", caution=True)
     scale = whole.partition("(")[0]
-    known = scale in GAUSSIAN and whole == f"{scale}({column})"
+    known = scale in GAUSSIAN_ERROR_VARIANCES and whole == f"{scale}({column})"
     if not known or not (name.isidentifier() and column.isidentifier()):
         return Finding("errors", f"{start} {whole}: convert them first.", caution=True)
     square = name if kind == "variances" else f"{name} ** 2"
-    text = f"I({GAUSSIAN[scale].format(v=square, y=column)})"
+    text = f"I({GAUSSIAN_ERROR_VARIANCES[scale].format(v=square, y=column)})"
     return Finding(
         "errors",
         f"{start} {whole}. If they are errors of the measurements, use error_variance={text!r} "
@@ -558,8 +568,8 @@ def _of_converted_errors(found, given, name, kind):
 
 
 def _filled(text, **indents):
-    """Return text in lines of `WIDTH` columns; options are not broken at their hyphens."""
-    return fill(text, WIDTH, break_on_hyphens=False, **indents)
+    """Break text into lines; options are not broken at their hyphens."""
+    return fill(text, TEXT_WIDTH_CHARACTERS, break_on_hyphens=False, **indents)
 
 
 def _complaints(observations):
@@ -684,7 +694,7 @@ def _of_shape(found, shape):
             f"{none.log_likelihood:.1f}, and leaves a skewness of {one.skewness:.2f}.",
             caution=True,
         )
-    if abs(none.skewness) < SKEWED:
+    if abs(none.skewness) < NOTABLE_SKEWNESS:
         return Finding("values", f"{start}: no transformation is needed.")
     why = "none of the transformations halves it"
     if values.min() <= 0:
@@ -700,7 +710,7 @@ def _of_distance(found):
     known, when = found.variogram, "At a mean distance"
     if known is not None and known.lags:
         known, when = known.of_lag(known.lags[0]), "At one time and a mean distance"
-    if known is None or len(known) < FIRST:
+    if known is None or len(known) < LEAST_BINS:
         return None
     plateau = _plateau(known, known.robust)
     if not plateau > 0:
@@ -710,14 +720,14 @@ def _of_distance(found):
         f"{when} of {near:.3g} {known.unit}, the semivariance is "
         f"{100 * share:.0f} % of that at long distances"
     )
-    if share > ALIKE:
+    if share > UNCORRELATED_SHARE:
         return Finding(
             "distance",
             f"{start}: no spatial correlation is visible. A fit may find it at shorter distances, "
             "or find none.",
             caution=True,
         )
-    rising = float(known.robust[-1]) > RISING * plateau
+    rising = float(known.robust[-1]) > RISING_RATIO * plateau
     reach = known.distance[np.argmax(known.robust >= 0.95 * plateau)]
     end = (
         "It still rises at the longest ones: a long range, or a trend"
@@ -730,7 +740,7 @@ def _of_distance(found):
 def _of_lag(found):
     """Say how soon values at one location differ as those at long lags or distances."""
     known = found.variogram
-    if known is None or len(known.lags) < FIRST:
+    if known is None or len(known.lags) < LEAST_BINS:
         return None
     own = known.upper == 0
     if not own.any():
@@ -755,10 +765,10 @@ def _of_direction(found):
     around, known = found.directional, found.variogram
     if known is not None and known.lags:
         known = known.of_lag(known.lags[0])
-    if around is None or around.locations < SEVERAL or len(known) < FIRST:
+    if around is None or around.locations < LEAST_DIRECTIONAL_LOCATIONS or len(known) < LEAST_BINS:
         return None
-    reached = known.semivariance >= BELOW * _plateau(known, known.semivariance)
-    reach = known.upper[max(int(np.argmax(reached)), FIRST) - 1]
+    reached = known.semivariance >= NEAR_SEMIVARIANCE_SHARE * _plateau(known, known.semivariance)
+    reach = known.upper[max(int(np.argmax(reached)), LEAST_BINS) - 1]
     near, means = around.upper <= reach, {}
     for direction in around.directions:
         rows = near & (around.direction == direction)
@@ -775,7 +785,7 @@ def _of_direction(found):
         f"Up to {reach:.3g} {known.unit}, the semivariance in direction {steep:g}° is {ratio:.2g} "
         f"times that in direction {flat:g}°"
     )
-    if ratio > COMMON:
+    if ratio > COMMON_DIRECTION_RATIO:
         text = f"{start}: compare a fit with anisotropy (--anisotropy)."
         return Finding("direction", text, caution=True)
     return Finding("direction", f"{start}, which is common by chance in isotropic fields.")
@@ -794,7 +804,7 @@ def _of_trend(found, shape):
         return None
     r = least_squares(found.observations, "linear")(values)
     share = 1.0 - float(np.square(r).sum()) / total
-    if share < EXPLAINED:
+    if share < LEAST_EXPLAINED_SHARE:
         return None
     return Finding(
         "trend",
@@ -812,8 +822,8 @@ def _of_cost(found):
         text += "takes longer."
     if name == "exact":
         return Finding("cost", text)
-    why = f"there are more than {LARGEST:,} locations"
-    if n <= LARGEST:
+    why = f"there are more than {MOST_EXACT_LOCATIONS:,} locations"
+    if n <= MOST_EXACT_LOCATIONS:
         why = "the exact method needs more than the memory of this machine"
     return Finding("cost", f"{text} It is chosen because {why}.")
 
@@ -821,7 +831,7 @@ def _of_cost(found):
 def next_method(found):
     """Return the name and the cost of the method to use: exact, or Vecchia's approximation."""
     name = "exact"
-    if found.observations.distinct_inputs > LARGEST or not found.costs[name].fits:
+    if found.observations.distinct_inputs > MOST_EXACT_LOCATIONS or not found.costs[name].fits:
         name = "vecchia, 30 neighbours"
     return name, found.costs[name]
 
@@ -837,7 +847,7 @@ def cost_rows(found):
             "evaluation": in_words(cost.seconds_of_evaluation),
             "fit": in_words(cost.seconds_of_fit),
             "memory": human_bytes(cost.bytes) + ("" if cost.fits else ", too much here"),
-            "option": METHODS[name][1],
+            "option": COSTED_METHODS[name][1],
         }
         for name, cost in found.costs.items()
     ]
@@ -906,7 +916,7 @@ def _command(found, given):
             ",".join(f"{number!r}".removesuffix(".0") for number in source["missing"]),
         ]
     words += ["--drop-missing"] if source["drop_missing"] else []
-    words += ["--time", source["time"], "--family", IN_TIME] if source.get("time") else []
+    words += ["--time", source["time"], "--family", SPACE_TIME_FAMILY] if source.get("time") else []
     if source.get("error_variance"):
         errors = source["error_variance"]
         errors = [errors] if isinstance(errors, str) else [each or "none" for each in errors]
@@ -923,13 +933,14 @@ def _command(found, given):
 
 def _call(found, given):
     """Return the next fit in Python."""
-    about = {} if found.trend == "constant" else {"trend": found.trend}
+    arguments = {} if found.trend == "constant" else {"trend": found.trend}
     if in_time(given) is not None:
-        about["family"] = IN_TIME
+        arguments["family"] = SPACE_TIME_FAMILY
     if found.suggestion is not None:
-        about["transform"] = found.suggestion.name
+        arguments["transform"] = found.suggestion.name
     if next_method(found)[0] != "exact":
-        about["method"] = method_text(METHODS["vecchia, 30 neighbours"][0], given.distinct_inputs)
+        method, _ = COSTED_METHODS["vecchia, 30 neighbours"]
+        arguments["method"] = method_text(method, given.distinct_inputs)
     source, lines = _reading(found, given), ["import geomxp as gx", ""]
     if source:
         lines += reading_lines(given, source)
@@ -944,4 +955,4 @@ def _call(found, given):
         lines.append(
             f"observations = observations.subset(np.delete(np.arange({len(given)}), {rows}))"
         )
-    return "\n".join([*lines, call("fit = gx.fit(observations", about), "print(fit)"])
+    return "\n".join([*lines, call("fit = gx.fit(observations", arguments), "print(fit)"])

@@ -18,7 +18,7 @@ from ..estimation.profile import Path
 from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
-from ..plots.diagnostics import MOST_IN_TRIANGLE
+from ..plots.diagnostics import MOST_TRIANGLE_VARIABLES
 from ..prediction.kriging import Prediction, predict
 from ..prediction.raster import Raster, RasterSeries, predict_raster, raster_at, times_in
 from ..prediction.validation import Validation, leave_one_out
@@ -30,13 +30,13 @@ from .maps import evenly, nearest, times_shown
 if TYPE_CHECKING:
     from ..vecchia.factor import Graph
 
-BUDGET = 60.0
+BUDGET_SECONDS = 60.0
 """Seconds for all parts together."""
 
-LEVELS = ("quick", "full")
+REPORT_LEVELS = ("quick", "full")
 """Names of the levels of a report."""
 
-BRIEF = (
+QUICK_REPORT_NOTE = (
     "A quick report leaves out {}the band of the semivariogram, profiles with "
     "their intervals, contours, divergences, and three charts of the validation (quantiles, "
     "probability integral transform, coverage): --report-level full adds them, in Python "
@@ -44,37 +44,38 @@ BRIEF = (
 )
 """Note of a report of the level quick."""
 
-QUICK = 0.02
+LEAST_SCORE_SECONDS = 0.02
 """Smallest assumed time of a score in seconds, which includes the work around it."""
 
-SLOW = 5.0
+SLOW_EVALUATION_SECONDS = 5.0
 """Seconds of an evaluation above which no score is timed: the time of the fit is used instead."""
 
-CELLS, CELLS_IN_TIME = 80, 48
-"""Cells of the maps of predictions along the longer side, and of those of several times."""
+MAP_SIDE_CELLS, MAP_SIDE_CELLS_IN_TIME = 80, 48
+"""Cells along the longer side of a map of predictions, and of each map of several times."""
 
-STEPS = 200
+TRANSECT_LOCATIONS = 200
 """Locations of a prediction along a line."""
 
-NEIGHBOURS = 60
+LOCAL_NEIGHBOURS = 60
 """Neighbours of local predictions, which are used where global ones would take too long."""
 
-POINTS = (9, 5)
+PROFILE_POINTS = (9, 5)
 """Points of a profile: the first number for which there is time."""
 
-RAYS = 16
+CONTOUR_RAYS = 16
 """Rays of a contour."""
 
-LARGEST = 10_000
+MOST_DIVERGENCE_LOCATIONS = 10_000
 """Largest number of locations for the divergence from FP64, which needs two n×n matrices."""
 
-ORDERING = 4e-5
+ORDERING_SECONDS_PER_LOCATION = 4e-5
 """Seconds to order one location and to find its neighbours."""
 
-EXACT_RATE = 5e9
+EXACT_OPERATIONS_PER_SECOND = 5e9
 """Operations per second of an FP64 factorization, estimated cautiously."""
 
-VALIDATION, INTERVAL, POINT, RAY, FACTOR = 3.0, 9.0, 4.0, 9.0, 2.0
+VALIDATION_COST_SCORES, INTERVAL_COST_SCORES, POINT_COST_SCORES = 3.0, 9.0, 4.0
+RAY_COST_SCORES, FACTOR_COST_SCORES = 9.0, 2.0
 """Costs of parts in scores (the log-likelihood and its gradient), measured for 155 and 2,000
 locations and rounded up: leave-one-out validation, and one interval, point of a profile, ray of a
 contour and factor."""
@@ -85,11 +86,11 @@ class Findings:
     """Results in addition to a fit, None or empty if not computed, and the time left."""
 
     fit: Fit
-    left: float = BUDGET  # seconds
+    left: float = BUDGET_SECONDS  # seconds
     level: str = "full"
     places: object = None  # table of locations for the maps of predictions
     progress: Line = field(default_factory=lambda: Line("", shown=False))
-    score: float = QUICK  # seconds of the log-likelihood and its gradient
+    score: float = LEAST_SCORE_SECONDS  # seconds of the log-likelihood and its gradient
     validation: Validation | None = None
     raster: Raster | RasterSeries | None = None
     rasters: tuple[Raster, ...] = ()  # of several variables, in place of the raster
@@ -137,7 +138,7 @@ class Findings:
         """Predict each observation from all others."""
         self.validation = self.spend(
             "Leave-one-out validation",
-            VALIDATION * self.score,
+            VALIDATION_COST_SCORES * self.score,
             lambda: leave_one_out(self.fit, progress=False),
             "In Python: geomxp.leave_one_out(fit).",
         )
@@ -175,14 +176,15 @@ class Findings:
             return
         if observations.dimensions == 1:
             # of several variables all are predicted
-            line = np.linspace(observations.locations.min(), observations.locations.max(), STEPS)
+            locations = observations.locations
+            line = np.linspace(locations.min(), locations.max(), TRANSECT_LOCATIONS)
             self.transect = self.spend(
                 "Prediction",
-                (2 + 2 * STEPS / n) * self.score,
+                (2 + 2 * TRANSECT_LOCATIONS / n) * self.score,
                 lambda: predict(fit, line, progress=False),
             )
             return
-        side = CELLS if times is None else CELLS_IN_TIME
+        side = MAP_SIDE_CELLS if times is None else MAP_SIDE_CELLS_IN_TIME
         cells = 2 * side**2 / 3 * (1 if times is None else len(times))
         # Σ⁻¹ is applied to one column per cell; for Vecchia a cell is one more location
         systems = 1 if fit.method.approximate else 2
@@ -190,19 +192,22 @@ class Findings:
         cells *= several or 1
         expected, near = (2 + systems * cells / n) * self.score, None
         if expected > self.left:
-            expected, near = 2 * cells * NEIGHBOURS**3 / EXACT_RATE, NEIGHBOURS
-        about = {"cells": side, "neighbours": near, "progress": False}
+            near = LOCAL_NEIGHBOURS
+            expected = 2 * cells * near**3 / EXACT_OPERATIONS_PER_SECOND
+        options = {"cells": side, "neighbours": near, "progress": False}
         shown = None if times is None else Times(times, observations.time_axis)
         if several:
-            self._map_variables(expected, lambda name: predict_raster(fit, variable=name, **about))
+            self._map_variables(
+                expected, lambda name: predict_raster(fit, variable=name, **options)
+            )
         else:
             self.raster = self.spend(
-                "Maps of predictions", expected, lambda: predict_raster(fit, time=shown, **about)
+                "Maps of predictions", expected, lambda: predict_raster(fit, time=shown, **options)
             )
         if (self.raster is not None or self.rasters) and near:
             self.notes.append(
-                f"The maps of predictions use the {NEIGHBOURS} nearest observations of each cell, "
-                "because all would take too long."
+                f"The maps of predictions use the {LOCAL_NEIGHBOURS} nearest observations of each "
+                "cell, because all would take too long."
             )
 
     def _map_variables(self, expected, of_variable):
@@ -230,27 +235,28 @@ class Findings:
 
     def draw_variogram(self):
         """Draw the semivariogram; at the level quick without the band of simulated fields."""
-        about = {"envelope": 0} if self.level == "quick" else {}
+        options = {"envelope": 0} if self.level == "quick" else {}
         observations = self.fit.observations
         if several_variables(observations):
-            self.spend("Semivariograms", 0.0, lambda: self._draw_variograms(about))
+            self.spend("Semivariograms", 0.0, lambda: self._draw_variograms(options))
             return
-        draw = partial(plots.variogram, self.fit, **about)
+        draw = partial(plots.variogram, self.fit, **options)
         self.variogram = self.spend("Semivariogram", 0.0, lambda: chart(draw, "variogram"))
 
-    def _draw_variograms(self, about):
+    def _draw_variograms(self, options):
         """Draw the variograms of several variables: of each, and of each two."""
         observations = self.fit.observations
         labels = observations.variable_labels
         found = variogram(observations, trend="zero").variable_pairs
-        if len(labels) > MOST_IN_TRIANGLE:
+        if len(labels) > MOST_TRIANGLE_VARIABLES:
             found = tuple(name for name in found if name in labels)
             self.notes.append(
-                f"Cross-variograms: left out, because there are more than {MOST_IN_TRIANGLE} "
-                'variables. In Python: geomxp.plots.variogram(fit, pair=("a", "b")).'
+                "Cross-variograms: left out, because there are more than "
+                f"{MOST_TRIANGLE_VARIABLES} variables. "
+                'In Python: geomxp.plots.variogram(fit, pair=("a", "b")).'
             )
         for k, name in enumerate(found):
-            draw = partial(plots.variogram, self.fit, pair=name, **about)
+            draw = partial(plots.variogram, self.fit, pair=name, **options)
             self.variograms[name] = chart(draw, f"variogram-{k}")
 
     def find_intervals(self):
@@ -272,7 +278,7 @@ class Findings:
             return
         profiled = self.spend(
             "Profile intervals",
-            INTERVAL * self.score * count,
+            INTERVAL_COST_SCORES * self.score * count,
             lambda: fit.confidence_intervals(method="profile"),
             'In Python: fit.confidence_intervals(method="profile").',
         )
@@ -284,8 +290,8 @@ class Findings:
         if not fit.free:
             self.notes.append("Profiles of the log-likelihood: no parameter was estimated.")
             return
-        each = POINT * self.score * len(fit.free)
-        points = next((k for k in POINTS if k * each <= self.left), POINTS[-1])
+        each = POINT_COST_SCORES * self.score * len(fit.free)
+        points = next((k for k in PROFILE_POINTS if k * each <= self.left), PROFILE_POINTS[-1])
 
         def work():
             for name in fit.free:
@@ -294,20 +300,20 @@ class Findings:
 
         advice = "In Python: geomxp.plots.profiles(fit)."
         self.spend("Profiles of the log-likelihood", each * points, work, advice)
-        if self.profiles and points < POINTS[0]:
-            self.notes.append(f"The profiles have {points} points in place of {POINTS[0]}.")
+        if self.profiles and points < PROFILE_POINTS[0]:
+            self.notes.append(f"The profiles have {points} points in place of {PROFILE_POINTS[0]}.")
 
     def diverge(self):
         """Compare an approximate likelihood with the exact one."""
         fit, n, name = self.fit, len(self.fit.observations), "Divergence from the exact likelihood"
         methods = methods_beside(fit)
-        if methods and n > LARGEST:
+        if methods and n > MOST_DIVERGENCE_LOCATIONS:
             self.notes.append(
                 f"{name}: left out, because it needs two n×n matrices and there are more than "
-                f"{LARGEST:,} locations."
+                f"{MOST_DIVERGENCE_LOCATIONS:,} locations."
             )
         elif methods:
-            exact = 4 * n**3 / 3 / EXACT_RATE
+            exact = 4 * n**3 / 3 / EXACT_OPERATIONS_PER_SECOND
             trend, others = fit.trend.text, [method for _, method in methods]
             results = self.spend(
                 name,
@@ -322,7 +328,7 @@ class Findings:
         elif fit.method.noisy:
             self.formats = self.spend(
                 "Formats of the tiles",
-                FACTOR * self.score,
+                FACTOR_COST_SCORES * self.score,
                 lambda: fit.method.prepare(fit.observations).factorize(fit.model).precision_map,
             )
 
@@ -330,7 +336,7 @@ class Findings:
         """Find the neighbours of Vecchia's approximation, to draw them in the plane."""
         method, observations = self.fit.method, self.fit.observations
         if method.approximate and method.neighbours and observations.dimensions > 1:
-            seconds = ORDERING * len(observations)
+            seconds = ORDERING_SECONDS_PER_LOCATION * len(observations)
             self.graph = self.spend(
                 "Neighbours", seconds, lambda: method.prepare(observations).graph_of(self.fit.model)
             )
@@ -338,10 +344,10 @@ class Findings:
     def draw_contours(self):
         """Draw contours of the profile likelihood of variance and range."""
         if {"variance", "range"} <= set(self.fit.free):
-            draw = partial(plots.contours, self.fit, "variance", "range", rays=RAYS)
+            draw = partial(plots.contours, self.fit, "variance", "range", rays=CONTOUR_RAYS)
             self.contours = self.spend(
                 "Contours of variance and range",
-                RAY * self.score * RAYS,
+                RAY_COST_SCORES * self.score * CONTOUR_RAYS,
                 lambda: chart(draw, "contours"),
                 'In Python: geomxp.plots.contours(fit, "variance", "range").',
             )
@@ -375,7 +381,7 @@ def duration(seconds):
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.3g} hours"
 
 
-def findings_of(fit, budget=BUDGET, progress=False, level="full", places=None):
+def findings_of(fit, budget=BUDGET_SECONDS, progress=False, level="full", places=None):
     """Compute what a report shows in about `budget` seconds; `progress` is shown on a terminal."""
     line = Line("report", shown=progress)
     findings = Findings(fit, budget, level, places, line)
@@ -387,7 +393,8 @@ def findings_of(fit, budget=BUDGET, progress=False, level="full", places=None):
                 line.what = f"report: {section}"
                 part(findings)
     if level == "quick":
-        findings.notes.insert(0, BRIEF.format("maps of predictions, " if places is None else ""))
+        maps = "maps of predictions, " if places is None else ""
+        findings.notes.insert(0, QUICK_REPORT_NOTE.format(maps))
     findings.warnings = list(dict.fromkeys(str(warning.message) for warning in caught))
     return findings
 
@@ -395,7 +402,7 @@ def findings_of(fit, budget=BUDGET, progress=False, level="full", places=None):
 def seconds_of_a_score(fit):
     """Return the seconds of the log-likelihood and its gradient at the estimate."""
     usual = fit.seconds / max(fit.evaluations, 1)
-    if usual > SLOW or not fit.free:
+    if usual > SLOW_EVALUATION_SECONDS or not fit.free:
         return usual
     try:
         path = Path(fit)
@@ -403,8 +410,8 @@ def seconds_of_a_score(fit):
         # a point near the estimate, whose own score is cached
         path.at(np.clip(path.start.point * (1 + 1e-6) + 1e-6, path.lower, path.upper))
     except GeomxpError:
-        return max(usual, QUICK)
-    return max(time.perf_counter() - start, QUICK)
+        return max(usual, LEAST_SCORE_SECONDS)
+    return max(time.perf_counter() - start, LEAST_SCORE_SECONDS)
 
 
 def methods_beside(fit):

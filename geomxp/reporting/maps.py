@@ -16,32 +16,32 @@ from ..data.observations import LEAST_LOCATIONS
 from ..estimation.result import design_of
 from ..likelihood.replicates import sufficient
 from ..plots.axes import plain_name
-from ..plots.diagnostics import EXTREME
-from ..plots.maps import SLIM, length_ratio, opacity
+from ..plots.diagnostics import EXTREME_STANDARDISED_ERROR
+from ..plots.maps import LARGEST_ELONGATION, length_ratio, opacity
 from ..prediction.raster import RasterSeries
 
-ACROSS, HIGHEST = 330.0, 1.15
+MAP_WIDTH, TALLEST_MAP_SHAPE = 330.0, 1.15
 """Largest width of a map, and its largest height in widths."""
 
-ABOVE, BELOW, BESIDE, BAR = 3.0, 38.0, 14.0, 44.0
+SPACE_ABOVE_MAP, SPACE_BELOW_MAP, SPACE_BESIDE_MAP, COLOUR_BAR_SPACE = 3.0, 38.0, 14.0, 44.0
 """Space above a map, below it for numbers and a name, at its right side, and for its colour bar."""
 
-MARGIN = 0.035
+MARGIN_SHARE = 0.035
 """Space around the outermost locations, as a share of the region."""
 
-MOST = 5000
+MOST_DRAWN_LOCATIONS = 5000
 """Largest number of locations that are drawn; of more, a random sample is drawn."""
 
-TIMES = 12
+MOST_MAP_TIMES = 12
 """Largest number of times with maps."""
 
-COLOURS = 48
+COLOUR_STEPS = 48
 """Steps of a scale of colours."""
 
-FINER = 4
+PIXELS_PER_CELL_SIDE = 4
 """Pixels of an image along the side of a cell, so that a printed field looks continuous."""
 
-LETTER = 7.0
+DIGIT_WIDTH = 7.0
 """Width of a digit."""
 
 EXAMPLE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -67,13 +67,14 @@ class Frame:
         low, high = locations.min(axis=0), locations.max(axis=0)
         size = high - low
         # locations on a line are placed in the middle of a band
-        size = np.where(size > 0, size, max(float(size.max()), 1.0) / SLIM)
-        low, high = (low + high - size) / 2 - MARGIN * size, (low + high + size) / 2 + MARGIN * size
+        size = np.where(size > 0, size, max(float(size.max()), 1.0) / LARGEST_ELONGATION)
+        margin = MARGIN_SHARE * size
+        low, high = (low + high - size) / 2 - margin, (low + high + size) / 2 + margin
         unit = "degrees" if observations.geographic else observations.unit
         shape = size[1] * length_ratio(observations) / size[0]
         # elongated regions are stretched to a square
-        shape = shape if 1 / SLIM <= shape <= SLIM else 1.0
-        width = ACROSS if shape <= HIGHEST else ACROSS * HIGHEST / shape
+        shape = shape if 1 / LARGEST_ELONGATION <= shape <= LARGEST_ELONGATION else 1.0
+        width = MAP_WIDTH if shape <= TALLEST_MAP_SHAPE else MAP_WIDTH * TALLEST_MAP_SHAPE / shape
         names = tuple(f"{plain_name(name)} ({unit})" for name in observations.location_names[:2])
         ends = (float(value) for value in (low[0], high[0], low[1], high[1]))
         return cls(*ends, width, width * shape, names)
@@ -109,15 +110,16 @@ class Scale:
 
     def __call__(self, numbers):
         """Return the step of each number, an array of int."""
-        steps = np.floor((np.asarray(numbers) - self.low) / self.room * COLOURS)
-        return np.clip(steps, 0, COLOURS - 1).astype(int)
+        steps = np.floor((np.asarray(numbers) - self.low) / self.room * COLOUR_STEPS)
+        return np.clip(steps, 0, COLOUR_STEPS - 1).astype(int)
 
     def palette(self):
         """Return the colours of the steps as text."""
         from matplotlib import colormaps
         from matplotlib.colors import to_hex
 
-        return [*map(to_hex, colormaps[self.colours]((np.arange(COLOURS) + 0.5) / COLOURS))]
+        shares = (np.arange(COLOUR_STEPS) + 0.5) / COLOUR_STEPS
+        return [*map(to_hex, colormaps[self.colours](shares))]
 
     def image(self, cells, opacity=None):
         """Return an array, its first row at the bottom, as the address of a PNG image."""
@@ -140,7 +142,7 @@ class Scale:
 
     def stops(self):
         """Return (share, colour) along the colour bar."""
-        palette = self.palette()[:: COLOURS // 16]
+        palette = self.palette()[:: COLOUR_STEPS // 16]
         return [(k / (len(palette) - 1), colour) for k, colour in enumerate(palette)]
 
     def marks(self, width):
@@ -187,20 +189,22 @@ class Map:
     def origin(self):
         """Position of the map in its picture, next to the labels of the second coordinate."""
         # narrow maps are centred
-        return self.room + (ACROSS - self.frame.width) / 2, ABOVE
+        return self.room + (MAP_WIDTH - self.frame.width) / 2, SPACE_ABOVE_MAP
 
     @property
     def room(self):
         """Width of the second coordinate's numbers and name."""
-        return 26.0 + LETTER * max(len(label) for _, label in self.down())
+        return 26.0 + DIGIT_WIDTH * max(len(label) for _, label in self.down())
 
     @property
     def size(self):
         """Width and height of the whole picture."""
         # half of a number may lie beyond the right end
-        beside = max(BESIDE, LETTER * max(len(label) for _, label in self.along()) / 2)
-        width = self.origin[0] + (ACROSS + self.frame.width) / 2 + beside
-        return width, ABOVE + self.frame.height + BELOW + (BAR if self.scale else 0.0)
+        digits = max(len(label) for _, label in self.along())
+        beside = max(SPACE_BESIDE_MAP, DIGIT_WIDTH * digits / 2)
+        width = self.origin[0] + (MAP_WIDTH + self.frame.width) / 2 + beside
+        bar = COLOUR_BAR_SPACE if self.scale else 0.0
+        return width, SPACE_ABOVE_MAP + self.frame.height + SPACE_BELOW_MAP + bar
 
     def along(self):
         """Return (position, text) of the ticks of the first coordinate."""
@@ -300,7 +304,7 @@ class Maps:
         """Return the map of standardised leave-one-out errors."""
         z = self.validation.standardised_errors
         largest = float(np.abs(z).max())
-        end = min(largest, EXTREME)
+        end = min(largest, EXTREME_STANDARDISED_ERROR)
         scale = Scale("standardised error", -end, end, "PuOr", largest > end)
         return self._dots("misses", scale, z, np.abs(z), {"outside": int((np.abs(z) > 1.96).sum())})
 
@@ -328,7 +332,7 @@ class Maps:
             "frame": {
                 "box": [frame.left, frame.right, frame.bottom, frame.top],
                 "size": [round(frame.width, 2), round(frame.height, 2)],
-                "letter": LETTER,
+                "letter": DIGIT_WIDTH,
             },
             "axes": [plain_name(name) for name in self.observations.location_names[:2]],
             "places": {
@@ -404,8 +408,8 @@ class Maps:
 
         def layers(drawn):
             rows = self.rows[drawn]
-            about = self.x[drawn], self.y[drawn], numbers[rows], order[rows]
-            paths = scale.dots(self.frame, *about)
+            x, y = self.x[drawn], self.y[drawn]
+            paths = scale.dots(self.frame, x, y, numbers[rows], order[rows])
             strokes = [
                 stroke
                 for colour, path in paths
@@ -422,8 +426,9 @@ class Maps:
             Still(title, layers(drawn), {"spread": spread(numbers[self.rows[drawn]])})
             for title, drawn in self.drawn()
         ]
-        about = {"stills": tuple(stills), "name": self.name}
-        return Map(key, self.frame, scale, (), "places", facts, **about)
+        return Map(
+            key, self.frame, scale, (), "places", facts, stills=tuple(stills), name=self.name
+        )
 
     def _cells(self, key, scale, cells, opacity=None):
         """Return a map of rasters, (times, rows, columns), with the locations as small dots."""
@@ -443,8 +448,7 @@ class Maps:
             Still(title, (self._ground("dot", drawn),), {"spread": spread(one)}, image)
             for (title, drawn), one, image in zip(self.drawn(), cells, images, strict=True)
         ]
-        about = {"stills": tuple(stills), "name": self.name}
-        return Map(key, self.frame, scale, (), "cells", facts, **about)
+        return Map(key, self.frame, scale, (), "cells", facts, stills=tuple(stills), name=self.name)
 
     def drawn(self):
         """Return the title of each time, and which of the drawn observations it has."""
@@ -479,9 +483,10 @@ class MapsOfVariables:
         for k, name in enumerate(seen.variable_labels):
             if (seen.variable == k).sum() < LEAST_LOCATIONS:
                 continue
-            about = {"observations": seen.of_variable(name), "number": k}
+            own = seen.of_variable(name)
             left_out = None if validation is None else validation.of_variable(name)
-            self.each.append(Maps(fit, left_out, rasters[k] if rasters else None, **about))
+            raster = rasters[k] if rasters else None
+            self.each.append(Maps(fit, left_out, raster, observations=own, number=k))
         self.frame = self.whole.frame
         self.neighbours = self.whole.neighbours
 
@@ -531,7 +536,7 @@ def times_shown(observations):
     if observations.time is None:
         return None
     known = np.unique(observations.time)
-    if len(known) <= TIMES:
+    if len(known) <= MOST_MAP_TIMES:
         return known if len(known) > 1 else None
     even = evenly(known)
     near = known[nearest(known, even)]
@@ -540,7 +545,9 @@ def times_shown(observations):
 
 def evenly(times):
     """Return equally spaced times from the first to the last of many; few times as they are."""
-    return times if len(times) <= TIMES else np.linspace(times[0], times[-1], TIMES)
+    if len(times) <= MOST_MAP_TIMES:
+        return times
+    return np.linspace(times[0], times[-1], MOST_MAP_TIMES)
 
 
 def nearest(times, numbers):
@@ -585,14 +592,14 @@ def finer(cells):
     """Return an array with more rows and columns, linear between the centres of the cells."""
     from scipy.ndimage import zoom
 
-    return zoom(cells, FINER, order=1, mode="nearest", grid_mode=True)
+    return zoom(cells, PIXELS_PER_CELL_SIDE, order=1, mode="nearest", grid_mode=True)
 
 
 def sample_of(n):
     """Return the rows of locations to draw: all, or a random sample of many."""
-    if n <= MOST:
+    if n <= MOST_DRAWN_LOCATIONS:
         return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, MOST, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n, MOST_DRAWN_LOCATIONS, replace=False))
 
 
 def ticks(low, high, count=5):
@@ -620,7 +627,7 @@ def labels(low, high, width):
     for count in (5, 4, 3, 2):
         values, digits = ticks(low, high, count)
         texts = [shown(value, digits) for value in values]
-        if sum(map(len, texts)) * LETTER + len(texts) * LETTER <= width:
+        if sum(map(len, texts)) * DIGIT_WIDTH + len(texts) * DIGIT_WIDTH <= width:
             break
     return list(zip(values, texts, strict=True))
 

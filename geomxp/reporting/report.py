@@ -33,29 +33,32 @@ from ..prediction.scores import summary
 from ..prediction.screening import below_zero, transformed
 from ..prediction.variogram import several_variables
 from .charts import chart
-from .exploration import SHOWN, Exploration, cost_rows
-from .findings import BUDGET, LEVELS, findings_of
+from .exploration import SHOWN_OUTLIERS, Exploration, cost_rows
+from .findings import BUDGET_SECONDS, REPORT_LEVELS, findings_of
 from .maps import Maps, MapsOfVariables, shown, times_shown
 from .sources import date, held, machine, python_lines, without_home
 
 if TYPE_CHECKING:
     from .._typing import Frame, PathLikeText
 
-LEVEL = 0.95
+INTERVAL_LEVEL = 0.95
 
-OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
+OTHER_PACKAGES = (
+    *("scikit-learn", "gstools", "gpgp", "gstat"),
+    *("geor", "fields", "spmodel", "gpboost"),
+)
 """Packages in whose parameters the model is given."""
 
-NEUTRAL = (
+NEUTRAL_MESSAGE_STARTS = (
     *("All parameters were given", "one more Newton step", "every parameter was given"),
     "in these formats",
 )
 """Beginnings of messages that only say how a search ended."""
 
-RING = 6.0
+RING_PIXELS = 6.0
 """Pixels by which a ring around a dot is larger than the dot."""
 
-WIDER = 1.28
+COVERAGE_SPREAD_FACTOR = 1.28
 """Largest factor by which the spread of a coverage exceeds that of independent errors."""
 
 
@@ -66,7 +69,7 @@ def report(
     command: str | None = None,
     level: str = "full",
     places: Frame | None = None,
-    budget: float = BUDGET,
+    budget: float = BUDGET_SECONDS,
     progress: bool = True,
 ) -> None:
     """Write a report of a fit, or of an exploration, as one HTML file.
@@ -117,8 +120,9 @@ def report(
     """
     _check(fit, level, budget)
     tables.check_writable(path)
-    about = {"level": level, "places": places, "budget": budget, "progress": progress}
-    text = report_html(fit, command=command, **about)
+    text = report_html(
+        fit, command=command, level=level, places=places, budget=budget, progress=progress
+    )
     tables.write_text(path, text)
 
 
@@ -128,7 +132,7 @@ def report_html(
     command: str | None = None,
     level: str = "full",
     places: Frame | None = None,
-    budget: float = BUDGET,
+    budget: float = BUDGET_SECONDS,
     progress: bool = False,
 ) -> str:
     """Return the report as text; parameters as of `report`."""
@@ -156,7 +160,7 @@ def report_html(
 
 def _check(fit, level, budget):
     plots.checked("fit", fit, Fit, Exploration)
-    check_one_of("level", level, LEVELS)
+    check_one_of("level", level, REPORT_LEVELS)
     if not ((is_finite(budget) or budget == inf) and budget >= 0):
         raise InvalidInput(f"`budget` must be seconds, 0 or more. Got {brief_repr(budget)}.")
 
@@ -221,7 +225,7 @@ def _page_of_exploration(found, command):
         "maps_notes": maps.notes() if maps else [],
         "away": maps.away if maps and maps.times is not None else "",
         "charts": {name: chart(function, name) for name, function in draw.items()},
-        "outliers": found.outlier_rows(SHOWN),
+        "outliers": found.outlier_rows(SHOWN_OUTLIERS),
         "bins": bins,
         "costs": cost_rows(found),
         "timed": observations.time is not None,
@@ -243,7 +247,7 @@ def _with_rings(maps, rows):
 
     def ring(rows):
         path = maps.frame.path(*maps.observations.locations[rows, :2].T)
-        return maps.dot + RING, [("dot", "var(--mark)", path)]
+        return maps.dot + RING_PIXELS, [("dot", "var(--mark)", path)]
 
     if not one.stills:
         return replace(one, layers=(ring(rows), *one.layers))
@@ -264,15 +268,15 @@ def _page(fit, command, level, places, budget, progress):
     if observations.dimensions > 1 and labels and times_shown(observations) is not None:
         findings.notes.append("Maps: left out, because there are several variables and times.")
     elif observations.dimensions > 1:
-        about = fit, validation, findings.rasters if labels else findings.raster
-        maps = (MapsOfVariables if labels else Maps)(*about)
+        raster = findings.rasters if labels else findings.raster
+        maps = (MapsOfVariables if labels else Maps)(fit, validation, raster)
         findings.notes += maps.notes()
     return _frame() | {
         "fit": fit,
         "model": fit.model,
         "observations": observations,
         "findings": findings,
-        "about": fit.method.describe(len(observations)),
+        "method": fit.method.describe(len(observations)),
         "value_name": listed([plain_name(one) for one in labels or [observations.value_name]]),
         "labels": labels,
         "names": titles(fit.model, observations),
@@ -282,7 +286,7 @@ def _page(fit, command, level, places, budget, progress):
         "scale": plain_name(fit.gaussian.observations.value_name),
         "held": [titles(fit.model, observations)[name] for name in held(fit)],
         "microergodic_told": _tells_ratio(findings),
-        "scores": validation.scores(LEVEL) if validation else {},
+        "scores": validation.scores(INTERVAL_LEVEL) if validation else {},
         "scores_of": _scores_of(validation, labels) if validation else {},
         "cautions": warned,
         "outcome_notes": _rest(fit.outcome, warned),
@@ -306,7 +310,7 @@ def _scores_of(validation, labels):
     for k, name in enumerate(labels):
         rows = validation.observations.variable == k
         known = validation.mean[rows], validation.variance[rows], validation.observed[rows]
-        result[name] = summary(*known, LEVEL) | {"deviation": float(known[2].std())}
+        result[name] = summary(*known, INTERVAL_LEVEL) | {"deviation": float(known[2].std())}
     return result
 
 
@@ -326,7 +330,7 @@ def cautions(findings):
         # parts of messages in files of earlier versions are not sentences
         sentences = re.split(r"(?<=\.) (?=[A-Z])", message)
         parts = message.split("; ") if message[:1].islower() else sentences
-        result += [part for part in parts if part and not part.startswith(NEUTRAL)]
+        result += [part for part in parts if part and not part.startswith(NEUTRAL_MESSAGE_STARTS)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
             result += [sentence] if sentence and sentence not in fit.outcome.message else []
@@ -343,11 +347,12 @@ def cautions(findings):
             result.append(sentence)
             break
     if validation is not None:
-        covered, n = validation.scores(LEVEL)["coverage"], len(validation)
-        if abs(covered - LEVEL) > z_value(0.99) * WIDER * sqrt(LEVEL * (1 - LEVEL) / n):
+        covered, n = validation.scores(INTERVAL_LEVEL)["coverage"], len(validation)
+        deviation = sqrt(INTERVAL_LEVEL * (1 - INTERVAL_LEVEL) / n)
+        if abs(covered - INTERVAL_LEVEL) > z_value(0.99) * COVERAGE_SPREAD_FACTOR * deviation:
             result.append(
                 f"95 % prediction intervals cover {100 * covered:.1f} % of the observations left "
-                f"out: they are {'too narrow' if covered < LEVEL else 'too wide'}"
+                f"out: they are {'too narrow' if covered < INTERVAL_LEVEL else 'too wide'}"
             )
     if findings.divergences and findings.divergences[0][1].kl > 0.1:
         result.append(
@@ -395,7 +400,7 @@ def _estimates(findings):
                 "unit": plots.unit_of(name, observations) or "",
             }
         )
-    for row in fit.coefficient_table(LEVEL).itertuples():
+    for row in fit.coefficient_table(INTERVAL_LEVEL).itertuples():
         name, of = row.coefficient, observations.value_name
         variable = next(
             (one for one in observations.variable_labels if name.startswith(f"{one}: ")), ""
@@ -470,7 +475,7 @@ def _conventions(model):
     rows = []
     if isinstance(model, Multivariate) or not model.tabulated or model.anisotropy is not None:
         return rows
-    for name in filter(model.conventions.get, OTHERS):
+    for name in filter(model.conventions.get, OTHER_PACKAGES):
         convention = model.conventions[name]
         names, theirs = (
             convention.names,

@@ -8,12 +8,12 @@ from pathlib import Path, PurePath
 
 from ..covariance.base import FAMILIES
 from ..data import datasets
-from ..likelihood.automatic import LARGEST
+from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform
 from ..runtime.devices import usable_cores
 
-LIBRARIES = ("numpy", "scipy", "nlopt", "numba")
+REPORTED_LIBRARIES = ("numpy", "scipy", "nlopt", "numba")
 
 
 def machine():
@@ -21,7 +21,7 @@ def machine():
     from threadpoolctl import threadpool_info
 
     versions = [f"Python {platform.python_version()}"]
-    for name in LIBRARIES:
+    for name in REPORTED_LIBRARIES:
         try:
             versions.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
@@ -71,7 +71,7 @@ def held(fit):
 def python_lines(fit):
     """Return Python code that repeats the fit."""
     model, trend = fit.model, fit.trend.text
-    about = {
+    arguments = {
         "method": method_text(fit.method, len(fit.observations)),
         "fixed": held(fit) or None,
         "bounds": fit.bounds or None,
@@ -81,9 +81,9 @@ def python_lines(fit):
         "anisotropy": "anisotropy_ratio" in model.parameters() or None,
         "transform": None if model.transform is None else model.transform.name,
     }
-    about = {name: value for name, value in about.items() if value is not None}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
     lines = ["import geomxp as gx", "", *reading_lines(fit.observations)]
-    lines += [call("fit = gx.fit(observations", about), "print(fit)"]
+    lines += [call("fit = gx.fit(observations", arguments), "print(fit)"]
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
 
 
@@ -111,7 +111,7 @@ def reading_lines(observations, source=None):
     usual |= {"formula": None, "drop_missing": False, "crs": None, "variable": None}
     usual |= {"error_variance": None, "missing": None, "decimal": None, "duplicates": None}
     usual |= {"value_unit": None}
-    about = {
+    arguments = {
         "locations": tuple(source["locations"]),
         "values": tuple(source["values"]) if "values" in source else source["value"],
         "covariates": tuple(source["covariates"]),
@@ -124,7 +124,8 @@ def reading_lines(observations, source=None):
         "error_variance": source.get("error_variance"),
         **{name: source.get(name) for name in ("missing", "decimal", "duplicates", "value_unit")},
     }
-    return [call(start, {name: value for name, value in about.items() if value != usual[name]})]
+    changed = {name: value for name, value in arguments.items() if value != usual[name]}
+    return [call(start, changed)]
 
 
 class _Code(str):
@@ -144,14 +145,14 @@ def _family(model):
 
 def method_text(method, n):
     """Return the expression of a method for n locations; None for the default."""
-    usual, about = Exact(), method.describe(0)
-    if about["name"] == "vecchia":
+    usual, description = Exact(), method.describe(0)
+    if description["name"] == "vecchia":
         order = method.ordering if isinstance(method.ordering, str) else _Code("ordering")
         more = "" if order == "maximin" else f", {order!r}"
         return _Code(f"gx.Vecchia({method.neighbours}{more})")
-    if about["name"] != "exact":
+    if description["name"] != "exact":
         return _Code(repr(method))
-    if method == usual and n <= LARGEST:
+    if method == usual and n <= MOST_EXACT_LOCATIONS:
         return None
     arguments, rule = [], describe(method.precision)
     if rule is None:
@@ -165,11 +166,11 @@ def method_text(method, n):
     return _Code(f"gx.Exact({', '.join(arguments)})")
 
 
-def call(start, about):
+def call(start, arguments):
     """Return a call with keyword arguments, over several lines if it is long."""
-    arguments = [f"{name}={value!r}" for name, value in about.items()]
-    line = ", ".join([start, *arguments]) + ")"
+    texts = [f"{name}={value!r}" for name, value in arguments.items()]
+    line = ", ".join([start, *texts]) + ")"
     if len(line) <= 80:
         return line
     head, first = start.split("(", 1)
-    return f"{head}(\n    " + ",\n    ".join([first, *arguments]) + ",\n)"
+    return f"{head}(\n    " + ",\n    ".join([first, *texts]) + ",\n)"

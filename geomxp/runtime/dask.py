@@ -12,7 +12,7 @@ from .devices import human_bytes, is_client, pinned
 from .progress import notice, tell
 from .turns import given_up
 
-PROBES = {}
+WORKER_PROBES = {}
 """What all workers must have in common: name -> (module of geomxp, function, message).
 
 A worker calls the function, which takes no arguments, and reports its result. Where results differ
@@ -21,7 +21,7 @@ the function is true on the first and false on the second. A module whose arithm
 hardware adds its own entry.
 """
 
-TIMEOUT = 15
+CONNECTION_TIMEOUT_SECONDS = 15
 """Seconds to reach a scheduler."""
 
 _clients = {}
@@ -54,7 +54,7 @@ def connect(address):
         if client is None or client.status != "running":
             _check_address(address)
             try:
-                client = Client(address, timeout=TIMEOUT, set_as_default=False)
+                client = Client(address, timeout=CONNECTION_TIMEOUT_SECONDS, set_as_default=False)
             except Exception as error:
                 # any error of the connection or of its configuration
                 raise LostCluster(
@@ -89,28 +89,28 @@ def _check_address(address):
 # moves more bytes than it saves time. What a lost worker held is therefore computed again here, by
 # the same functions: the same bits.
 
-GLANCE = 1.0
+CHECK_INTERVAL_SECONDS = 1.0
 """Seconds without a result after which the workers are checked."""
 
-SILENCE = 30.0
+SILENCE_SECONDS = 30.0
 """Seconds after which a scheduler or worker that does not answer is reported."""
 
-GIVE_UP = "geomxp.give-up-after"
+GIVE_UP_KEY = "geomxp.give-up-after"
 """Key of Dask's configuration: the silence after which a computation ends; without it, it waits."""
 
-PATIENCE = 60.0
+PAUSED_WORKER_SECONDS = 60.0
 """Seconds after which an idle worker that Dask has paused for lack of memory is given up."""
 
-GRACE = 15.0
+REPLACEMENT_SECONDS = 15.0
 """Seconds in which a new worker may replace a lost one, before the others take its work."""
 
-SETTLING = 2.0
+MEMORY_RELEASE_SECONDS = 2.0
 """Seconds after which released memory is free."""
 
-AT_ONCE = 32
+FUTURES_PER_WAIT = 32
 """Futures in one call of Dask's `wait`: they end roughly in order, and each one costs time."""
 
-LOSSES = 10
+TOLERATED_LOSSES = 10
 """Losses of workers that one computation survives, beside two for each worker."""
 
 
@@ -179,8 +179,8 @@ class DaskBackend:
     `slots` lists the addresses of the workers, `workers` describes each worker by its address,
     `losses` counts the times that workers were lost. `gpu` is true if the workers compute on GPUs:
     each was started with the resource GPU, as by `dask cuda worker --resources GPU=1` (not yet run
-    on real GPUs). Workers are refused if they lack this version of geomxp, or differ in `PROBES` or
-    in GPUs.
+    on real GPUs). Workers are refused if they lack this version of geomxp, or differ in
+    `WORKER_PROBES` or in GPUs.
     """
 
     def __init__(self, address):
@@ -201,7 +201,7 @@ class DaskBackend:
         """Return the description of each worker; refuse workers that would compute differently."""
         from .._version import __version__
 
-        describe = _describe_worker(dict(PROBES))
+        describe = _describe_worker(dict(WORKER_PROBES))
         workers = self.reach(lambda: self.client.run(describe, on_error="return"))
         workers = {at: worker for at, worker in workers.items() if not isinstance(worker, OSError)}
         for at, worker in workers.items():
@@ -220,7 +220,7 @@ class DaskBackend:
                 f"worker {gpus[True]} has a resource GPU and worker {gpus[False]} has none: they "
                 "compute differently. Use workers of one kind."
             )
-        for name, (*_, message) in PROBES.items():
+        for name, (*_, message) in WORKER_PROBES.items():
             kinds = {worker["probes"][name]: at for at, worker in workers.items()}
             if len(kinds) > 1 and not gpus.get(True):
                 raise InvalidInput(message.format(one=kinds[True], other=kinds[False]))
@@ -230,7 +230,7 @@ class DaskBackend:
         """Return call(), or raise `LostCluster` if the connection fails.
 
         A scheduler whose process is stopped keeps its connections, and no call ends. It is reported
-        after `SILENCE`, and given up as the user wants; see `_report_silence`.
+        after `SILENCE_SECONDS`, and given up as the user wants; see `_report_silence`.
         """
         if self.client.status != "running":
             return self.check_running()
@@ -241,13 +241,13 @@ class DaskBackend:
         while True:
             try:
                 with given_up():
-                    value, error = answers.get(timeout=GLANCE)
+                    value, error = answers.get(timeout=CHECK_INTERVAL_SECONDS)
                 break
             except Empty:
                 self.check_running()
                 self._report_silence(who, time.monotonic() - began)
         self._report_answer(who)
-        if time.monotonic() - began > 2 * GLANCE:
+        if time.monotonic() - began > 2 * CHECK_INTERVAL_SECONDS:
             # a scheduler that was stopped has heard no heartbeats
             self._heard = {}
         if error is not None:
@@ -260,16 +260,16 @@ class DaskBackend:
         if limit is not None and seconds > limit:
             self.given_up = True
             raise LostCluster(
-                f"{who} has not answered for {seconds:.0f} s, the limit {GIVE_UP} is {limit:g} s: "
-                "continue the stopped process (kill -CONT) or start the cluster again, and repeat "
-                "the command; a fit with a checkpoint continues from it."
+                f"{who} has not answered for {seconds:.0f} s, the limit {GIVE_UP_KEY} is "
+                f"{limit:g} s: continue the stopped process (kill -CONT) or start the cluster "
+                "again, and repeat the command; a fit with a checkpoint continues from it."
             )
-        if seconds > SILENCE and who not in self._reported:
+        if seconds > SILENCE_SECONDS and who not in self._reported:
             self._reported.add(who)
             until = "until it answers" if limit is None else f"up to {limit:g} s"
             notice(
-                f"{who} has not answered for {SILENCE:.0f} s: a process may be stopped, or a "
-                f"machine unreachable. Waiting {until}; to give up sooner set "
+                f"{who} has not answered for {SILENCE_SECONDS:.0f} s: a process may be stopped, "
+                f"or a machine unreachable. Waiting {until}; to give up sooner set "
                 "DASK_GEOMXP__GIVE_UP_AFTER=60s."
             )
 
@@ -326,7 +326,7 @@ class DaskBackend:
         """
         if self._too_small(share, beside):
             # recently released memory may not be free yet
-            time.sleep(SETTLING)
+            time.sleep(MEMORY_RELEASE_SECONDS)
             self.workers = self._describe()
             if problem := self._too_small(share, beside):
                 raise NotEnoughMemory(problem)
@@ -388,7 +388,11 @@ class DaskBackend:
             self._check_futures(pending)
             try:
                 with self.client.as_current(), given_up():
-                    wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
+                    wait(
+                        pending[:FUTURES_PER_WAIT],
+                        timeout=CHECK_INTERVAL_SECONDS,
+                        return_when="FIRST_COMPLETED",
+                    )
             except TimeoutError as error:
                 _detach(error)
                 self.check_workers()
@@ -444,10 +448,11 @@ class DaskBackend:
         """Raise `NotEnoughMemory` if one of the workers `among` has been paused for too long."""
         now = time.monotonic()
         for at in among:
-            if now - self._paused_since.get(at, now) > PATIENCE:
+            if now - self._paused_since.get(at, now) > PAUSED_WORKER_SECONDS:
                 raise NotEnoughMemory(
-                    f"worker {at} has been paused by Dask for {PATIENCE:.0f} s: its process holds "
-                    "nearly all of its memory limit. Use workers with more memory, or more of them."
+                    f"worker {at} has been paused by Dask for {PAUSED_WORKER_SECONDS:.0f} s: its "
+                    "process holds nearly all of its memory limit. Use workers with more memory, "
+                    "or more of them."
                 )
 
     def forget_paused(self):
@@ -468,7 +473,7 @@ class DaskBackend:
             while True:
                 try:
                     with given_up():
-                        return coming.result(GLANCE)
+                        return coming.result(CHECK_INTERVAL_SECONDS)
                 except TimeoutError:
                     # Dask itself would wait forever for a lost result
                     self.check_workers()
@@ -502,12 +507,12 @@ class DaskBackend:
     def replace(self):
         """Give the slots of lost workers to new workers, or to the remaining ones."""
         self.losses += 1
-        if self.losses > LOSSES + 2 * len(self):
+        if self.losses > TOLERATED_LOSSES + 2 * len(self):
             raise LostCluster(
                 f"workers were lost {self.losses} times in one computation: see their logs. The "
                 "usual cause is too little memory."
             )
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + REPLACEMENT_SECONDS
         while True:
             self.workers = self._describe()
             free = sorted(set(self.workers) - set(self.slots))
@@ -534,7 +539,7 @@ def _patience():
     """Return the seconds of silence after which the user gives a cluster up, or None."""
     import dask
 
-    given = dask.config.get(GIVE_UP, None)
+    given = dask.config.get(GIVE_UP_KEY, None)
     if given is None:
         return None
     try:
@@ -543,7 +548,8 @@ def _patience():
         seconds = 0.0
     if not seconds > 0:
         raise InvalidInput(
-            f'{GIVE_UP} in Dask\'s configuration must be a time such as "5 minutes". Got {given!r}.'
+            f'{GIVE_UP_KEY} in Dask\'s configuration must be a time such as "5 minutes". '
+            f"Got {given!r}."
         )
     return seconds
 
@@ -559,7 +565,7 @@ def _detach(error):
 
 # Parts of one data set that stay on the workers, and functions that run on each part.
 
-NOTICED = 5
+LOST_WORKER_CHECKS = 5
 """Checks after which the scheduler knows that a worker is lost."""
 
 
@@ -661,9 +667,9 @@ class Parts:
             )
         except Exception as error:
             # any error of the connection; the scheduler may not know of the loss yet
-            for _ in range(NOTICED):
+            for _ in range(LOST_WORKER_CHECKS):
                 backend.check_workers()
-                time.sleep(GLANCE)
+                time.sleep(CHECK_INTERVAL_SECONDS)
             raise LostCluster(
                 f"worker {at} cannot receive its part ({one_line(error)}): see its log. The "
                 "usual cause is too little memory."

@@ -27,7 +27,7 @@ from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemor
 from .progress import notice
 from .turns import turn, working_for
 
-COMPILER = {
+COMPILER_MODULES = {
     "njit": "numba",
     "types": "numba",
     "cgutils": "numba.core",
@@ -39,18 +39,18 @@ COMPILER = {
 
 
 def __getattr__(name):
-    """Import a name of `COMPILER`; raise `MissingPackage` if numba is not installed.
+    """Import a name of `COMPILER_MODULES`; raise `MissingPackage` if numba is not installed.
 
     Modules of compiled loops are imported only inside the functions that call their loops, so that
     a fit on a GPU works without numba.
     """
-    if name not in COMPILER:
+    if name not in COMPILER_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         # llvmlite's modules are attributes of it once numba is imported
         import_module("numba")
         _announce_compilation()
-        return _njit if name == "njit" else getattr(import_module(COMPILER[name]), name)
+        return _njit if name == "njit" else getattr(import_module(COMPILER_MODULES[name]), name)
     except ImportError as error:
         raise MissingPackage(
             f"this computation on the CPU needs numba, which cannot be imported ({error}): "
@@ -77,7 +77,7 @@ def _njit(*, cache=False, **options):
             # no directory can be written, or a file cannot be read; numba is switched off, or has
             # other attributes: code is compiled in each process
             return njit(**options)(function)
-        kept._index_key = lambda *about: (*key(*about), used)
+        kept._index_key = lambda *arguments: (*key(*arguments), used)
         return compiled
 
     return decorated
@@ -101,7 +101,9 @@ def imported(module):
                 found.update(f"{name}={value.dtype}{value.shape}".encode() + value.tobytes())
             named = getattr(value, "__module__", None)
             owner = value if isinstance(value, ModuleType) else sys.modules.get(named)
-            if owner not in seen and not _COMPILES.isdisjoint(getattr(owner, "__dict__", ())):
+            if owner not in seen and not _COMPILING_NAMES.isdisjoint(
+                getattr(owner, "__dict__", ())
+            ):
                 seen.add(owner)
                 found.update(owner.__name__.encode() + _text(owner))
                 add(owner)
@@ -110,7 +112,7 @@ def imported(module):
     return found.digest()
 
 
-_COMPILES = {"njit", "intrinsic", "by_llvm"}
+_COMPILING_NAMES = {"njit", "intrinsic", "by_llvm"}
 """Names in modules that define compiled loops."""
 
 
@@ -121,13 +123,13 @@ def _text(module):
     return module.__loader__.get_data(path) if path else b""
 
 
-COMPILING = 1.0
+COMPILATION_NOTICE_SECONDS = 1.0
 """Seconds of compilation after which the user is told."""
 
 
 @cache
 def _announce_compilation():
-    """Arrange for one notice if numba compiles for longer than `COMPILING`."""
+    """Arrange for one notice if numba compiles for longer than `COMPILATION_NOTICE_SECONDS`."""
     event, here = import_module("numba.core.event"), copy_context()
 
     def tell():
@@ -140,15 +142,15 @@ def _announce_compilation():
 
         def on_start(self, _):
             self.depth += 1
-            if self.depth == 1 and self.spent < COMPILING:
+            if self.depth == 1 and self.spent < COMPILATION_NOTICE_SECONDS:
                 self.began = perf_counter()
-                self.timer = Timer(COMPILING - self.spent, tell)
+                self.timer = Timer(COMPILATION_NOTICE_SECONDS - self.spent, tell)
                 self.timer.daemon = True
                 self.timer.start()
 
         def on_end(self, _):
             self.depth -= 1
-            if self.depth == 0 and self.spent < COMPILING:
+            if self.depth == 0 and self.spent < COMPILATION_NOTICE_SECONDS:
                 self.timer.cancel()
                 self.spent += perf_counter() - self.began
 
@@ -332,11 +334,11 @@ def _run_on(thread, cores):
 
 def _current_core():
     """Return the number of the core on which the calling thread runs, or None."""
-    found = getattr(_C, "sched_getcpu", None)
+    found = getattr(_C_LIBRARY, "sched_getcpu", None)
     return found() if found else None
 
 
-_C = ctypes.PyDLL(None) if sys.platform == "linux" else None
+_C_LIBRARY = ctypes.PyDLL(None) if sys.platform == "linux" else None
 """The C library, called without releasing the interpreter's lock."""
 
 
@@ -393,7 +395,7 @@ def share(work, items, threads):
         raise failures.pop(0)
 
 
-SMALL = 600
+LEAST_THREADED_ORDER = 600
 """Below this order of a matrix one BLAS thread is fastest."""
 
 
@@ -405,7 +407,7 @@ def blas_threads(order):
     """
     cores = usable_cores()
     most = min(cores, _requested("OPENBLAS_NUM_THREADS") or cores)
-    return turn(1 if order < SMALL else most)
+    return turn(1 if order < LEAST_THREADED_ORDER else most)
 
 
 class _FloatingPoint(ctypes.Structure):
@@ -414,7 +416,7 @@ class _FloatingPoint(ctypes.Structure):
     _fields_ = (("x87", ctypes.c_uint32 * 7), ("mxcsr", ctypes.c_uint32))
 
 
-FLUSHING = 0x8040
+FLUSH_SUBNORMALS_BITS = 0x8040
 """Bits of MXCSR: subnormal results are 0, and so are subnormal operands."""
 
 
@@ -442,7 +444,7 @@ def subnormals_as_zero():
         return
     c, before = ctypes.CDLL(None), _FloatingPoint()
     c.fegetenv(ctypes.byref(before))
-    inside = _FloatingPoint(before.x87, before.mxcsr | FLUSHING)
+    inside = _FloatingPoint(before.x87, before.mxcsr | FLUSH_SUBNORMALS_BITS)
     with blas_threads(1):
         c.fesetenv(ctypes.byref(inside))
         try:
@@ -463,7 +465,7 @@ def pinned(cores=1):
     """Enclose a task of a Dask worker, which has one thread for each core that it may use."""
     with ExitStack() as limits:
         limits.enter_context(at_most(cores))
-        limits.enter_context(blas_threads(SMALL))
+        limits.enter_context(blas_threads(LEAST_THREADED_ORDER))
         for limit in LIMITS_BY_THREAD:
             limits.enter_context(limit(cores))
         yield
@@ -486,7 +488,7 @@ class Device:
             return cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
 
 
-STREAM_OF_ITS_OWN = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
+PER_THREAD_STREAM_VARIABLE = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
 """With this variable set CuPy gives each thread its own stream: tiles could be read too early."""
 
 
@@ -500,10 +502,10 @@ def resolve(on):
     index, count = int((match[1] or ":0")[1:]), gpu_count()
     if index >= count:
         raise MissingDevice(f'on="{on}" needs GPU number {index}; this machine has {count}.')
-    if os.environ.get(STREAM_OF_ITS_OWN, "0") not in ("", "0"):
+    if os.environ.get(PER_THREAD_STREAM_VARIABLE, "0") not in ("", "0"):
         raise InvalidInput(
             f'on="{on}" needs one CUDA stream that all threads share. '
-            f"Got {STREAM_OF_ITS_OWN}={os.environ[STREAM_OF_ITS_OWN]}: unset it."
+            f"Got {PER_THREAD_STREAM_VARIABLE}={os.environ[PER_THREAD_STREAM_VARIABLE]}: unset it."
         )
     return Device(f"gpu:{index}", index)
 
@@ -550,7 +552,12 @@ def gpu_count():
         ) from None
 
 
-OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, "CUSOLVERError": 2}
+OUT_OF_MEMORY_STATUS = {
+    "CUDARuntimeError": 2,
+    "CUDADriverError": 2,
+    "CUBLASError": 3,
+    "CUSOLVERError": 2,
+}
 """Status code "out of memory" of each CuPy error class."""
 
 
@@ -571,7 +578,7 @@ class gpu_memory(ContextDecorator):  # noqa: N801 (used as a function)
         if not isinstance(error, Exception):
             return
         of_cupy = kind.__module__.partition(".")[0] in ("cupy", "cupy_backends")
-        status = OUT_OF_MEMORY.get(kind.__name__)
+        status = OUT_OF_MEMORY_STATUS.get(kind.__name__)
         full = isinstance(error, MemoryError) or (status is not None and error.status == status)
         if not (of_cupy and full):
             return
@@ -588,7 +595,7 @@ def human_bytes(count):
     return f"{count:.0f} bytes"
 
 
-UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
+BYTES_PER_UNIT = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 
@@ -597,7 +604,7 @@ def bytes_of(name, text):
     """Parse the argument `name`, a size in bytes: a number, or text such as "1.5GB"."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     try:
-        count = float(match[1]) * UNITS[match[2].lower()]
+        count = float(match[1]) * BYTES_PER_UNIT[match[2].lower()]
     except (TypeError, ValueError, KeyError):
         count = 0.0
     if not 1 <= count < 2**62:

@@ -58,7 +58,7 @@ def notice(message, warn=True):
         warnings.warn(message, GeomxpWarning, stacklevel=2)
 
 
-QUIET = 2.0
+QUIET_SECONDS = 2.0
 """Seconds before the line appears."""
 
 
@@ -67,12 +67,12 @@ class Line:
 
     A thread of its own draws the line on standard error if that is a terminal and `shown` is true,
     starting after two seconds, and removes it at the end. It also shows what `tell` reports
-    meanwhile. `things` is the plural noun for the `total` things to do. `about` is appended to the
+    meanwhile. `things` is the plural noun for the `total` things to do. `note` is appended to the
     line. `began` and `since` are the start of the work and of the counting, by `time.perf_counter`.
     """
 
     def __init__(self, what, total=None, things="", shown=True):
-        self.what, self.about = what, ""
+        self.what, self.note = what, ""
         self.began = time.perf_counter()
         self.expect(total, things)
         self.shown = shown and sys.stderr is not None and sys.stderr.isatty()
@@ -81,7 +81,7 @@ class Line:
     def __enter__(self):
         self.began = self.since = time.perf_counter()
         if self.shown:
-            self._timer = Timer(QUIET, self._draw)
+            self._timer = Timer(QUIET_SECONDS, self._draw)
             self._timer.daemon = True
             self._timer.start()
             self._listening = listening(self.hear)
@@ -139,7 +139,7 @@ class Line:
         if self._part is not None:
             *part, since = self._part
             parts += _counted(*part, now - since)
-        return "  ".join(part for part in (*parts, self.about) if part)
+        return "  ".join(part for part in (*parts, self.note) if part)
 
 
 def _counted(done, total, things, seconds):

@@ -14,11 +14,19 @@ from contextvars import ContextVar
 from functools import cache
 
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, LostCluster
-from .dask import GLANCE, GRACE, LOSSES, DaskBackend, address_of, itself, other_version
+from .dask import (
+    CHECK_INTERVAL_SECONDS,
+    REPLACEMENT_SECONDS,
+    TOLERATED_LOSSES,
+    DaskBackend,
+    address_of,
+    itself,
+    other_version,
+)
 from .devices import is_cluster, pinned, usable_cores
 from .turns import given_up
 
-AHEAD = 100
+MOST_UNFINISHED_TASKS = 100
 """Unfinished tasks that the scheduler holds at most, or two per thread of the cluster if more."""
 
 _process = uuid.uuid4().hex
@@ -87,7 +95,7 @@ class _Run:
         self.workers, self.client, self.on_done = workers, workers.client, on_done
         self._call, self._items = _packed((function, common)), items
         self._waiting = deque(range(len(items)))
-        self._ahead = max(AHEAD, 2 * workers.threads)
+        self._ahead = max(MOST_UNFINISHED_TASKS, 2 * workers.threads)
         self._common, self._tasks, self._arrived = None, {}, {}
         self._losses, self._last_worker = 0, time.monotonic()
         workers.forget_paused()
@@ -141,7 +149,7 @@ class _Run:
 
         numbers = {coming: k for k, (_, coming) in self._tasks.items()}
         with given_up():
-            done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
+            done, _ = futures.wait(numbers, CHECK_INTERVAL_SECONDS, futures.FIRST_COMPLETED)
         if not done:
             self._check_workers()
             return
@@ -197,7 +205,7 @@ class _Run:
         """Submit the cancelled tasks again: the scheduler or all workers have restarted."""
         self._check_workers()
         self._losses += 1
-        if self._losses > LOSSES:
+        if self._losses > TOLERATED_LOSSES:
             raise LostCluster(
                 f"the tasks were cancelled {self._losses} times on the cluster at "
                 f'"{self.workers.address}": another client cancels them.'
@@ -211,7 +219,7 @@ class _Run:
         info = self.workers.identity()
         if info["workers"]:
             self._last_worker = time.monotonic()
-        elif time.monotonic() - self._last_worker > GRACE:
+        elif time.monotonic() - self._last_worker > REPLACEMENT_SECONDS:
             raise LostCluster(f'all workers of the cluster at "{self.workers.address}" are lost.')
         paused = self.workers.paused(info)
         if len(paused) == len(info["workers"]):

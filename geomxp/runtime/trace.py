@@ -35,7 +35,7 @@ class Meter:
         self._lock, self._bytes, self._copies = Lock(), [0, 0], [0, 0]
 
     def copied(self, way, count):
-        """Count one copy; `way` is one of `COPIES`."""
+        """Count one copy; `way` is one of `COPY_KINDS`."""
         which = 0 if way in ("in", "return") else 1
         with self._lock:
             self._bytes[which] += count
@@ -105,7 +105,7 @@ def from_zero(events):
     ]
 
 
-COPIES = ("in", "out", "leave", "return")
+COPY_KINDS = ("in", "out", "leave", "return")
 
 
 def row_of(event):
@@ -128,7 +128,7 @@ def write_chrome(path, events):
             {
                 "ph": "X",
                 "name": f"{event.kind} ({i}, {k})",
-                "cat": "copy" if event.kind in COPIES else "kernel",
+                "cat": "copy" if event.kind in COPY_KINDS else "kernel",
                 "pid": event.device,
                 "tid": number[event.device, row_of(event)],
                 "ts": 1e6 * event.begin,

@@ -18,13 +18,13 @@ from ..linalg.formats import FP32, FP64
 from ..runtime.devices import in_threads
 from .layout import Layout
 
-WIDTH = 512
+ASSEMBLY_BLOCK_ROWS = 512
 """Rows and columns of a block: a few milliseconds for one thread."""
 
 
 def blocks(n):
     """Yield the lower triangle as slices of rows and columns; see `sums_by_blocks.blocks`."""
-    return sums_by_blocks.blocks(n, WIDTH)
+    return sums_by_blocks.blocks(n, ASSEMBLY_BLOCK_ROWS)
 
 
 def covariance_matrix(model, locations, metric, out=None, index=None):
@@ -180,8 +180,8 @@ class Originals:
             part = slice(some.start - rows.start, some.stop - rows.start)
             self.pairs.write("correlation", some, columns, out[part])
 
-        starts = range(rows.start, rows.stop, WIDTH)
-        parts = [slice(first, min(first + WIDTH, rows.stop)) for first in starts]
+        starts = range(rows.start, rows.stop, ASSEMBLY_BLOCK_ROWS)
+        parts = [slice(first, min(first + ASSEMBLY_BLOCK_ROWS, rows.stop)) for first in starts]
         in_threads(write, parts, prod(shape))
         return self._with_noise(out, rows) if rows == columns else out
 
@@ -273,11 +273,11 @@ def originals(model, locations, metric, tile=None, index=None):
 # Estimate of diag(Σ⁻¹) from nearest neighbours.
 
 
-NEIGHBOURS = 20
-PLACES = 4096
+PRECISION_NEIGHBOURS = 20
+MOST_PRECISION_LOCATIONS = 4096
 """Locations in the estimate at most: every k-th one of a large set."""
 
-DENSE, MATTERS = 0.1, 3.0
+CLUMP_SPACING_SHARE, CLUMP_PRECISION_RATIO = 0.1, 3.0
 """A location is in a clump if the last neighbour is nearer than this part of that distance in the
 sparsest block row; it matters if its precision is so many times that of the least precise row."""
 
@@ -301,9 +301,9 @@ def conditional_precisions(originals, locations, metric):
     unit = power_of_two_near(float(np.abs(points).max()))
     points = points / unit
     # every k-th location, and at least one of each block row
-    every = max(1, layout.n // PLACES)
+    every = max(1, layout.n // MOST_PRECISION_LOCATIONS)
     some = np.union1d(np.arange(0, layout.n, every), np.arange(0, layout.n, layout.tile))
-    apart, near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))
+    apart, near = cKDTree(points).query(points[some], min(PRECISION_NEIGHBOURS, layout.n))
     apart, near = (array.reshape(len(some), -1) for array in (apart, near))
     # the location itself last, even if others coincide with it
     itself = near == some[:, None]
@@ -319,7 +319,9 @@ def conditional_precisions(originals, locations, metric):
     block = some // layout.tile
     mean, rows = np.bincount(block, precision) / np.bincount(block), np.arange(layout.tiles)
     spacing = max(np.median(apart[block == i, -1]) for i in rows)
-    dense = (apart[:, -1] < DENSE * spacing) & (precision > MATTERS * mean.min())
+    dense = (apart[:, -1] < CLUMP_SPACING_SHARE * spacing) & (
+        precision > CLUMP_PRECISION_RATIO * mean.min()
+    )
     largest = np.zeros(layout.tiles)
     np.maximum.at(largest, block[dense], precision[dense])
     return np.maximum(mean, largest) * [layout.height(i) for i in rows], largest > 0

@@ -38,7 +38,7 @@ from .stores import Store, in_format, original, readable
 #     columns    0 … k-d_1 | … k-d_2 | … k      of row i, and of row k; L_kk
 #     tasks      piece 1   | piece 2 | last
 
-LADDER = ((1.0, (16, 2)), (0.25, (3,)), (0.05, (1,)))
+DEPTHS_BY_THREAD_SHARE = ((1.0, (16, 2)), (0.25, (3,)), (0.05, (1,)))
 """(share, depths): depths for more threads than this share of the number of block rows."""
 
 
@@ -91,7 +91,7 @@ def useful_depths(threads, tiles):
     From simulations of 4 to 64 nodes (experiments/cluster): up to T/20 threads one task per tile is
     as fast; two tasks serve up to T threads of all workers together, and three tasks more.
     """
-    return [depths for share, depths in LADDER if threads > max(1, share * tiles)]
+    return [depths for share, depths in DEPTHS_BY_THREAD_SHARE if threads > max(1, share * tiles)]
 
 
 def depths_for(threads, tiles):
@@ -124,10 +124,10 @@ def share(rows, slots, depths, block):
 
 # Store.
 
-AHEAD = 2000
+MOST_UNFINISHED_TASKS = 2000
 """Unfinished tasks that the scheduler holds at most: each one costs it time."""
 
-BLOCKS = 4
+WORKING_TILES = 4
 """FP64 tiles that a task needs beside its operands: the accumulator and widened operands."""
 
 
@@ -228,12 +228,12 @@ class DaskStore(Store):
     def _affordable(self):
         """Return the depths for these workers, or the largest that their memory allows."""
         rows, p, block = self._row_bytes(), len(self.backend), FP64.bytes * self.layout.tile**2
-        self.backend.check_memory(share(rows, p, (), block), BLOCKS * block)
+        self.backend.check_memory(share(rows, p, (), block), WORKING_TILES * block)
         if self.formats.tolerances is not None:
             # a piece would only take note of products, and hold them
             return ()
         for depths in useful_depths(self.backend.threads, self.layout.tiles):
-            if self.backend.has_room(share(rows, p, depths, block), BLOCKS * block):
+            if self.backend.has_room(share(rows, p, depths, block), WORKING_TILES * block):
                 return depths
         return ()
 
@@ -331,15 +331,15 @@ class DaskStore(Store):
         missing, final = set(tiles), []
         report = partial(tell, total=len(tiles), things="tiles")
         plan = [p for p in pieces(self.layout.tiles, self.depths) if (p.i, p.k) in missing]
-        for begin in range(0, len(plan), AHEAD):
-            for number, piece in enumerate(plan[begin : begin + AHEAD], begin):
+        for begin in range(0, len(plan), MOST_UNFINISHED_TASKS):
+            for number, piece in enumerate(plan[begin : begin + MOST_UNFINISHED_TASKS], begin):
                 future = self._submit(piece, number)
                 if piece.last:
                     final.append(future)
-            last = begin + AHEAD >= len(plan)
+            last = begin + MOST_UNFINISHED_TASKS >= len(plan)
             if last:
                 self._upper.clear()
-            most = 0 if last else AHEAD // 2 // (1 + len(self.depths))
+            most = 0 if last else MOST_UNFINISHED_TASKS // 2 // (1 + len(self.depths))
             self.backend.wait(final, most, self._held, report)
 
     def _raise_failure(self, columns):
@@ -390,7 +390,7 @@ class DaskStore(Store):
 
 # Factor: what statistics asks of L, computed on the workers.
 
-PANEL = 64
+BACKWARD_PANEL_COLUMNS = 64
 """Right-hand sides of one backward substitution, whose partial sums travel: a block per tile."""
 
 
@@ -495,8 +495,8 @@ class DaskFactor(TileFactor):
         """Return Σ⁻¹b for (n,) or (n, m)."""
         y = self._sorted(on_host(b))
         panels = []
-        for first in range(0, y.shape[1], PANEL):
-            blocks = self._blocks(y[:, first : first + PANEL])
+        for first in range(0, y.shape[1], BACKWARD_PANEL_COLUMNS):
+            blocks = self._blocks(y[:, first : first + BACKWARD_PANEL_COLUMNS])
             panels.append(np.vstack(self.store.collect(lambda b=blocks: self._solved(b))))
         x = np.hstack(panels) if panels else y
         return self._unsorted(x).reshape(b.shape, order="A")

@@ -6,10 +6,10 @@ from numbers import Integral
 from ..errors import InvalidInput
 from ..runtime.devices import require_memory
 
-SIZES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256), (32, 96), (16, 32))
+CPU_TILES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256), (32, 96), (16, 32))
 """(tile, least n): large enough for matrix units, small enough to leave a choice of formats."""
 
-BYTES_OF_TILE = 500
+TILE_OVERHEAD_BYTES = 500
 """Bytes of a tile beside its numbers: the objects that hold it, and its place in lists."""
 
 
@@ -40,7 +40,7 @@ class Layout:
     def of(cls, n, tile=None):
         """Return the layout for n locations; if `tile` is None with a size that suits a CPU."""
         if tile is None:
-            tile = next((size for size, least in SIZES if n >= least), n)
+            tile = next((size for size, least in CPU_TILES if n >= least), n)
         return cls(n, int(tile) if _is_integer(tile) else tile)
 
     def check_room(self):
@@ -48,7 +48,7 @@ class Layout:
         count = self.tiles * (self.tiles + 1) // 2
         require_memory(
             f"a matrix of order {self.n:,} in {count:,} tiles of {self.tile:,} row(s) needs",
-            BYTES_OF_TILE * count,
+            TILE_OVERHEAD_BYTES * count,
             "use larger tiles (--tile 512, tile=512), or leave their size out",
         )
 

@@ -27,13 +27,13 @@ import numpy as np
 from ..errors import GeomxpWarning, InvalidInput, NotEnoughMemory
 from ..linalg.device import large_memory, streams
 from ..linalg.formats import named
-from ..runtime.devices import OUT_OF_MEMORY, human_bytes, in_threads
+from ..runtime.devices import OUT_OF_MEMORY_STATUS, human_bytes, in_threads
 
-PAGE = 4096
-SECONDS = 10.0
+PAGE_BYTES = 4096
+JOURNAL_INTERVAL_SECONDS = 10.0
 """Between two writes of the journal within one tile column."""
 
-MODE = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 
 _open = set()
 """Named files that this process has open."""
@@ -41,12 +41,12 @@ _open = set()
 
 def pages(count):
     """Return a number of bytes rounded up to whole pages."""
-    return -(-count // PAGE) * PAGE
+    return -(-count // PAGE_BYTES) * PAGE_BYTES
 
 
 def aligned(count):
     """Return a uint8 array of this many bytes in whole pages, aligned to a page."""
-    return np.frombuffer(mmap.mmap(-1, max(pages(count), PAGE)), np.uint8)
+    return np.frombuffer(mmap.mmap(-1, max(pages(count), PAGE_BYTES)), np.uint8)
 
 
 def check_disk(needed, free, directory):
@@ -68,11 +68,11 @@ def open_own(path):
     to it.
     """
     with suppress(FileExistsError):
-        return os.open(path, MODE | os.O_CREAT | os.O_EXCL, 0o600)
+        return os.open(path, OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     reason = None
     try:
         # a FIFO does not block
-        descriptor = os.open(path, MODE | os.O_NONBLOCK)
+        descriptor = os.open(path, OPEN_FLAGS | os.O_NONBLOCK)
     except FileNotFoundError:
         # removed meanwhile, by the process that has used it
         return open_own(path)
@@ -81,15 +81,15 @@ def open_own(path):
             raise
         reason = "is a link or no regular file"
     else:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             reason = "is not a regular file"
-        elif about.st_uid != os.geteuid():
-            reason = f"belongs to another user (uid {about.st_uid})"
-        elif about.st_nlink > 1:
+        elif status.st_uid != os.geteuid():
+            reason = f"belongs to another user (uid {status.st_uid})"
+        elif status.st_nlink > 1:
             reason = "has a second name (a hard link)"
-        elif about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            reason = f"may be written by other users (mode {stat.S_IMODE(about.st_mode):o})"
+        elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            reason = f"may be written by other users (mode {stat.S_IMODE(status.st_mode):o})"
         if reason is None:
             return descriptor
         os.close(descriptor)
@@ -144,7 +144,7 @@ class Disk:
             for kind, *entry in found:
                 if kind == "promote":
                     # the tiles of that row were to be computed again
-                    tiles = {key: about for key, about in tiles.items() if key[0] != entry[0]}
+                    tiles = {key: header for key, header in tiles.items() if key[0] != entry[0]}
                 else:
                     tiles[tuple(entry[:2])] = entry
             intact = {key: entry[:6] for key, entry in tiles.items() if self._intact(key, *entry)}
@@ -210,7 +210,7 @@ class Disk:
         try:
             if path is None:
                 path = self.directory / f"geomxp-{secrets.token_hex(8)}.tiles"
-                descriptor = os.open(path, MODE | os.O_CREAT | os.O_EXCL, 0o600)
+                descriptor = os.open(path, OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
                 # unlinked at once, so that nothing is left however the process ends
                 path.unlink()
             else:
@@ -237,7 +237,7 @@ class Disk:
         # a swapped-out accumulator has the key (number of block rows, stream); the first page
         # belongs to the journal
         i, k = key
-        return PAGE + (i * (i + 1) // 2 + k) * self._place
+        return PAGE_BYTES + (i * (i + 1) // 2 + k) * self._place
 
     def write(self, key, data):
         """Write tile (i, k) from a uint8 array of whole pages, aligned to a page."""
@@ -330,7 +330,7 @@ def _release_file(descriptor, path):
     os.close(descriptor)
 
 
-CHECKED = "crc32"
+CHECKSUM_WORD = "crc32"
 """Word in the header of a journal whose lines have checksums."""
 
 
@@ -349,7 +349,7 @@ class Journal:
 
     def read(self, disk):
         """Return the entries of an interrupted run."""
-        stamp, entries = aligned(PAGE), []
+        stamp, entries = aligned(PAGE_BYTES), []
         with open(open_own(self.path), "rb") as file:
             # an incomplete last line is ignored
             header, *lines = file.read().split(b"\n")[:-1] or [b""]
@@ -366,12 +366,12 @@ class Journal:
         return entries
 
     def _header(self):
-        return f"{self._mark} {CHECKED} {self.problem}".encode()
+        return f"{self._mark} {CHECKSUM_WORD} {self.problem}".encode()
 
     def begin(self, disk, entries):
         """Replace the journal by one of these entries, and open it for writing."""
         if not entries:
-            stamp = aligned(PAGE)
+            stamp = aligned(PAGE_BYTES)
             stamp[:16] = np.frombuffer(os.urandom(16), np.uint8)
             disk.write_at(0, stamp)
             self._mark = bytes(stamp[:16]).hex()
@@ -394,7 +394,7 @@ class Journal:
         """Add an entry, and write the pending ones if it is time."""
         with self._lock:
             self._pending.append(entry)
-            if not at_once and monotonic() - self._synced < SECONDS:
+            if not at_once and monotonic() - self._synced < JOURNAL_INTERVAL_SECONDS:
                 return
         self.flush()
 
@@ -471,16 +471,16 @@ def _remove(descriptor, path, journal):
 # moments (seconds on a CPU, events on a GPU) and take the moments that they have to wait for.
 
 
-ALIGNMENT = 512
-"""Alignment of tiles in host memory, in bytes."""
+ALIGNMENT_BYTES = 512
+"""Alignment of tiles in host memory."""
 
-GROWTH = 2**24
+LEAST_REGION_BYTES = 2**24
 """Smallest region that is added when tiles outgrow the reserved memory."""
 
-PART = 2**26
+TOUCHED_PART_BYTES = 2**26
 """Bytes that a thread touches at a time to have the system allocate their pages."""
 
-PORTABLE = 1
+HOST_REGISTER_PORTABLE = 1
 """cudaHostRegisterPortable: the memory is pinned for all GPUs."""
 
 
@@ -515,14 +515,16 @@ class Host:
         with self._lock:
             slot = self._tiles.get(key)
             if slot is None or len(slot) < count:
-                slot = self._tiles[key] = self._slot(-(-count // ALIGNMENT) * ALIGNMENT)
+                slot = self._tiles[key] = self._slot(-(-count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
         return slot[:count]
 
     def _slot(self, count):
         k = next((k for k, free in enumerate(self._free) if len(free) >= count), len(self._free))
         if k == len(self._free):
             missing = self._needed - self.bytes
-            self._free.append(self._region(missing if missing >= count else max(count, GROWTH)))
+            self._free.append(
+                self._region(missing if missing >= count else max(count, LEAST_REGION_BYTES))
+            )
         slot, self._free[k] = self._free[k][:count], self._free[k][count:]
         return slot
 
@@ -533,12 +535,15 @@ class Host:
             from cupy.cuda import runtime
 
             # threads touch the pages first: the driver would touch them one by one
-            parts = [region[k : k + PART] for k in range(0, len(region), PART)]
+            parts = [
+                region[k : k + TOUCHED_PART_BYTES]
+                for k in range(0, len(region), TOUCHED_PART_BYTES)
+            ]
             in_threads(lambda part: part.fill(0), parts, len(region))
             try:
-                runtime.hostRegister(region.ctypes.data, len(region), PORTABLE)
+                runtime.hostRegister(region.ctypes.data, len(region), HOST_REGISTER_PORTABLE)
             except runtime.CUDARuntimeError as error:
-                if error.status != OUT_OF_MEMORY["CUDARuntimeError"]:
+                if error.status != OUT_OF_MEMORY_STATUS["CUDARuntimeError"]:
                     raise
                 raise NotEnoughMemory(
                     f"{human_bytes(len(region))} of RAM cannot be pinned for a GPU ({error}): "

@@ -20,11 +20,11 @@ from .memories import aligned
 from .out_of_core import Absent
 from .stores import Store
 
-WORKING = 4
+WORKING_BLOCK_ROWS = 4
 """Block rows that each thread needs memory for beside the cache: two for the operands of a tile,
 one for the factors of its products side by side, and one for work."""
 
-CACHED = 2
+LEAST_CACHED_BLOCK_ROWS = 2
 """Block rows that the cache holds at least: the operands of one tile, which a thread holds too."""
 
 
@@ -47,8 +47,8 @@ class OnDisk(Store):
         # row is twice the average
         self._saved = self._expected = 0
         self._last = 2 * formats.bytes(self.layout) / self.layout.tiles
-        least = self._room(1) + CACHED * self._row()
-        fitting = int((memory - CACHED * self._row()) / self._room(1))
+        least = self._room(1) + LEAST_CACHED_BLOCK_ROWS * self._row()
+        fitting = int((memory - LEAST_CACHED_BLOCK_ROWS * self._row()) / self._room(1))
         # one also where the quotient was rounded down
         self.threads = max(1, min(usable_cores(), fitting))
         if memory < least:
@@ -68,11 +68,11 @@ class OnDisk(Store):
         """Return the bytes that threads need for their work."""
         # a dense tile, and two operands in FP64
         dense = 3 * 8 * self.layout.tile**2
-        return int(threads * (WORKING * self._row() + dense))
+        return int(threads * (WORKING_BLOCK_ROWS * self._row() + dense))
 
     def _cache(self):
         """Return the bytes of the cache."""
-        return max(self.memory - self._room(self.threads), CACHED * self._row())
+        return max(self.memory - self._room(self.threads), LEAST_CACHED_BLOCK_ROWS * self._row())
 
     @property
     def moved(self):

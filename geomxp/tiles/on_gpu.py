@@ -127,7 +127,7 @@ def readable(formats, i, k, tile, as_fp16):
 # are freed after the streams that allocated them wait for all readers.
 
 
-STREAMS = 4
+BLOCK_ROW_STREAMS = 4
 """Streams of the block rows, beside the stream of the diagonal tiles."""
 
 
@@ -232,7 +232,7 @@ class _Run:
         self.store, self.formats, self.tiles = store, store.formats, tiles
         self.columns = columns_of_sum(store.formats)
         self.current = cupy.cuda.get_current_stream()
-        *self.rows, self.diagonal = streams(store.originals.index, STREAMS + 1)
+        *self.rows, self.diagonal = streams(store.originals.index, BLOCK_ROW_STREAMS + 1)
         self.words, self.missed = store.words(tiles)
         start = self.current.record()
         for stream in (*self.rows, self.diagonal):

@@ -21,7 +21,7 @@ from .memories import aligned
 from .plan import Plan, Sizes, policy_named
 from .stores import Store, in_format, original, readable
 
-QUEUED = 64
+MOST_QUEUED_STEPS = 64
 """Steps that wait in the queue of a worker at most."""
 
 
@@ -326,8 +326,8 @@ class OutOfCoreStore(Store):
             self.headers[key] = tile
             self.changed.notify_all()
         (i, k), values = key, tile.values
-        about = tile.form.name, tile.exponent, values.dtype.name, values.shape
-        entry = ["tile", i, k, *about, self.slow.checksum(key)]
+        header = tile.form.name, tile.exponent, values.dtype.name, values.shape
+        entry = ["tile", i, k, *header, self.slow.checksum(key)]
         column = all((r, k) in self.headers for r in range(k, self.layout.tiles))
         self.slow.note(entry, at_once=column)
 
@@ -387,7 +387,7 @@ class OutOfCoreDevice:
         for step in plan:
             worker = workers[step.stream]
             if store.policy.overlapped:
-                store.wait_for(lambda worker=worker: len(worker.steps) < QUEUED)
+                store.wait_for(lambda worker=worker: len(worker.steps) < MOST_QUEUED_STEPS)
             else:
                 store.wait_for(lambda worker=worker: worker.hungry)
             self._wait_for(step.after)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from ..covariance.base import Inputs
 from ..errors import InvalidInput, NotEnoughMemory, did_you_mean
-from ..linalg.mixed import LARGEST_ON_GPU, splits
+from ..linalg.mixed import LARGEST_GPU_TILE, splits
 from ..linalg.precision import PrecisionMap
 from ..runtime.dask import DaskBackend, address_of
 from ..runtime.devices import (
@@ -42,7 +42,7 @@ from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
 from .layout import Layout
-from .memories import ALIGNMENT, Disk, Gpu, Host, Ram, check_disk
+from .memories import ALIGNMENT_BYTES, Disk, Gpu, Host, Ram, check_disk
 from .on_disk import OnDisk
 from .on_gpu import GpuStore
 from .out_of_core import OutOfCoreDevice, OutOfCoreStore
@@ -183,7 +183,7 @@ class InMemory(Placement):
         layout = originals.layout
         if self.own is None:
             _check(formats.bytes(layout) + 2**24, self.devices[0].free_memory(), self.on_gpu)
-        gpu = self.on_gpu and layout.tile <= LARGEST_ON_GPU
+        gpu = self.on_gpu and layout.tile <= LARGEST_GPU_TILE
         return (self.own or (GpuStore if gpu else InCore))(originals, formats)
 
     def check_room(self, needed):
@@ -263,7 +263,7 @@ class OutOfCore(Placement):
         slow = self.host() if host is None else host
         _check(needed, free_memory() + slow.bytes)
         # with room to align each tile
-        slow.reserve(needed + ALIGNMENT * layout.tiles**2)
+        slow.reserve(needed + ALIGNMENT_BYTES * layout.tiles**2)
         return slow
 
     def plan(self, layout, formats):
@@ -340,10 +340,10 @@ def _fingerprint(originals, formats):
 
 # Memory plan.
 
-QUICK = 50
+MOST_COUNTED_TILES = 50
 """Tiles per dimension up to which copies are counted within about a second."""
 
-WHERE = {"disk": "on a disk", "memory": "in RAM", "workers": "on a cluster's workers"}
+STORAGE_IN_WORDS = {"disk": "on a disk", "memory": "in RAM", "workers": "on a cluster's workers"}
 
 
 @dataclass(frozen=True)
@@ -544,11 +544,11 @@ class MemoryPlan:
     @property
     def _home(self):
         """Storage of all tiles, in words."""
-        return WHERE.get(self.behind, f"in the memory of {self._where}")
+        return STORAGE_IN_WORDS.get(self.behind, f"in the memory of {self._where}")
 
     def _moves(self):
         """Return the traffic in words, if it can be counted quickly."""
-        if self.layout.tiles > QUICK:
+        if self.layout.tiles > MOST_COUNTED_TILES:
             return "not counted for this many tiles; traffic() counts them, slowly"
         return str(self.traffic("v3")["v3"])
 

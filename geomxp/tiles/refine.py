@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
     Operator = Callable[[Floats], Floats]
 
-BASIS = 60
+GMRES_BASIS_VECTORS = 60
 """Vectors that GMRES keeps before it restarts."""
 
-PATIENCE = {"ir": 6, "cg": 60, "gmres": 2 * BASIS}
+PATIENCE_ITERATIONS = {"ir": 6, "cg": 60, "gmres": 2 * GMRES_BASIS_VECTORS}
 """Iterations without halving of the residual after which a method stops."""
 
 
@@ -60,8 +60,8 @@ class Progress:
     """Residual history of an iteration, and its stopping rule.
 
     Each of the views returns of (r, x), by columns, the residual in the units of the tolerance, and
-    the residual at the level of rounding. `patience` is that of `PATIENCE`; where all residuals are
-    rounding errors, that of "ir" suffices.
+    the residual at the level of rounding. `patience` is that of `PATIENCE_ITERATIONS`; where all
+    residuals are rounding errors, that of "ir" suffices.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Progress:
     def go_on(self) -> bool:
         """Return whether to continue; otherwise `ending` has the reason."""
         values = [value for _, value in self.history]
-        patience = PATIENCE["ir"] if self._best[2] else self.patience
+        patience = PATIENCE_ITERATIONS["ir"] if self._best[2] else self.patience
         if self._all:
             self.ending = "converged"
         elif not np.isfinite(values[-1]) or values[-1] > 1e3 * values[0]:
@@ -200,11 +200,11 @@ def _cycle(multiply, precondition, x, residual, good, progress):
     norms = np.linalg.norm(residual, axis=0)
     safe = np.where(norms > 0, norms, 1.0)
     basis, directions = [residual / safe], []
-    h = np.zeros((BASIS + 1, BASIS, residual.shape[1]))
+    h = np.zeros((GMRES_BASIS_VECTORS + 1, GMRES_BASIS_VECTORS, residual.shape[1]))
     # estimate of measure / Euclidean norm, from the residual at the start of the cycle
     ratio = progress.measure(residual) / safe
     estimates = []
-    for k in range(min(BASIS, max(1, progress.limit - progress.iterations))):
+    for k in range(min(GMRES_BASIS_VECTORS, max(1, progress.limit - progress.iterations))):
         directions.append(precondition(basis[k]))
         w = multiply(directions[k])
         # twice, for orthogonality to machine precision
@@ -237,7 +237,7 @@ def _least_squares(h, norms):
     return y, residuals
 
 
-METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
+REFINEMENT_METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
 
 
 # Operators: products with the matrix, and with an approximate inverse.
@@ -408,8 +408,8 @@ class DenseOnGpu(Dense):
         rows, columns, d = self.layout.rows(i), self.layout.rows(k), self._reciprocal
         if out is None:
             out = backend_of(self.a).empty(self.layout.shape(i, k), form.dtype, self.a)
-        about = {} if d is None else {"rows": d[rows], "columns": d[columns]}
-        combine(out, self.a[rows, columns], self.multiple, lower=i == k, **about)
+        scale = {} if d is None else {"rows": d[rows], "columns": d[columns]}
+        combine(out, self.a[rows, columns], self.multiple, lower=i == k, **scale)
         if i == k:
             with device_of(out):
                 recursive.mirror(out)
@@ -533,7 +533,7 @@ class Regenerated:
                     return on_host(part)
 
 
-BRIEF = 10**6
+LEAST_SHARED_MULTIPLICATIONS = 10**6
 """Multiplications of a tile's product below which threads do not gain: with one column of 512."""
 
 
@@ -599,7 +599,7 @@ class Preconditioner:
         Where the product of a tile takes a few dozen microseconds, threads would mostly wait for
         the interpreter's lock.
         """
-        brief = self.layout.tile**2 * y.shape[1] < BRIEF
+        brief = self.layout.tile**2 * y.shape[1] < LEAST_SHARED_MULTIPLICATIONS
         cores = 1 if brief or backend_of(y).on_gpu else max(1, min(usable_cores(), len(rows)))
         # in this order, so that sums have the same bits in every run
         results = [None] * cores
@@ -628,13 +628,13 @@ class Preconditioner:
 # Solvers.
 
 
-TOLERANCE = 1e-14
-ROUNDING = 1e-18
+RESIDUAL_TOLERANCE = 1e-14
+ROUNDING_TOLERANCE = 1e-18
 """A tolerance at the level of FP64's rounding, for quadratic forms of a likelihood."""
 
-ITERATIONS = 200
+MOST_ITERATIONS = 200
 
-SENTENCES = {
+ENDINGS_AND_ADVICE = {
     "converged": (Ending.CONVERGED, ""),
     "stalled": (
         Ending.STALLED,
@@ -702,8 +702,8 @@ def refined(
     b: Floats,
     *,
     method: str = "gmres",
-    tolerance: float = TOLERANCE,
-    limit: int = ITERATIONS,
+    tolerance: float = RESIDUAL_TOLERANCE,
+    limit: int = MOST_ITERATIONS,
     also: tuple[Operator, Operator] | None = None,
 ) -> tuple[Floats, Progress]:
     """Solve Ax = b, b (n,) or (n, m), with a preconditioner, to FP64's accuracy.
@@ -715,8 +715,10 @@ def refined(
     iteration stalls. `also` has norms of residuals and solutions in another system, which must meet
     the tolerance too: see `Dense.original`. Returns the solution and its `Progress`.
     """
-    if method not in METHODS:
-        raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
+    if method not in REFINEMENT_METHODS:
+        raise InvalidInput(
+            f"`method` must be one of: {', '.join(REFINEMENT_METHODS)}. Got {method!r}."
+        )
     columns = b.reshape(len(b), -1)
     unit = 2.0 ** np.round(np.log2(_largest(columns)))
     norm = len(b) * matrix.norm
@@ -729,16 +731,16 @@ def refined(
 
     views = (scaled,) if also is None else (scaled, original)
 
-    progress = Progress(views, tolerance, limit, PATIENCE[method])
-    x = METHODS[method](matrix.multiply, precondition, columns / unit, progress)
+    progress = Progress(views, tolerance, limit, PATIENCE_ITERATIONS[method])
+    x = REFINEMENT_METHODS[method](matrix.multiply, precondition, columns / unit, progress)
     return (x * unit).reshape(b.shape), progress
 
 
-SMALLER = "choose a coarser `precision`, or solve on the CPU (cupy.asnumpy(a))."
+MEMORY_REMEDY = "choose a coarser `precision`, or solve on the CPU (cupy.asnumpy(a))."
 """Remedy where a GPU's memory is exhausted."""
 
 
-@gpu_memory(SMALLER)
+@gpu_memory(MEMORY_REMEDY)
 def solve(
     a: ArrayLike,
     b: ArrayLike,
@@ -748,8 +750,8 @@ def solve(
     scaling: bool | None = None,
     shift: float | None = None,
     range_scaling: float | None = None,
-    tolerance: float = TOLERANCE,
-    iterations: int = ITERATIONS,
+    tolerance: float = RESIDUAL_TOLERANCE,
+    iterations: int = MOST_ITERATIONS,
     tile: int | None = None,
     fallback: bool = False,
 ) -> Refinement:
@@ -823,13 +825,13 @@ def solve(
     placement = Placement.of(on)
     sources = cache(partial(kind, a, placement.layout(len(a), tile)))
     attempts = product(_attempts(rule, fallback), _settings(scaling, shift))
-    about = {"method": method, "tolerance": tolerance, "limit": iterations}
+    iteration = {"method": method, "tolerance": tolerance, "limit": iterations}
     best = error = None
     for attempt, (scaled, c) in attempts:
         try:
             with blas_threads(0):
                 source = sources(scaled)
-                found = _solved(placement, source, attempt, c, range_scaling, b, about)
+                found = _solved(placement, source, attempt, c, range_scaling, b, iteration)
         except NotPositiveDefinite as failure:
             # the traceback would keep the memory of the failed factorization alive
             error = failure.with_traceback(None)
@@ -848,14 +850,14 @@ def solve(
     return replace(best, solution=backend_of(a).put(best.solution, a))
 
 
-def _solved(placement, source, rule, shift, range_scaling, b, about):
+def _solved(placement, source, rule, shift, range_scaling, b, iteration):
     """Return the `Refinement` of one setting; its factor is then free to be discarded."""
     store = _factor(placement, source, rule, shift, range_scaling)
     d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
     preconditioner = Preconditioner(store, source.multiple)
     also = source.original(b.reshape(len(b), -1))
-    x, progress = refined(source, preconditioner, b / d, also=also, **about)
-    return _described(x / d, progress, about["method"], store, source.shift)
+    x, progress = refined(source, preconditioner, b / d, also=also, **iteration)
+    return _described(x / d, progress, iteration["method"], store, source.shift)
 
 
 def _checked(a, b):
@@ -884,8 +886,10 @@ def _checked(a, b):
 
 
 def _check_options(method, shift, range_scaling, tolerance, iterations):
-    if method not in METHODS:
-        raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
+    if method not in REFINEMENT_METHODS:
+        raise InvalidInput(
+            f"`method` must be one of: {', '.join(REFINEMENT_METHODS)}. Got {method!r}."
+        )
     if not isinstance(iterations, Integral) or iterations < 1:
         raise InvalidInput(f"`iterations` must be an integer of at least 1. Got {iterations!r}.")
     for name, value, least in (
@@ -898,16 +902,16 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
         raise InvalidInput(f"`range_scaling` must be positive. Got {brief_repr(range_scaling)}.")
 
 
-SETTINGS = ((True, 0.0), (True, 0.4), (False, 0.4), (True, 10.0))
+FP16_SETTINGS = ((True, 0.0), (True, 0.4), (False, 0.4), (True, 10.0))
 """(scaling, c) of a factor in FP16: one of them converges for each spectrum of the paper."""
 
 
 def _settings(scaling, shift):
     """Return the settings to try, with what is given."""
     if scaling is None and shift is None:
-        return SETTINGS
+        return FP16_SETTINGS
     scalings = (True, False) if scaling is None else (bool(scaling),)
-    shifts = sorted({c for _, c in SETTINGS}) if shift is None else (float(shift),)
+    shifts = sorted({c for _, c in FP16_SETTINGS}) if shift is None else (float(shift),)
     return tuple(product(scalings, shifts))
 
 
@@ -935,7 +939,7 @@ def _factor(placement, source, rule, shift, range_scaling):
 
 
 def _described(x, progress, method, store, shift=0.0):
-    ending, advice = SENTENCES[progress.ending]
+    ending, advice = ENDINGS_AND_ADVICE[progress.ending]
     residual = progress.history[-1][1]
     message = f"{progress.iterations} iterations, residual {residual:.1e}"
     outcome = Outcome(ending, message + (f": {advice}" if advice else ""))
@@ -943,7 +947,7 @@ def _described(x, progress, method, store, shift=0.0):
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 
-_KEPT = (
+_KEPT_ATTRIBUTES = (
     *("precision_map", "promotions", "nbytes", "store", "order", "moved", "events"),
     *("log_determinant", "multiply", "into_dense", "into_inverse", "half_solve", "whiten"),
 )
@@ -964,19 +968,19 @@ class RefinedFactor(Factor):
         self,
         factor: Any,
         method: str,
-        tolerance: float = ROUNDING,
-        limit: int = ITERATIONS,
+        tolerance: float = ROUNDING_TOLERANCE,
+        limit: int = MOST_ITERATIONS,
         finer: Iterable[Callable[[], Any]] = (),
     ) -> None:
         self.method, self._finer, self.last = method, iter(finer), None
         self._refine = partial(refined, method=method, tolerance=tolerance, limit=limit)
         # blocks as large as the right-hand side that an iteration holds
-        self.vectors = 2 * BASIS if method == "gmres" else 4
+        self.vectors = 2 * GMRES_BASIS_VECTORS if method == "gmres" else 4
         self._adopt(factor)
 
     def _adopt(self, factor):
         self.factor = factor
-        for name in _KEPT:
+        for name in _KEPT_ATTRIBUTES:
             setattr(self, name, getattr(factor, name))
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
@@ -991,7 +995,7 @@ class RefinedFactor(Factor):
             following = next(self._finer, None)
             if following is None:
                 raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
-            for name in (*_KEPT, "factor", "_product", "_precondition"):
+            for name in (*_KEPT_ATTRIBUTES, "factor", "_product", "_precondition"):
                 # there may not be room for two factors
                 delattr(self, name)
             self._adopt(following())

@@ -35,7 +35,7 @@ from .plan import Plan, Sizes, policy_named
 # rate comes from the papers that simulations are compared with. Rates of solves, factors and
 # generation are guesses, which matter little for large matrices.
 
-OPERANDS = 12
+MEASURED_TILES = 12
 """Different tiles in a measured product: more than the caches hold."""
 
 
@@ -135,7 +135,7 @@ class Simulation:
         return self.flops / self.seconds
 
 
-PLACED = ("cyclic", "one")
+SLOW_MEMORY_PLACES = ("cyclic", "one")
 """Where the slow memory of a block row may be; see `simulate`."""
 
 
@@ -172,8 +172,10 @@ def simulate(
     InvalidInput
         If the policy or the placement is unknown.
     """
-    if placed not in PLACED:
-        raise InvalidInput(f"`placed` must be one of: {', '.join(PLACED)}. Got {placed!r}.")
+    if placed not in SLOW_MEMORY_PLACES:
+        raise InvalidInput(
+            f"`placed` must be one of: {', '.join(SLOW_MEMORY_PLACES)}. Got {placed!r}."
+        )
     in_core = policy == "in core"
     if not in_core and (streams := policy_named(policy).streams):
         machine = replace(machine, streams=streams)
@@ -332,14 +334,14 @@ class _Player:
         if i > k:
             # a different tile, even if of the same format: not a square
             right = Tile(self.sizes.formats[step.reads[-1].tile], None)
-        form = arithmetic(_DOUBLE if fine else _SINGLE, left, right)
+        form = arithmetic(_EMPTY_FP64 if fine else _EMPTY_FP32, left, right)
         # FP64 updates of a diagonal tile compute one triangle; others do so on CPUs without matrix
         # units only, and are counted whole
         flops = m * n * inner * (1 if i == k and form is FP64 else 2)
         return machine.overhead + flops / machine.rates[form.name]
 
 
-_DOUBLE, _SINGLE = np.empty(0), np.empty(0, np.float32)
+_EMPTY_FP64, _EMPTY_FP32 = np.empty(0), np.empty(0, np.float32)
 
 
 # This machine, measured.
@@ -366,7 +368,7 @@ def measured(tile=512, memory=2_000_000_000, directory=None, forms=("fp64",)):
     cores = usable_cores()
     rng = np.random.default_rng(0)
     # more tiles than the caches hold, as in a factorization
-    tiles = [np.asfortranarray(rng.standard_normal((tile, tile))) for _ in range(OPERANDS)]
+    tiles = [np.asfortranarray(rng.standard_normal((tile, tile))) for _ in range(MEASURED_TILES)]
     a = tiles[0]
     spd = np.asfortranarray(a @ a.T + tile * np.eye(tile))
     lower = quantize(np.linalg.cholesky(spd).copy(order="F"), FP64)

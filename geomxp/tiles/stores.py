@@ -12,12 +12,12 @@ from threading import Condition, Lock
 
 from ..linalg.backend import backend_of
 from ..linalg.formats import FP32, FP64, Tile, quantize
-from ..linalg.low_rank import INTERPOLATED, LowRankTile, Sum, interpolated
+from ..linalg.low_rank import INTERPOLATION_SHARE, LowRankTile, Sum, interpolated
 from ..linalg.mixed import cast_formats, columns_of_sum, other_formats, splits
 from .cholesky import Stopped, left_looking, looking_ahead, run, working_format
 from .factor import TileFactor
 
-STEADY = 0.1
+STEADY_TOLERANCE_FACTOR = 0.1
 """Factor of the tolerance of interpolation where ranks are those of an earlier factorization."""
 
 
@@ -50,8 +50,8 @@ def _to_be_compressed(originals, formats, i, k):
     ranks, closer = formats.ranks, 1.0
     if ranks is not None:
         # interpolation, too, must not change with the parameters by steps
-        closer = STEADY
-    pair = interpolated(entries, layout.shape(i, k), closer * INTERPOLATED * tolerance)
+        closer = STEADY_TOLERANCE_FACTOR
+    pair = interpolated(entries, layout.shape(i, k), closer * INTERPOLATION_SHARE * tolerance)
     form = formats[i, k]
     whole = originals.tile(i, k, form) if pair is None else pair
     return Sum(whole, tolerance, form, None if ranks is None else ranks.get((i, k), 0))

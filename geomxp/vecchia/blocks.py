@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..covariance.generate import FURTHER
+from ..covariance.generate import FURTHER_OCTAVES
 from ..covariance.multivariate import Multivariate
 from ..covariance.ordering import order_points
 from ..covariance.space_time import SpaceTime
-from ..covariance.table import LOWEST, table_of
+from ..covariance.table import LOWEST_OCTAVE, table_of
 from ..runtime.devices import in_threads
 from .factor import Graph
 
-WINDOW, FARTHEST, KEPT = 2000, 16, 64
-"""Inputs for which neighbours are compared; largest step from the first guess, in half powers of
-two; models whose neighbours are kept."""
+COMPARED_INPUTS, MOST_HALF_OCTAVES, KEPT_MODELS = 2000, 16, 64
+"""Inputs for which neighbours are compared; largest distance of a key from the first guess, in half
+powers of two; models whose neighbours are kept."""
 
-SLICE = 1024
+SLICE_LOCATIONS = 1024
 """Locations whose blocks one thread reduces at a time: their sums are added in one fixed order."""
 
 
@@ -36,7 +36,7 @@ def check_tabulated(model):
 
 @dataclass(frozen=True)
 class Noise:
-    """Variances beside the field's: the nugget's share of each location, and known variances.
+    """Variances besides the field's: the nugget's share of each location, and known variances.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ class Noise:
         return result
 
 
-ALONE = Noise(np.ones((1, 0)))
+NUGGET_ONLY = Noise(np.ones((1, 0)))
 """The noise of observations without replicates and known errors."""
 
 
-def basis_of(model, noise=ALONE):
+def basis_of(model, noise=NUGGET_ONLY):
     """Return the number of the basis of each parameter, besides S.
 
     Examples
@@ -125,14 +125,14 @@ def basis_of(model, noise=ALONE):
     }
 
 
-def count_of(model, noise=ALONE):
+def count_of(model, noise=NUGGET_ONLY):
     """Return the number of bases, D."""
     if isinstance(model, SpaceTime | Multivariate):
         return 1 + len(noise) + len(model.field_names)
     return basis_of(model, noise)["range"] + 3
 
 
-def wanted_for(model, names, noise=ALONE):
+def wanted_for(model, names, noise=NUGGET_ONLY):
     """Return which bases the derivatives by some parameters need, (D,) of bool."""
     basis = basis_of(model, noise)
     wanted = np.zeros(count_of(model, noise), dtype=bool)
@@ -169,7 +169,7 @@ class Sums:
     W are the `count` whitened columns, and `names` the parameters whose derivatives are known.
     """
 
-    def __init__(self, out, count, model, names, noise=ALONE):
+    def __init__(self, out, count, model, names, noise=NUGGET_ONLY):
         self.names, self._model, self._coefficients = names, model, noise.coefficients(model)
         self._basis = basis_of(model, noise)
         bases = self._bases = count_of(model, noise)
@@ -223,7 +223,7 @@ def with_table(model, pairs, names, work):
     while True:
         table = table_of(model, *pairs.octaves)
         results = work([table.rows(name) for name in names], table.base)
-        if table.low <= LOWEST or not any(missed for *_, missed in results):
+        if table.low <= LOWEST_OCTAVE or not any(missed for *_, missed in results):
             return results
         pairs.octaves = table.low - 20, table.high
 
@@ -265,7 +265,7 @@ class Blocks:
         return parts.sum(axis=0), failed
 
     def slices(self, neighbours, columns, wanted):
-        """As `reduce`, but return the sums over SLICE locations each, (⌈k / SLICE⌉, …).
+        """As `reduce`, but return the sums of each of the k / `SLICE_LOCATIONS` slices, rounded up.
 
         They are the same however locations are shared. `neighbours` (k, m) are those of the first
         k locations; `columns` (c, n) are to be whitened.
@@ -276,11 +276,23 @@ class Blocks:
         length = 1 + count * count + bases * (1 + bases + count * count)
         noise = self.noise.under(self.model) + self._own[0]
 
-        def one_slice(first, last, *field):
+        def one_slice(first, last, field, mixed, clock):
             out = np.zeros(length)
             failed, missed = likelihood_slice(
-                *(self.points[0], neighbours, first, last, noise, *field),
-                *(columns, self.noise.diagonals, maps, fields, wanted, out),
+                self.points[0],
+                neighbours,
+                first,
+                last,
+                noise,
+                field=field,
+                mixed=mixed,
+                clock=clock,
+                columns=columns,
+                diagonals=self.noise.diagonals,
+                maps=maps,
+                fields=fields,
+                wanted=wanted,
+                out=out,
             )
             return out, failed if failed < last else k, missed
 
@@ -334,8 +346,9 @@ class Blocks:
     def _for_targets(self, kernel, neighbours, noise, *arrays):
         """Call a kernel that reads the correlation only, for all targets."""
 
-        def one_slice(first, last, *field):
-            return (kernel(*self.points, neighbours, first, last, noise, *field, *arrays),)
+        def one_slice(first, last, field, mixed, clock):
+            own = first, last, noise, field, mixed, clock
+            return (kernel(*self.points, neighbours, *own, *arrays),)
 
         if isinstance(self.model, Multivariate):
             self._over_slices_by_variable(neighbours, (), one_slice)
@@ -368,7 +381,7 @@ class Blocks:
             results = self._each(neighbours, call, table, clock)
             if end or not any(missed for *_, missed in results):
                 break
-            further += FURTHER
+            further += FURTHER_OCTAVES
         if further:
             self.pairs.reach(further)
         return results
@@ -386,7 +399,7 @@ class Blocks:
             results = self._threaded(neighbours, call, field, mixed, None)
             if end or not any(missed for *_, missed in results):
                 break
-            further += FURTHER
+            further += FURTHER_OCTAVES
         if further:
             self.pairs.reach(further)
         return results
@@ -398,12 +411,13 @@ class Blocks:
         field = self.pairs.inverse, arc, folded, self.model.variance, flat.reshape(-1), *numbers
         return self._threaded(neighbours, call, field, None, clock)
 
-    def _threaded(self, neighbours, call, *about):
-        """Return [call(first, last, *about)] of all slices, from threads."""
+    def _threaded(self, neighbours, call, field, mixed, clock):
+        """Return [call(first, last, field, mixed, clock)] of all slices, from threads."""
         k, m = neighbours.shape
         return in_threads(
-            lambda first: call(first, min(first + SLICE, k), *about),
-            *(range(0, k, SLICE), k * (m + 1) ** 2),
+            lambda first: call(first, min(first + SLICE_LOCATIONS, k), field, mixed, clock),
+            range(0, k, SLICE_LOCATIONS),
+            entries=k * (m + 1) ** 2,
         )
 
 
@@ -412,8 +426,8 @@ class Neighbours:
 
     The divergence of Vecchia's approximation from the exact model is ½(log|Σ_V| - log|Σ|) (Guinness
     2018, Technometrics 60:415, section 2). How much times or variables count beside distances, the
-    key of `Covariance.neighbour_key`, is chosen where log|Σ_V| is smallest: for at most `WINDOW`
-    inputs that are near each other, and so as dense as all.
+    key of `Covariance.neighbour_key`, is chosen where log|Σ_V| is smallest: for at most
+    `COMPARED_INPUTS` inputs that are near each other, and so as dense as all.
     """
 
     def __init__(self, inputs, count, ordering="maximin"):
@@ -425,7 +439,7 @@ class Neighbours:
         """Return the best key for a model; None if its neighbours are the nearest inputs."""
         if self._known.get(model) is None:
             self._known[model] = self._best(model)
-            if len(self._known) > KEPT:
+            if len(self._known) > KEPT_MODELS:
                 self._known.popitem(last=False)
         self._known.move_to_end(model)
         return self._known[model]
@@ -454,14 +468,16 @@ class Neighbours:
 
         best = 0
         for step in (-2, 2, -1, 1):
-            while abs(best + step) <= FARTHEST and value(best + step) < value(best) - least:
+            while (
+                abs(best + step) <= MOST_HALF_OCTAVES and value(best + step) < value(best) - least
+            ):
                 best += step
         return model.moved_key(first, best)
 
     def _window(self, model):
         """Return inputs around the middle one, as near each other as neighbours are."""
         inputs = self._inputs
-        if len(inputs) <= WINDOW:
+        if len(inputs) <= COMPARED_INPUTS:
             return inputs
         points = model.neighbour_points(inputs, model.neighbour_key(inputs))
         middle = np.median(points, axis=0)
@@ -469,7 +485,7 @@ class Neighbours:
             # the second time around an input: the median may be where there are none
             squares = ((points - middle) ** 2).sum(axis=1)
             middle = points[squares.argmin()]
-        return inputs[np.sort(np.argpartition(squares, WINDOW)[:WINDOW])]
+        return inputs[np.sort(np.argpartition(squares, COMPARED_INPUTS)[:COMPARED_INPUTS])]
 
     def _log_determinant(self, model, inputs, key):
         """Return log|Σ_V| of the inputs; infinity where a block has no factor."""

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from ..covariance.generate import FURTHER, box_of, mapping_of, octaves_of, scale_of
+from ..covariance.generate import FURTHER_OCTAVES, box_of, mapping_of, octaves_of, scale_of
 from ..covariance.multivariate import Multivariate
 from ..covariance.space_time import SpaceTime
 from ..covariance.table import SPLIT
@@ -16,21 +16,22 @@ from .blocks import Noise, tables_for, turning_forms, with_table
 from .blocks import check_tabulated as check_any
 from .factor import Graph
 
-MOST = 128
+MOST_NEIGHBOURS = 128
 """Largest number of neighbours: a block then takes 71 kB of a multiprocessor's shared memory."""
 
-TEAMS = {16: 8, 32: 16, 64: 32, MOST + 4: 64}
+TEAM_THREADS = {16: 8, 32: 16, 64: 32, MOST_NEIGHBOURS + 4: 64}
 """{largest order of a block: threads that share it}, two rows each."""
 
-SHARE, THREADS, FOLD = 3, 512, 64
-"""As in cuda/vecchia.cu: most rows of a thread, most threads of a block, sums added at a time."""
+ROWS_PER_THREAD, MOST_BLOCK_THREADS, FOLDED_ROWS = 3, 512, 64
+"""SHARE, THREADS and FOLD of cuda/vecchia.cu: most rows of a thread, most threads of a block, and
+rows of sums that are added to one."""
 
 WARP = 32
 
 WINDOW_BYTES = 48 * 1024
 """Shared memory of a multiprocessor for the rows of tables that most pairs need."""
 
-PARTS, NUMBERS = 2**15, 2**24
+MOST_PARTS, MOST_PART_NUMBERS = 2**15, 2**24
 """Most parts whose sums are kept apart, and most numbers in them."""
 
 
@@ -74,11 +75,11 @@ class SharedLayout:
         order = (m + 4) // 4 * 4
         fitting = [
             team
-            for largest, team in TEAMS.items()
-            if order <= largest and order + count <= SHARE * team
+            for largest, team in TEAM_THREADS.items()
+            if order <= largest and order + count <= ROWS_PER_THREAD * team
         ]
         if not fitting:
-            most = SHARE * max(TEAMS.values()) - order - 1
+            most = ROWS_PER_THREAD * max(TEAM_THREADS.values()) - order - 1
             raise InvalidInput(
                 f"on a GPU a trend may have at most {most} columns with {m} neighbours. Got "
                 f'{count - 1}: use on="cpu".'
@@ -146,7 +147,7 @@ def parts_of(n, length):
     >>> parts_of(1_000_000, 6), parts_of(100, 6)
     ((32259, 31), (100, 1))
     """
-    size = max(-(-n // PARTS), -(-n * length // NUMBERS))
+    size = max(-(-n // MOST_PARTS), -(-n * length // MOST_PART_NUMBERS))
     return -(-n // size), size
 
 
@@ -165,10 +166,10 @@ class GpuPasses:
     def __init__(self, inputs, ordering, count, points=None, *, device):
         metric, n = inputs.metric, len(inputs)
         count = min(count, n - 1)
-        if count > MOST:
+        if count > MOST_NEIGHBOURS:
             raise InvalidInput(
-                f"`neighbours` must be at most {MOST} on a GPU. Got {count}: use fewer, or "
-                'on="cpu".'
+                f"`neighbours` must be at most {MOST_NEIGHBOURS} on a GPU. Got {count}: use fewer, "
+                'or on="cpu".'
             )
         self._device, self._metric = device, metric
         places = inputs.points
@@ -212,7 +213,17 @@ class GpuPasses:
             kernel = _kernel(name, layout.team, _changes_of(model), len(self.noise), bool(clock))
             sums, missed = cupy.zeros((parts, summed + 1)), cupy.zeros(1, dtype=np.int32)
             entries = mask_of(wanted), parts, size, sums, summed + 1, missed
-            self._launch(kernel, layout, count, pairs, tables, base, parts, clock, entries)
+            self._launch(
+                kernel,
+                layout,
+                count,
+                pairs,
+                tables,
+                base,
+                units=parts,
+                clock=clock,
+                entries=entries,
+            )
             return [(_folded(sums, layout.team).get(), int(missed[0]))]
 
         if isinstance(model, SpaceTime):
@@ -238,7 +249,9 @@ class GpuPasses:
             missed = cupy.zeros(1, dtype=np.int32)
             entries = weights, variances, missed
             kernel = _kernel("weights", layout.team, 1, len(self.noise), bool(clock))
-            self._launch(kernel, layout, 0, pairs, tables, base, n, clock, entries)
+            self._launch(
+                kernel, layout, 0, pairs, tables, base, units=n, clock=clock, entries=entries
+            )
             return [(weights.get(), variances.get(), int(missed[0]))]
 
         if isinstance(model, SpaceTime):
@@ -275,8 +288,8 @@ class GpuPasses:
         import cupy
 
         check_tabulated(model)
-        about = *self._neighbours.shape, self.noise.coefficients(model)
-        pairs = Pairs(model, self._metric, self._box, *about)
+        n, m = self._neighbours.shape
+        pairs = Pairs(model, self._metric, self._box, n, m, self.noise.coefficients(model))
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
 
@@ -285,8 +298,8 @@ class GpuPasses:
         import cupy
 
         check_tabulated(model)
-        about = *self._neighbours.shape, self.noise.coefficients(model)
-        pairs = Pairs(model.space, self._metric, self._box, *about)
+        n, m = self._neighbours.shape
+        pairs = Pairs(model.space, self._metric, self._box, n, m, self.noise.coefficients(model))
         in_time, further = model.pairs(self._inputs), 0
         of_space, of_time, which, fields = in_time.fields(names)
         with cupy.cuda.Device(self._device.index):
@@ -299,7 +312,7 @@ class GpuPasses:
                 results = work(pairs, list(space), base, *clock)
                 if end or not any(missed for *_, missed in results):
                     return results
-                further += FURTHER
+                further += FURTHER_OCTAVES
 
     def _launch(self, function, layout, count, pairs, tables, base, units, clock, entries):
         """Launch a kernel on `units` parts or locations, of which a team takes one at a time."""
@@ -320,7 +333,7 @@ class GpuPasses:
         most = min(WINDOW_BYTES, shared - whole * layout.bytes) // row_bytes
         first, staged = pairs.window(intervals, base, most)
         teams = (shared - staged * row_bytes) // layout.bytes
-        teams = min(THREADS // layout.team, teams, -(-units // processors))
+        teams = min(MOST_BLOCK_THREADS // layout.team, teams, -(-units // processors))
         teams = max(teams // whole, 1) * whole
         columns = self._columns if count else self._points
         shared = function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * layout.bytes
@@ -362,8 +375,8 @@ def _folded(sums, team):
     fold = _kernel("fold", team)
     while len(sums) > 1:
         count, length = sums.shape
-        added = cupy.empty((-(-count // FOLD), length))
-        threads = min(THREADS, -(-length // WARP) * WARP)
+        added = cupy.empty((-(-count // FOLDED_ROWS), length))
+        threads = min(MOST_BLOCK_THREADS, -(-length // WARP) * WARP)
         fold((len(added),), (threads,), (sums, count, length, added))
         sums = added
     return sums[0]

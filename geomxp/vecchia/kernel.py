@@ -39,7 +39,7 @@ from math import asin, inf, log, sqrt
 import numpy as np
 
 from ..covariance.distance import EARTH_RADIUS
-from ..covariance.table import BEYOND, FOLD, SPLIT
+from ..covariance.table import BEYOND_SUPPORT, FOLD_FACTOR, SPLIT
 from ..linalg.batched import backward_packed, factor_packed, forward_packed
 from ..linalg.simd import (
     fetch,
@@ -102,7 +102,7 @@ def _variable(squared, inverse, arc, folded, scratch):
     if folded is None:
         return s
     one = spread(1.0)
-    far = where_less(s, one, (one - s) * spread(FOLD), spread(BEYOND))
+    far = where_less(s, one, (one - s) * spread(FOLD_FACTOR), spread(BEYOND_SUPPORT))
     return where_less(s, spread(0.5), s, far)
 
 
@@ -196,7 +196,7 @@ def _generate_mixed(points, keep, m, dimensions, field, mixed, kinds, a):
     _, _, _, _, tables, size, base = field
     _, _, p, numbers, rows, components, _, _ = mixed
     order, top, misses = keep.size // 8, size // 8 - 1, 0
-    about = np.empty(64)
+    pair_numbers = np.empty(64)
     for i in range(1, order):
         at = 4 * i * (i + 1)
         known = min(i, m) if i < m or i == order - 1 else 0
@@ -205,12 +205,13 @@ def _generate_mixed(points, keep, m, dimensions, field, mixed, kinds, a):
             squared = _squared(points, order, dimensions, i, j)
             pair, value = pairs_of(kinds, i * 8, j * 8, p), spread(0.0)
             for c in range(components):
-                fetch(numbers, pair, c * rows, components * rows, about)
-                s = squared * load(about, 0)
+                fetch(numbers, pair, c * rows, components * rows, pair_numbers)
+                s = squared * load(pair_numbers, 0)
                 row = interval(s, SPLIT, base, top)
                 misses |= missed(s, row)
-                row = moved(row, load(about, 16))
-                value = value + polynomial(tables, 0, row, fraction(s, SPLIT)) * load(about, 8)
+                row = moved(row, load(pair_numbers, 16))
+                correlation = polynomial(tables, 0, row, fraction(s, SPLIT))
+                value = value + correlation * load(pair_numbers, 8)
             store(a, at + j * 8, value * (own * load(keep, j * 8)))
         for j in range(known, i):
             store(a, at + j * 8, spread(0.0))
@@ -344,18 +345,18 @@ def _changes_mixed(points, keep, m, dimensions, field, mixed, kinds, shape, want
     order, top, misses = keep.size // 8, size // 8 - 1, 0
     step = order * 8
     g[shape * step :] = 0.0
-    about, e = np.empty(64 * rows), np.empty(24)
+    pair_numbers, e = np.empty(64 * rows), np.empty(24)
     for i in range(order):
         # the diagonal, where the correlation is 1 and its derivatives are 0
         pair = pairs_of(kinds, i * 8, i * 8, p)
         end = load(b, i * 8) * load(keep, i * 8)
         for c in range(components):
             for r in range(rows):
-                fetch(numbers, pair, c * rows + r, components * rows, about[64 * r :])
+                fetch(numbers, pair, c * rows + r, components * rows, pair_numbers[64 * r :])
             for k in range(len(entries)):
                 if entries[k, 1] == 0:
                     at = (shape + entries[k, 0]) * step + i * 8
-                    store(g, at, load(g, at) + end * load(about, (3 + k) * 8))
+                    store(g, at, load(g, at) + end * load(pair_numbers, (3 + k) * 8))
     for i in range(1, order):
         known = min(i, m) if i < m or i == order - 1 else 0
         own, b_i = load(keep, i * 8), load(b, i * 8)
@@ -365,18 +366,18 @@ def _changes_mixed(points, keep, m, dimensions, field, mixed, kinds, shape, want
             both, b_j = own * load(keep, j * 8), load(b, j * 8)
             for c in range(components):
                 for r in range(rows):
-                    fetch(numbers, pair, c * rows + r, components * rows, about[64 * r :])
-                s = squared * load(about, 0)
+                    fetch(numbers, pair, c * rows + r, components * rows, pair_numbers[64 * r :])
+                s = squared * load(pair_numbers, 0)
                 row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
                 misses |= missed(s, row)
-                row = moved(row, load(about, 16))
+                row = moved(row, load(pair_numbers, 16))
                 for function in range(3):
                     value = polynomial(tables, function * whole, row, t)
                     store(e, function * 8, value * both)
                 for k in range(len(entries)):
                     basis = shape + entries[k, 0]
                     if wanted[basis]:
-                        value = load(e, entries[k, 1] * 8) * load(about, (3 + k) * 8)
+                        value = load(e, entries[k, 1] * 8) * load(pair_numbers, (3 + k) * 8)
                         _add_products(g, basis * step, i, j, value, b_i, b_j)
     return misses
 

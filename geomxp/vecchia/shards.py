@@ -21,19 +21,19 @@ from ..covariance.neighbours import nearest
 from ..errors import NotEnoughMemory
 from ..runtime.dask import DaskBackend, Parts
 from ..runtime.devices import free_memory, human_bytes
-from .blocks import SLICE, Blocks, Noise
+from .blocks import SLICE_LOCATIONS, Blocks, Noise
 from .factor import Graph, ordered_tree
 
-PARTS = 4
+SHARDS_PER_THREAD = 4
 """Shards for each thread of the cluster, so that workers finish at about the same time."""
 
-MOST = 1 << 18
+MOST_SHARD_LOCATIONS = 1 << 18
 """Largest number of locations in a shard: a task then takes seconds."""
 
-SEARCH = 32
+SEARCH_BYTES_PER_NEIGHBOUR = 32
 """Temporary bytes of the search for each neighbour."""
 
-HALO = 0.5
+HALO_SHARE = 0.5
 """Assumed size of a shard's halo relative to its own locations, to check memory beforehand."""
 
 
@@ -77,8 +77,8 @@ def ranges(n, parts):
     >>> ranges(5000, 2)
     [(0, 3072), (3072, 5000)]
     """
-    slices = -(-n // SLICE)
-    step = SLICE * -(-slices // max(1, parts))
+    slices = -(-n // SLICE_LOCATIONS)
+    step = SLICE_LOCATIONS * -(-slices // max(1, parts))
     return [(first, min(first + step, n)) for first in range(0, n, step)]
 
 
@@ -136,16 +136,17 @@ class DaskPasses:
             n = len(self._inputs)
             # the part of the tree that a search for neighbours reads
             tree = replace(self.tree, order=np.empty(0, dtype=np.int64))
-            cut = ranges(n, max(PARTS * self._backend.threads, n // MOST))
+            parts = max(SHARDS_PER_THREAD * self._backend.threads, n // MOST_SHARD_LOCATIONS)
+            cut = ranges(n, parts)
             self._check_memory(tree, cut)
-            about = [(first, last, self._count) for first, last in cut]
+            searches = [(first, last, self._count) for first, last in cut]
             halo_of = attrgetter("halo")
-            self._made = Parts(self._backend, about, tree, find, halo_of, self._data)
+            self._made = Parts(self._backend, searches, tree, find, halo_of, self._data)
         return self._made
 
-    def _data(self, about, halo):
-        """Return the data of a shard."""
-        first, last, _ = about
+    def _data(self, search, halo):
+        """Return the data of a shard, given the arguments (first, last, count) of `find`."""
+        first, last, _ = search
         rows = np.concatenate((np.arange(first, last), halo))
         inputs, columns = self._inputs[self.tree.order[rows]], self._columns[:, rows]
         return Data(inputs, columns, self._box, self.noise[rows])
@@ -154,11 +155,11 @@ class DaskPasses:
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
         p, d, largest = len(self._backend), self.tree.points.shape[1], cut[0][1]
         numbers = d + len(self._columns) + len(self.noise)
-        each = 4 * self._count + 8 * (1 + HALO) * numbers
+        each = 4 * self._count + 8 * (1 + HALO_SHARE) * numbers
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
         self._backend.check_memory(
             [int(tree.points.nbytes + tree.ranks.nbytes + each * k) for k in own],
-            SEARCH * self._count * largest,
+            SEARCH_BYTES_PER_NEIGHBOUR * self._count * largest,
         )
 
     def reduce(self, model, wanted):

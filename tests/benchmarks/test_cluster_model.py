@@ -9,8 +9,8 @@ import pytest
 
 import geomxp as gx
 from geomxp.benchmarks.cluster_model import Cluster, scheduling, simulate_cluster
-from geomxp.runtime.trace import COPIES, Traffic
-from geomxp.tiles.dask_store import LADDER, DaskStore, pieces
+from geomxp.runtime.trace import COPY_KINDS, Traffic
+from geomxp.tiles.dask_store import DEPTHS_BY_THREAD_SHARE, DaskStore, pieces
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.simulate import MACHINES, simulate
 
@@ -60,7 +60,7 @@ def traffic(nodes, layout, formats):
 
 
 def tasks_of(found):
-    return [event for event in found.events if event.kind not in COPIES]
+    return [event for event in found.events if event.kind not in COPY_KINDS]
 
 
 def events_of(found, depths):
@@ -314,7 +314,7 @@ def test_the_client_waits_before_it_gives_the_scheduler_more(monkeypatch):
     cluster, formats = replace(CLUSTER, nodes=11), formats_of("fp64")
     before = simulate_cluster(cluster, LAYOUT, formats, ()).seconds
     # then three tasks at most are known at one time
-    monkeypatch.setattr("geomxp.benchmarks.cluster_model.AHEAD", 2)
+    monkeypatch.setattr("geomxp.benchmarks.cluster_model.MOST_UNFINISHED_TASKS", 2)
     assert simulate_cluster(cluster, LAYOUT, formats, ()).seconds > 1.2 * before
 
 
@@ -336,7 +336,7 @@ def test_a_crew_with_less_memory_has_fewer_tiles_in_work():
     for rows in (0, 1, 2.2, 4.6, 19, 100):
         workers = Workers(12, room=least + rows * row)
         found.append(store_of(workers, layout, formats).depths)
-    deepest, *_ = known = [depths for _, depths in LADDER]
+    deepest, *_ = known = [depths for _, depths in DEPTHS_BY_THREAD_SHARE]
     assert found[0] == ()
     assert found[-1] == deepest
     assert [depths for depths, _ in groupby(found)] == [(), *reversed(known)]

@@ -60,7 +60,7 @@ def test_many_locations_are_vecchias_in_one_line(run, many):
 
 @pytest.mark.slow
 def test_exact_fits_that_take_a_while_are_announced_with_their_cost(run, monkeypatch):
-    monkeypatch.setattr("geomxp.cli.options.SAID", 1_000)
+    monkeypatch.setattr("geomxp.cli.options.ANNOUNCED_CHOICE_LOCATIONS", 1_000)
     status, out, err = run("fit", "rainfall", *HELD, "--json")
     assert status == 0
     assert method_of(out) == ("exact", None)
@@ -87,8 +87,8 @@ def test_an_option_of_one_method_decides(run, options, expected):
 
 
 def test_an_option_of_the_exact_method_decides_for_many_locations(run, monkeypatch):
-    monkeypatch.setattr("geomxp.likelihood.automatic.LARGEST", 1_000)
-    monkeypatch.setattr("geomxp.cli.options.SAID", 1_000)
+    monkeypatch.setattr("geomxp.likelihood.automatic.MOST_EXACT_LOCATIONS", 1_000)
+    monkeypatch.setattr("geomxp.cli.options.ANNOUNCED_CHOICE_LOCATIONS", 1_000)
     model = ["--variance", 1e5, "--range", 100, "--smoothness", 0.5, "--nugget", 1e4]
     status, out, err = run("log-likelihood", "rainfall", *model, "--layers", "fp32,fp64", "--json")
     assert status == 0
@@ -122,7 +122,7 @@ def test_comparisons_of_models_use_one_method(run):
 
 @pytest.mark.slow
 def test_a_very_smooth_model_of_many_locations_stays_exact(run, monkeypatch):
-    monkeypatch.setattr("geomxp.likelihood.automatic.LARGEST", 100)
+    monkeypatch.setattr("geomxp.likelihood.automatic.MOST_EXACT_LOCATIONS", 100)
     model = ["--variance", 1, "--range", 50, "--nugget", 0.5, "--smoothness", 60]
     exact = run("log-likelihood", "meuse", *model)
     assert exact == run("log-likelihood", "meuse", *model, "--method", "exact")

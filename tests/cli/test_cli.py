@@ -378,7 +378,7 @@ def test_bench_prints_rates_beside_baselines(run, monkeypatch):
     assert rows["dpotrf"]["times_dpotrf"] == 1.0
     assert rows["log-likelihood"]["seconds"] > 0
     assert run("bench", "nothing")[0] == 2
-    monkeypatch.setattr(bench, "COPIED", 2**20)
+    monkeypatch.setattr(bench, "COPIED_BYTES", 2**20)
     status, out, _ = run("bench", "ceilings", "--n", "64", "--json")
     rows = json.loads(out)["ceilings"]
     assert status == 0

@@ -110,7 +110,7 @@ def test_long_tables_show_their_ends():
     assert cells[1] == ["1", f"{1 / 7:.6g}", "1"]
     assert cells[20] == ["…"] * 3
     assert cells[-1] == ["999", f"{999 / 7:.6g}", "1"]
-    assert len(cells) == display.MOST + 1
+    assert len(cells) == display.SHOWN_ROWS + 1
 
 
 def test_forms_and_the_best_row():

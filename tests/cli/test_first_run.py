@@ -16,7 +16,7 @@ from numba.core import event
 from geomxp.cli.main import main
 from geomxp.runtime import devices
 
-devices.COMPILING = float(sys.argv[1])
+devices.COMPILATION_NOTICE_SECONDS = float(sys.argv[1])
 with event.install_recorder("numba:compile") as recorder:
     status = main(sys.argv[2:])
 functions = [found.data["dispatcher"].py_func for _, found in recorder.buffer if found.is_start]

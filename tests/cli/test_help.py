@@ -34,7 +34,7 @@ def test_every_example_of_the_help_runs(run, name, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     lines = examples(COMMANDS[name])
     assert len(lines) >= 2
-    monkeypatch.setattr("geomxp.benchmarks.bench.COPIED", 2**20)
+    monkeypatch.setattr("geomxp.benchmarks.bench.COPIED_BYTES", 2**20)
     for line in lines:
         # fewer draws of a bootstrap take seconds instead of minutes
         words = ["4" if word == "499" else word for word in line]
@@ -70,13 +70,23 @@ def test_options_stand_in_panels_and_say_what_they_do(run, name):
 
 
 def test_commands_that_compute_alike_have_the_same_options():
-    shared = (options.TABLE, options.TREND, options.GIVEN_MODEL, options.METHOD_OPTIONS)
+    shared = (
+        options.TABLE_OPTIONS,
+        options.TREND_OPTIONS,
+        options.MODEL_OPTIONS,
+        options.METHOD_OPTIONS,
+    )
     for name, groups in {
-        "fit": (options.TABLE, options.TREND, options.SEARCH_OPTIONS, options.METHOD_OPTIONS),
+        "fit": (
+            options.TABLE_OPTIONS,
+            options.TREND_OPTIONS,
+            options.SEARCH_OPTIONS,
+            options.METHOD_OPTIONS,
+        ),
         "log-likelihood": shared,
-        "compare-models": (options.TABLE,),
-        "compare": (options.GIVEN_MODEL,),
-        "simulate": (options.GIVEN_MODEL,),
+        "compare-models": (options.TABLE_OPTIONS,),
+        "compare": (options.MODEL_OPTIONS,),
+        "simulate": (options.MODEL_OPTIONS,),
     }.items():
         has = inspect.signature(COMMANDS[name]).parameters
         reference = {

@@ -47,7 +47,7 @@ def test_info_knows_the_extras_of_the_package_and_how_to_add_them(run):
         if "missing" in known[name]:
             assert f'pip install "geomxp[{name}]"' in known[name]
     core = {re.split("[>=]", text)[0] for text in project["project"]["dependencies"]}
-    assert set(inventory.LIBRARIES) == core
+    assert set(inventory.REQUIRED_LIBRARIES) == core
 
 
 def test_info_counts_what_is_compiled_and_tuned(run, tmp_path, monkeypatch):

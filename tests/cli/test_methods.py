@@ -185,7 +185,7 @@ def test_a_gpu_is_timed_beside_its_own_library(run, what, monkeypatch):
 
 @pytest.mark.gpu
 def test_ceilings_of_a_gpu_have_all_arithmetics(monkeypatch):
-    monkeypatch.setattr(bench, "COPIED", 2**16)
+    monkeypatch.setattr(bench, "COPIED_BYTES", 2**16)
     rows = bench.ceilings(32, 1, on="gpu")
     assert [row["what"] for row in rows] == [
         *("fp64, cuBLAS", "fp32, cuBLAS", "fp16, matrix units", "bf16, matrix units", "copy"),

@@ -35,7 +35,7 @@ def problem(kind, n):
 def test_blocks_give_the_sums_and_products_of_strips(monkeypatch, index, kind, n):
     if index is not None and "any table" in kind:
         pytest.skip("a GPU has no formula for a smoothness above the tables'")
-    monkeypatch.setattr(sums, "BLOCK", 32)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 32)
     model, inputs, weights, vectors = problem(kind, n)
     alpha, beside, names = vectors[:, 0], vectors[:, 1:], tuple(model.parameters())
     known = derivative_sums(model, inputs, names, weights, alpha, beside)
@@ -63,7 +63,7 @@ def test_blocks_of_any_width_cover_the_lower_triangle_once():
 
 
 def test_the_bits_of_a_sum_do_not_depend_on_the_run(monkeypatch):
-    monkeypatch.setattr(sums, "BLOCK", 32)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 32)
     model, inputs, weights, vectors = problem("plane", 100)
     about = (model, inputs, ("range", "smoothness"), weights, vectors)
     first = sums.weighted_sums(*about)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.covariance import bessel, pairs_numba
 from geomxp.covariance.bessel import log_gamma_and_digamma, matern_of_squares
-from geomxp.covariance.table import CENTRES, FOLDED, LOWEST, Table, unfold
+from geomxp.covariance.table import FOLDED_OCTAVES, LOWEST_OCTAVE, SERIES_PER_OCTAVE, Table, unfold
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0, 20.0, 50.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 130), np.linspace(0.02, 40.0, 70)))[::4]
@@ -97,7 +97,8 @@ def test_any_smoothness_is_good_to_the_last_bits_anywhere(nu, seed):
 
 
 @pytest.mark.parametrize(
-    ("model", "high"), [(gx.Matern(1.0, 1.0, 0.8), 12), (gx.Wendland(1.0, 1.0, 0.8, 3.1), FOLDED)]
+    ("model", "high"),
+    [(gx.Matern(1.0, 1.0, 0.8), 12), (gx.Wendland(1.0, 1.0, 0.8, 3.1), FOLDED_OCTAVES)],
 )
 def test_a_row_does_not_depend_on_the_octaves_of_its_table(model, high):
     whole = Table(model, -50, high)
@@ -122,8 +123,8 @@ def test_four_evaluations_an_octave_serve_all_polynomials(monkeypatch):
     for what in ("correlation", "smoothness", "slope"):
         assert np.isfinite(table.rows(what)).all()
     assert np.isfinite(table.rows("correlation", True)).all()
-    assert CENTRES == 4
-    assert evaluated == [24 * CENTRES]
+    assert SERIES_PER_OCTAVE == 4
+    assert evaluated == [24 * SERIES_PER_OCTAVE]
 
 
 def test_four_evaluations_an_octave_serve_all_polynomials_of_wendland(monkeypatch):
@@ -134,10 +135,10 @@ def test_four_evaluations_an_octave_serve_all_polynomials_of_wendland(monkeypatc
         return at_squares(model, s, rest)
 
     monkeypatch.setattr(gx.Wendland, "at_squares", counted)
-    table = Table(gx.Wendland(1.0, 1.0, 0.8, 3.1), -20, FOLDED)
+    table = Table(gx.Wendland(1.0, 1.0, 0.8, 3.1), -20, FOLDED_OCTAVES)
     for what in WENDLAND:
         assert np.isfinite(table.rows(what)).all()
-    assert evaluated == [(20 + FOLDED) * CENTRES]
+    assert evaluated == [(20 + FOLDED_OCTAVES) * SERIES_PER_OCTAVE]
 
 
 WENDLAND = ("correlation", "slope", "smoothness", "shape")
@@ -146,9 +147,9 @@ WENDLAND = ("correlation", "slope", "smoothness", "shape")
 def check_wendland(kappa, mu):
     """Compare a table with the formulas, in extended precision, at places of each octave."""
     model, low, t = gx.Wendland(1.0, 1.0, kappa, mu), -24, np.array([-1.0, -0.4, 0.9])
-    table, interval = Table(model, low, FOLDED), np.array([0, 7, 13, 31])
+    table, interval = Table(model, low, FOLDED_OCTAVES), np.array([0, 7, 13, 31])
     # without octave -1, where 1 - s would be below 2^-53
-    octave = np.r_[low:-1, 0 : FOLDED - 1]
+    octave = np.r_[low:-1, 0 : FOLDED_OCTAVES - 1]
     row = 1 + 32 * (octave[:, None] - low) + interval
     part = (interval[:, None] + (1 + t) / 2) / 32
     v = np.multiply.outer(np.exp2(octave.astype(np.longdouble)), 1 + part)
@@ -190,7 +191,7 @@ def test_tables_of_any_wendland_are_good_to_the_last_bits(kappa, more):
 
 def test_the_lowest_octaves_of_wendland_hold_no_nan():
     for kappa in (0.0, 0.3, 0.5, 20.0, 100.0):
-        table = Table(gx.Wendland(1.0, 1.0, kappa, kappa + 2), LOWEST, LOWEST + 8)
+        table = Table(gx.Wendland(1.0, 1.0, kappa, kappa + 2), LOWEST_OCTAVE, LOWEST_OCTAVE + 8)
         for what in WENDLAND:
             assert np.isfinite(table.rows(what)).all()
         assert table.rows("correlation")[1:-1, 0] == pytest.approx(1.0, abs=1e-15)
@@ -237,7 +238,7 @@ def test_wendland_and_its_slopes_at_the_centres_are_those_of_mpmath(kappa, mu):
 
 @pytest.mark.parametrize("nu", [0.02, 0.8, 50.0])
 def test_the_lowest_octaves_hold_no_nan(nu):
-    table = Table(gx.Matern(1.0, 1.0, nu), LOWEST, LOWEST + 8)
+    table = Table(gx.Matern(1.0, 1.0, nu), LOWEST_OCTAVE, LOWEST_OCTAVE + 8)
     for what in ("correlation", "smoothness", "slope"):
         assert np.isfinite(table.rows(what)).all()
     # 1 - ρ ~ r^(2ν)

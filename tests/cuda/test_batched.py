@@ -16,7 +16,7 @@ from geomxp import cuda
 from geomxp.linalg import batched, batched_gpu
 from geomxp.linalg.batched import LOOKING, Variant
 from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text, rows_options
-from geomxp.linalg.simd import FUSED
+from geomxp.linalg.simd import HAS_FMA
 
 HOST = """
 #define HOST_FACTOR(name, Real)                                              \\
@@ -116,7 +116,11 @@ def test_kernels_with_a_block_for_each_matrix_compile_without_warnings(architect
 
 def test_python_launches_kernels_as_they_are_written_for():
     text = cuda.source("batched.cu")
-    values = {"MOST": batched.MOST, "MOVERS": batched_gpu.MOVERS, "WARPS": batched_gpu.WARPS}
+    values = {
+        "LARGEST_ORDER": batched.LARGEST_ORDER,
+        "PACKING_THREADS": batched_gpu.PACKING_THREADS,
+        "MOST_SUBSTITUTING_WARPS": batched_gpu.MOST_SUBSTITUTING_WARPS,
+    }
     for name, value in values.items():
         assert re.search(rf"#define {name} {value}\b", text)
 
@@ -162,7 +166,7 @@ def test_unrolled_right_looking_programs_compile_too():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FUSED, reason="this CPU has no fused multiply-add: numba rounds twice")
+@pytest.mark.skipif(not HAS_FMA, reason="this CPU has no fused multiply-add: numba rounds twice")
 @pytest.mark.parametrize(("looking", "tile"), [*product(LOOKING, (1, 3)), ("top", 5)])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_threads_factors_have_the_bits_of_the_cpus(on_host, looking, tile, dtype):
@@ -178,7 +182,7 @@ def test_a_threads_factors_have_the_bits_of_the_cpus(on_host, looking, tile, dty
 
 def test_a_cpu_refuses_a_variant_of_a_gpu():
     a = positive_definite(3, 5, np.float64)
-    for variant in (batched.ON_GPU, PANELS[1][1], Variant(fast=True), Variant(panel=4)):
+    for variant in (batched.BLOCK_PER_MATRIX, PANELS[1][1], Variant(fast=True), Variant(panel=4)):
         with pytest.raises(gx.InvalidInput, match=r"chunk=0, .* and fast=True are for a GPU"):
             batched.potrf(a, variant=variant)
     with pytest.raises(gx.InvalidInput, match="fast=True"):
@@ -188,7 +192,7 @@ def test_a_cpu_refuses_a_variant_of_a_gpu():
     with pytest.raises(gx.InvalidInput, match=r'variants on a GPU only.* Try on="gpu"'):
         batched.search(5, what="solve")
     with pytest.raises(gx.InvalidInput, match=r"chunk=0, .* are for a GPU"):
-        batched.potrf_interleaved(batched.interleave(a), variant=batched.ON_GPU)
+        batched.potrf_interleaved(batched.interleave(a), variant=batched.BLOCK_PER_MATRIX)
 
 
 def test_the_search_space_is_that_of_the_paper():
@@ -644,15 +648,15 @@ def test_an_infinity_goes_no_further_on_a_gpu_than_on_the_cpu(n):
 @pytest.mark.gpu
 def test_small_orders_have_rows_in_registers_and_large_ones_a_block(tmp_path, monkeypatch):
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
-    for n, dtype in product(range(1, batched.MOST + 1), (np.float64, np.float32)):
+    for n, dtype in product(range(1, batched.LARGEST_ORDER + 1), (np.float64, np.float32)):
         shipped = batched.variant_for(n, dtype, "gpu")
-        assert (shipped == batched.ON_GPU) == (n > 48)
+        assert (shipped == batched.BLOCK_PER_MATRIX) == (n > 48)
         if n <= 48:
             lanes = shipped.block[0]
             assert shipped in batched_gpu.rows(n, dtype, batched_gpu.limits(), lanes)
         assert not batched.variant_for(n, dtype, "gpu", layout="interleaved").block
     for n in (4, 16, 17, 128):
-        assert batched.ON_GPU in batched.candidates(n, "gpu")
+        assert batched.BLOCK_PER_MATRIX in batched.candidates(n, "gpu")
 
 
 @pytest.mark.gpu
@@ -668,22 +672,22 @@ def test_matrices_that_exceed_shared_memory_are_in_global_memory(
     batched_gpu._plan.cache_clear()
     for n in (largest, largest + 1):
         exceeds = n > largest
-        assert (batched.variant_for(n, np.float64, "gpu") != batched.ON_GPU) == exceeds
-        assert (batched.ON_GPU in batched.candidates(n, "gpu")) != exceeds
+        assert (batched.variant_for(n, np.float64, "gpu") != batched.BLOCK_PER_MATRIX) == exceeds
+        assert (batched.BLOCK_PER_MATRIX in batched.candidates(n, "gpu")) != exceeds
     a = positive_definite(3, largest + 1, np.float64)
     b = np.random.default_rng(0).standard_normal((3, largest + 1))
     for n in (104, 108, 120, 124, 128):
         solves = batched.variant_for(n, np.float64, "gpu", what="solve")
-        assert (solves == batched.ON_GPU) == (n <= min(largest, 120))
+        assert (solves == batched.BLOCK_PER_MATRIX) == (n <= min(largest, 120))
     lower = batched.potrf(cupy.asarray(a))
     np.testing.assert_array_equal(lower.get(), batched.potrf(a))
     solution = batched.solve(lower, cupy.asarray(b)).get()
     np.testing.assert_allclose(np.einsum("bij,bj->bi", a, solution), b, atol=1e-10)
     message = f"at most {shared} bytes of shared memory on this GPU.*Leave `variant` out"
     with pytest.raises(gx.InvalidInput, match=message):
-        batched.potrf(cupy.asarray(a), variant=batched.ON_GPU)
+        batched.potrf(cupy.asarray(a), variant=batched.BLOCK_PER_MATRIX)
     with pytest.raises(gx.InvalidInput, match=message):
-        batched.solve(lower, cupy.asarray(b), variant=batched.ON_GPU)
+        batched.solve(lower, cupy.asarray(b), variant=batched.BLOCK_PER_MATRIX)
     batched_gpu._plan.cache_clear()
 
 
@@ -691,20 +695,24 @@ def test_matrices_that_exceed_shared_memory_are_in_global_memory(
 def test_a_search_on_a_gpu_remembers_its_winner(tmp_path, monkeypatch):
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
-        batched, "race", lambda variants, *_: {v: 1.0 + (v != batched.ON_GPU) for v in variants}
+        batched,
+        "race",
+        lambda variants, *_: {v: 1.0 + (v != batched.BLOCK_PER_MATRIX) for v in variants},
     )
-    among = Variant("left", 2), batched.ON_GPU
+    among = Variant("left", 2), batched.BLOCK_PER_MATRIX
     winner, _ = batched.search(12, np.float64, "gpu", batch=64, among=among)
-    assert winner == batched.ON_GPU
-    assert batched.variant_for(12, np.float64, "gpu") == batched.ON_GPU
-    assert batched.variant_for(12, np.float64) != batched.ON_GPU
+    assert winner == batched.BLOCK_PER_MATRIX
+    assert batched.variant_for(12, np.float64, "gpu") == batched.BLOCK_PER_MATRIX
+    assert batched.variant_for(12, np.float64) != batched.BLOCK_PER_MATRIX
 
 
 @pytest.mark.slow
 @pytest.mark.gpu
 def test_a_search_goes_on_with_other_blocks_of_the_best_panel_width(tmp_path, monkeypatch):
     raced, n = [], 4
-    shapes = batched_gpu.panels(n, np.float64, batched_gpu.limits())[2][: batched.SHAPES]
+    shapes = batched_gpu.panels(n, np.float64, batched_gpu.limits())[2][
+        : batched.COMPARED_BLOCK_SHAPES
+    ]
     best = shapes[2]
 
     def race(variants, *_):
@@ -726,9 +734,9 @@ def test_a_search_for_substitutions_is_remembered_apart(tmp_path, monkeypatch):
     import cupy
 
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
-    assert batched.variant_for(12, np.float32, "gpu", what="solve") == batched.ON_GPU
+    assert batched.variant_for(12, np.float32, "gpu", what="solve") == batched.BLOCK_PER_MATRIX
     winner, seconds = batched.search(12, np.float32, "gpu", batch=10, rounds=1, what="solve")
-    assert set(seconds) == {batched.ON_GPU, *batched_gpu.warps(batched_gpu.limits())}
+    assert set(seconds) == {batched.BLOCK_PER_MATRIX, *batched_gpu.warps(batched_gpu.limits())}
     assert winner == batched.variant_for(12, np.float32, "gpu", what="solve")
     before = batched.variant_for(12, np.float32, "gpu")
     batched.remember(12, np.float32, WARPS[1], "gpu", what="solve")
@@ -840,7 +848,7 @@ def test_a_gpu_refuses_chunks_and_right_hand_sides_of_a_cpu():
         batched.interleave_vectors(np.ones((4, 5)), chunks)
     with pytest.raises(gx.InvalidInput, match="in the same memory"):
         batched.solve_interleaved(chunks, np.ones((1, 5, 1, 32)))
-    for variant in (batched.ON_GPU, PANELS[1][1], Variant(panel=5)):
+    for variant in (batched.BLOCK_PER_MATRIX, PANELS[1][1], Variant(panel=5)):
         with pytest.raises(gx.InvalidInput, match="chunk=0, which is for matrices that are not"):
             batched.potrf_interleaved(chunks, variant=variant)
     narrow = cupy.zeros((1, 5, 5, 8))

@@ -82,13 +82,13 @@ def test_errors_of_the_compiler_name_file_and_line(name, beginning):
 def test_python_shares_the_tile_as_the_kernel_does():
     text = cuda.source("matern.cu")
     for name, value in (
-        ("THREADS", generate.THREADS),
+        ("THREADS", generate.PANEL_THREADS),
         ("PANEL_ROWS", generate.PANEL_ROWS),
-        ("COLUMNS", generate.PANEL_COLUMNS),
+        ("PANEL_COLUMNS", generate.PANEL_COLUMNS),
     ):
         assert f"#define {name} {value}\n" in text
-    assert generate.PANEL_ROWS % generate.THREADS == 0
-    assert f"#define SHARE {generate.PANEL_ROWS // generate.THREADS} " in text
+    assert generate.PANEL_ROWS % generate.PANEL_THREADS == 0
+    assert f"#define ROWS_PER_THREAD {generate.PANEL_ROWS // generate.PANEL_THREADS}\n" in text
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ REGISTERS = 2**16
 HOPPER = Limits(1024, 64, 2048, 32, REGISTERS, REGISTERS, 232_448, 233_472, 1024)
 """Of compute capability 9.0."""
 
-WIDEST = batched_gpu.WIDEST
+WIDEST = batched_gpu.CHUNK_THREADS
 """Threads of a block on the widest chunk that a search tries."""
 
 
@@ -71,9 +71,9 @@ def test_kernels_with_a_block_for_each_matrix_spill_nothing(architecture):
     by_warps = {name: k for name, k in kernels.items() if "by_warps" in name}
     others = {name: k for name, k in kernels.items() if name not in by_warps}
     # as many blocks of order 128 as a multiprocessor's shared memory holds in FP32
-    assert_in_registers(others, 6 * batched.MOST)
+    assert_in_registers(others, 6 * batched.LARGEST_ORDER)
     assert all(kernel.barriers == 1 for kernel in others.values())
-    assert_in_registers(by_warps, 32 * batched_gpu.WARPS)
+    assert_in_registers(by_warps, 32 * batched_gpu.MOST_SUBSTITUTING_WARPS)
     assert all(kernel.barriers == 0 for kernel in by_warps.values())
 
 
@@ -132,7 +132,10 @@ def test_rows_stay_in_registers(architecture, n, dtype):
     ("variant", "n"),
     [
         (Variant(), None),
-        *((Variant(looking, 4, unroll=True), batched.UNROLLED["gpu"]) for looking in LOOKING),
+        *(
+            (Variant(looking, 4, unroll=True), batched.LARGEST_UNROLLED_ORDER["gpu"])
+            for looking in LOOKING
+        ),
     ],
     ids=str,
 )
@@ -147,7 +150,7 @@ def test_kernels_with_a_thread_for_each_matrix_spill_nothing(architecture, varia
 def test_kernels_of_interleaved_substitutions_spill_nothing(architecture):
     kernels = used(substitution_text(), architecture)
     assert set(kernels) == {"substitute_fp64", "substitute_fp32"}
-    assert_in_registers(kernels, batched_gpu.WIDEST)
+    assert_in_registers(kernels, batched_gpu.CHUNK_THREADS)
 
 
 @pytest.mark.slow
@@ -155,13 +158,13 @@ def test_kernels_of_interleaved_substitutions_spill_nothing(architecture):
     ("team", "architecture"),
     # the older one for the smallest and the largest team
     [
-        *product(sorted(gpu.TEAMS.values()), (90,)),
-        *product((min(gpu.TEAMS.values()), max(gpu.TEAMS.values())), (80,)),
+        *product(sorted(gpu.TEAM_THREADS.values()), (90,)),
+        *product((min(gpu.TEAM_THREADS.values()), max(gpu.TEAM_THREADS.values())), (80,)),
     ],
 )
 def test_kernels_of_vecchias_blocks_spill_nothing(architecture, team):
     kernels = used(cuda.source("vecchia.cu"), architecture, f"-DTEAM={team}")
-    assert_in_registers(kernels, gpu.THREADS)
+    assert_in_registers(kernels, gpu.MOST_BLOCK_THREADS)
     for name in set(kernels) - {"fold"}:
         # the number of a team's own barrier is not known before: all sixteen are kept for it
         assert kernels[name].barriers == (16 if team > gpu.WARP else 1)

@@ -34,9 +34,9 @@ def test_a_gpus_tiles_are_larger_than_a_cpus_in_one_memory_too():
 def test_a_stream_for_each_thread_is_refused(monkeypatch):
     monkeypatch.setattr(devices, "gpu_count", lambda: 1)
     for value in ("", "0"):
-        monkeypatch.setenv(devices.STREAM_OF_ITS_OWN, value)
+        monkeypatch.setenv(devices.PER_THREAD_STREAM_VARIABLE, value)
         assert devices.resolve("gpu").index == 0
-    monkeypatch.setenv(devices.STREAM_OF_ITS_OWN, "1")
+    monkeypatch.setenv(devices.PER_THREAD_STREAM_VARIABLE, "1")
     with pytest.raises(gx.InvalidInput, match="PER_THREAD_DEFAULT_STREAM=1: unset it"):
         devices.resolve("gpu")
     assert devices.resolve("cpu").index is None

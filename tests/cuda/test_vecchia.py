@@ -32,7 +32,7 @@ shape parameters and of diagonals of the noise."""
 @pytest.fixture(scope="module")
 def on_gpus():
     """What NVRTC says of all variants."""
-    variants = [(team, 80 if team == 32 else 90) for team in device.TEAMS.values()]
+    variants = [(team, 80 if team == 32 else 90) for team in device.TEAM_THREADS.values()]
     text = cuda.source("vecchia.cu")
     compiled("", 90)
     with ThreadPoolExecutor(2) as pool:
@@ -55,19 +55,24 @@ def test_no_team_waits_for_another(on_gpus):
     assert warps.count("bar.sync") == 3
     assert len(re.findall(r"bar\.sync %r\d+, 64;", several)) == several.count("bar.sync") - 3 > 0
     # of the sixteen, the block has the first
-    assert device.THREADS // max(device.TEAMS.values()) < 16
+    assert device.MOST_BLOCK_THREADS // max(device.TEAM_THREADS.values()) < 16
 
 
 def test_python_shares_the_work_as_the_kernels_do():
     text = cuda.source("vecchia.cu")
-    for name in ("THREADS", "FOLD", "SHARE"):
-        assert re.search(rf"#define {name} {getattr(device, name)}\b", text)
+    macros = {
+        "THREADS": device.MOST_BLOCK_THREADS,
+        "FOLD": device.FOLDED_ROWS,
+        "SHARE": device.ROWS_PER_THREAD,
+    }
+    for name, number in macros.items():
+        assert re.search(rf"#define {name} {number}\b", text)
     assert len(wanted_for(testing.MODEL, ())) == 6
     assert "#define SHAPES 1 " in text
     assert "#define BASES (SHAPES + DIAGONALS + 4)\n" in text
-    for order, team in device.TEAMS.items():
-        assert order <= device.SHARE * team
-        assert device.THREADS % max(team, device.WARP) == 0
+    for order, team in device.TEAM_THREADS.items():
+        assert order <= device.ROWS_PER_THREAD * team
+        assert device.MOST_BLOCK_THREADS % max(team, device.WARP) == 0
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,7 @@ def hosts(tmp_path_factory):
 
     def build(variant):
         team, shapes, diagonals = variant
-        share = max(device.TEAMS) + 8 if team == 1 else device.SHARE
+        share = max(device.TEAM_THREADS) + 8 if team == 1 else device.ROWS_PER_THREAD
         options = ["-O1", f"-DTEAM={team}", f"-DSHARE={share}", f"-DSHAPES={shapes}"]
         options.append(f"-DDIAGONALS={diagonals}")
         return library(folder / f"host{team}_{shapes}_{diagonals}.cpp", text, *options)
@@ -402,7 +407,7 @@ def test_a_million_places_fill_an_h200():
     layout = device.SharedLayout.of(30, 2, 2, 0)
     # of 227 KiB of shared memory, on 132 multiprocessors
     teams = (227 * 1024 - device.WINDOW_BYTES) // layout.bytes
-    assert teams * layout.team <= device.THREADS
+    assert teams * layout.team <= device.MOST_BLOCK_THREADS
     assert teams >= 24
     assert parts > 4 * 132 * teams
     assert parts * size >= 1_000_000

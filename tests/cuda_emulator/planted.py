@@ -184,8 +184,8 @@ FAULTS = (
     Fault(
         "threads of a block wait for their warp only",
         "cuda/panels.cu",
-        "if (THREADS > 32) __syncthreads();",
-        "if (THREADS > 1024) __syncthreads();",
+        "if (MATRIX_THREADS > 32) __syncthreads();",
+        "if (MATRIX_THREADS > 1024) __syncthreads();",
         BATCHED + "test_blocks_have_the_bits_of_the_cpu_in_batches_of_any_number[panels-float64]",
     ),
     Fault(
@@ -472,8 +472,9 @@ FAULTS = (
     Fault(
         "a square is stored before all threads have loaded it",
         "cuda/combine.cu",
-        "    __syncthreads();\n    for (int s = 0; s < SIDE; s += STEP) {\n        ALONG(down <=",
-        "    for (int s = 0; s < SIDE; s += STEP) {\n        ALONG(down <=",
+        "    __syncthreads();\n"
+        "    for (int s = 0; s < SQUARE_SIDE; s += SQUARE_THREAD_ROWS) {\n        ALONG(down <=",
+        "    for (int s = 0; s < SQUARE_SIDE; s += SQUARE_THREAD_ROWS) {\n        ALONG(down <=",
         COMBINE + "test_out_is_alpha_r_a_c_plus_beta_out[columns-rows-float32-float32]",
     ),
     Fault(
@@ -691,8 +692,8 @@ FAULTS = (
     Fault(
         "panels of a solve are scaled beyond the range of FP16",
         "linalg/mixed.py",
-        "LARGEST_ENTRY = 2.0**0.5",
-        "LARGEST_ENTRY = 2.0**-6",
+        "LARGEST_FACTOR_ENTRY = 2.0**0.5",
+        "LARGEST_FACTOR_ENTRY = 2.0**-6",
         ON_GPU + "test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu",
     ),
     Fault(
@@ -831,8 +832,8 @@ FAULTS = (
     Fault(
         "a grid leaves out the last sums",
         "vecchia/gpu.py",
-        "added = cupy.empty((-(-count // FOLD), length))",
-        "added = cupy.empty((count // FOLD or 1, length))",
+        "added = cupy.empty((-(-count // FOLDED_ROWS), length))",
+        "added = cupy.empty((count // FOLDED_ROWS or 1, length))",
         VECCHIA + "test_a_gpu_evaluates_as_the_cpu[30-plane-False]",
     ),
 )

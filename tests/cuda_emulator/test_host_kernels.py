@@ -23,7 +23,7 @@ def address(array):
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def kernel(body, parameters="int *out", before="", bounds="", options=cuda.OPTIONS):
+def kernel(body, parameters="int *out", before="", bounds="", options=cuda.COMPILER_OPTIONS):
     text = f'{before}\nextern "C" __global__ void {bounds} k({parameters}) {{\n{body}\n}}\n'
     return HostKernel(text, "k", options)
 
@@ -83,7 +83,7 @@ def test_a_block_barrier_separates_what_is_written_from_what_is_read(block, opti
             shared=4 * block,
             order=order,
             before="extern __shared__ int places[];",
-            options=(*cuda.OPTIONS, *options),
+            options=(*cuda.COMPILER_OPTIONS, *options),
         )
         np.testing.assert_array_equal(out, np.arange(block)[::-1] + 2)
 
@@ -437,7 +437,7 @@ def test_errors_of_the_compiler_name_the_line_of_the_source():
         "    Bits found = 0;"
     )
     with pytest.raises(KernelError, match=rf"quantize\.cu:{line}:\d+: error"):
-        HostKernel(broken, "fp8_to_fp16", cuda.OPTIONS)
+        HostKernel(broken, "fp8_to_fp16", cuda.COMPILER_OPTIONS)
 
 
 def test_what_is_not_known_is_an_error():
@@ -546,11 +546,11 @@ SOURCES = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_sources_compile_without_warnings(name):
     text, function, *options = SOURCES[name]
-    HostKernel(text, function, (*cuda.OPTIONS, *options, "-Werror=all-warnings"))
+    HostKernel(text, function, (*cuda.COMPILER_OPTIONS, *options, "-Werror=all-warnings"))
 
 
 def test_all_kernels_of_a_source_are_found():
-    kernels = host_kernels._library(cuda.source("quantize.cu"), cuda.OPTIONS).kernels
+    kernels = host_kernels._library(cuda.source("quantize.cu"), cuda.COMPILER_OPTIONS).kernels
     formats = ("fp32", "tf32", "bf16", "fp16", "fp8")
     expected = {f"{source}_to_{form}" for source in ("fp64", "fp32") for form in formats}
     expected |= {f"{form}_to_{out}" for form in formats[2:] for out in ("fp32", "fp64")}
@@ -571,7 +571,7 @@ def test_conversions_to_fp16_are_those_of_numpy():
     numbers = np.asfortranarray(numbers)
     out = np.zeros((310, 7), np.uint16, order="F")
     arguments = [address(numbers), *map(ctypes.c_int64, (300, 7, 300)), ctypes.c_float(0.5)]
-    to_fp16 = HostKernel(cuda.source("quantize.cu"), "fp32_to_fp16", cuda.OPTIONS)
+    to_fp16 = HostKernel(cuda.source("quantize.cu"), "fp32_to_fp16", cuda.COMPILER_OPTIONS)
     to_fp16.launch((2, 3, 1), (256, 1, 1), 0, [*arguments, address(out), ctypes.c_int64(310)])
     expected = np.clip(numbers * np.float32(0.5), -65504, 65504).astype(np.float16)
     np.testing.assert_array_equal(out[:300].view(np.float16), expected)
@@ -580,7 +580,7 @@ def test_conversions_to_fp16_are_those_of_numpy():
 
 def test_the_largest_magnitude_does_not_depend_on_the_order():
     numbers = np.random.default_rng(3).standard_normal((70, 70))
-    largest = HostKernel(cuda.source("combine.cu"), "largest_of_lower_fp64", cuda.OPTIONS)
+    largest = HostKernel(cuda.source("combine.cu"), "largest_of_lower_fp64", cuda.COMPILER_OPTIONS)
     for order in (0, *SEEDS):
         out = np.zeros(1)
         arguments = [address(numbers), *map(ctypes.c_int64, (70, 1, 70)), address(out)]
@@ -593,7 +593,7 @@ def test_factors_of_interleaved_matrices():
     a = np.random.default_rng(4).standard_normal((lanes, n, n))
     a = a @ a.transpose(0, 2, 1) + n * np.eye(n)
     chunk = np.ascontiguousarray(a.transpose(1, 2, 0))
-    potrf = HostKernel(batched_gpu.potrf_text(), "potrf_fp64", cuda.OPTIONS)
+    potrf = HostKernel(batched_gpu.potrf_text(), "potrf_fp64", cuda.COMPILER_OPTIONS)
     arguments = [address(chunk), *map(ctypes.c_int, (n, lanes)), ctypes.c_int64(lanes)]
     potrf.launch((1, 1, 1), (lanes, 1, 1), 0, arguments)
     factors = np.tril(chunk.transpose(2, 0, 1))

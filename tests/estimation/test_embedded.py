@@ -9,7 +9,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.cli.main import main
-from geomxp.estimation.document import EMBEDDED
+from geomxp.estimation.document import MOST_EMBEDDED_BYTES
 
 MODEL = gx.Matern(0.6, 220.0, 0.5, 0.06)
 
@@ -56,7 +56,7 @@ def test_a_large_table_is_embedded_only_on_request(tmp_path):
     )
     fit.save(tmp_path / "named.json")
     fit.save(tmp_path / "held.json", embed=True)
-    assert (tmp_path / "named.json").stat().st_size < EMBEDDED
+    assert (tmp_path / "named.json").stat().st_size < MOST_EMBEDDED_BYTES
     assert "observations" not in json.loads((tmp_path / "named.json").read_text())
     (tmp_path / "large.csv").unlink()
     same = gx.Fit.load(tmp_path / "held.json").observations

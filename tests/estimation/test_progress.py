@@ -33,7 +33,7 @@ def test_a_search_shows_its_iteration_the_usual_ones_and_the_time_left(clock, mo
     for k in range(1, 18):
         clock[0] += 4.0
         monitor.record(TRUTH, -100.0 + k)
-        texts.append(monitor.line.about.partition("  log-likelihood")[0])
+        texts.append(monitor.line.note.partition("  log-likelihood")[0])
     assert texts[0] == "iteration 1, usually 5-15"
     # ten are expected, and five for the standard errors
     assert texts[3] == "iteration 4, usually 5-15  4.0 s each  about 0:44 left"
@@ -46,9 +46,9 @@ def test_a_search_shows_its_iteration_the_usual_ones_and_the_time_left(clock, mo
 @pytest.mark.parametrize(
     ("options", "usual"),
     [
-        ({}, problem.SCORED),
-        ({"method": gx.Vecchia(10)}, problem.APPROXIMATED),
-        ({"search": "bobyqa"}, problem.SEARCHED),
+        ({}, problem.USUAL_SCORING_EVALUATIONS),
+        ({"method": gx.Vecchia(10)}, problem.USUAL_VECCHIA_EVALUATIONS),
+        ({"search": "bobyqa"}, problem.USUAL_NLOPT_EVALUATIONS),
     ],
 )
 def test_a_search_is_usually_as_long_as_it_says(options, usual, monkeypatch):
@@ -75,7 +75,7 @@ def test_what_is_left_is_at_the_rate_of_what_is_done(clock):
         assert str(line) == "predicting  3,000 of 4,000 locations  100/s  0:10 left"
         line.expect(8, "folds")
         line.advance()
-        line.about = "refitted"
+        line.note = "refitted"
         clock[0] += 600
         text = "predicting  1 of 8 folds  600.0 s each  1:10:00 left  refitted"
         assert str(line) == text
@@ -91,7 +91,7 @@ def test_time_stands_where_nothing_is_counted(clock):
 
 def test_a_part_of_the_work_stands_beside_the_whole_until_it_is_done(clock):
     with Line("fitting") as line:
-        line.about = "evaluation 3"
+        line.note = "evaluation 3"
         line.hear(0, 55, "tiles")
         assert str(line) == "fitting  0:00  0 of 55 tiles  evaluation 3"
         line.hear(11, 55, "tiles")
@@ -115,7 +115,7 @@ import os, time
 from geomxp.runtime.progress import tell
 from geomxp.runtime import progress
 for quiet, shown in ((600, True), (0.1, False), (0.3, True)):
-    progress.QUIET = quiet
+    progress.QUIET_SECONDS = quiet
     with progress.Line(f"quiet for {quiet} {shown}", 2, "things", shown) as line:
         line.advance()
         tell(30, 100, "tiles")
@@ -145,7 +145,7 @@ def test_a_line_comes_late_stands_on_standard_error_and_goes(tmp_path):
 PREDICT = """
 import numpy as np, geomxp as gx
 from geomxp.runtime import progress
-progress.QUIET = 0.0
+progress.QUIET_SECONDS = 0.0
 seen, model = gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06)
 fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
 places = np.random.default_rng(0).uniform((178000, 329000), (182000, 334000), (300_000, 2))

@@ -8,7 +8,7 @@ from scipy import stats
 
 import geomxp as gx
 from geomxp.estimation.profile import problem_of
-from geomxp.estimation.small_sample import LARGEST, trend_inference
+from geomxp.estimation.small_sample import MOST_CORRECTED_LOCATIONS, trend_inference
 
 HALF = {"smoothness": 0.5}
 
@@ -168,7 +168,7 @@ def test_the_table_is_printed_saved_and_of_many_locations_plain(field, tmp_path)
     assert again.equals(table)
     entry = fit.to_dict()["trend"]["table"]
     assert entry["p_value"] == table.p_value.tolist()
-    places = np.random.default_rng(0).random((LARGEST + 1, 2))
+    places = np.random.default_rng(0).random((MOST_CORRECTED_LOCATIONS + 1, 2))
     many = gx.Observations(places, np.sin(30 * places[:, 0]) + places[:, 1])
     held = {"range": 0.1, "smoothness": 0.5, "nugget": 0.1}
     plain = gx.fit(many, method=gx.Vecchia(5), fixed=held)
@@ -247,7 +247,7 @@ def test_the_variance_of_the_score_is_that_of_the_exact_model(smooth, monkeypatc
     information = evaluator.expected_information(model, names)
     root = np.linalg.cholesky(information)
     # four Monte Carlo errors
-    monkeypatch.setattr("geomxp.likelihood.vecchia.DRAWS", 4096)
+    monkeypatch.setattr("geomxp.likelihood.vecchia.SCORE_DRAWS", 4096)
     ours = np.linalg.solve(root, np.linalg.solve(root, evaluator.score_variance(model, names)).T)
     theirs = np.linalg.solve(root, np.linalg.solve(root, exact).T)
     # the approximation is far from exact
@@ -285,7 +285,7 @@ def test_draws_of_many_locations_come_from_a_richer_approximation(smooth, monkey
     model, names = gx.Matern(1.0, 0.1, 1.5, 0.05), ("variance", "range", "nugget")
     evaluator = gx.Vecchia(6).prepare(smooth)
     exact = evaluator.score_variance(model, names)
-    monkeypatch.setattr("geomxp.likelihood.vecchia.EXACT", 10)
+    monkeypatch.setattr("geomxp.likelihood.vecchia.EXACT_DRAWS_LOCATIONS", 10)
     np.testing.assert_allclose(evaluator.score_variance(model, names), exact, rtol=0.03)
 
 
@@ -298,7 +298,7 @@ def test_the_evaluator_is_unchanged_by_the_variance_of_its_score(smooth):
 
 
 def test_a_model_that_cannot_be_simulated_keeps_its_errors_and_warns(smooth, monkeypatch):
-    monkeypatch.setattr("geomxp.likelihood.vecchia.EXACT", 0)
+    monkeypatch.setattr("geomxp.likelihood.vecchia.EXACT_DRAWS_LOCATIONS", 0)
     # three neighbours have a Cholesky factor in FP64, sixty have none
     model, held = gx.Matern(1.0, 0.2, 10.0), ("range", "smoothness", "nugget")
     with pytest.warns(gx.GeomxpWarning, match=r"without the correction.*method=gx.Exact\(\)"):

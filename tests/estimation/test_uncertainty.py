@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 import geomxp as gx
-from geomxp.estimation.profile import SETTLED, Path, end_by_search, end_of
+from geomxp.estimation.profile import SETTLED_GAIN, Path, end_by_search, end_of
 from geomxp.likelihood.trend import Trend
 from geomxp.prediction.simulate import lay_out
 
@@ -103,8 +103,8 @@ def test_profile_interval_of_the_variance_alone_is_the_closed_form(field, trend,
     share = len(field) - (3 if reml else 0)
     expected = fit.model.variance * np.array(closed_form(share, DROP))
     ends = fit.confidence_intervals(method="profile")["variance"]
-    # ℓ is met to SETTLED; its slope by log σ² at the ends is near √(2 DROP n/2)
-    np.testing.assert_allclose(ends, expected, rtol=2 * SETTLED / np.sqrt(DROP * share))
+    # ℓ is met to SETTLED_GAIN; its slope by log σ² at the ends is near √(2 DROP n/2)
+    np.testing.assert_allclose(ends, expected, rtol=2 * SETTLED_GAIN / np.sqrt(DROP * share))
 
 
 def assert_ends_are_where_the_profile_has_fallen(fit, seen, names=None, **options):

@@ -24,7 +24,7 @@ import geomxp as gx  # noqa: E402
 from geomxp import linalg  # noqa: E402
 from geomxp.runtime import devices  # noqa: E402
 
-devices.SMALL = 150
+devices.LEAST_THREADED_ORDER = 150
 """Instead of 600: BLAS has two threads for small data, whose calls are brief."""
 
 TOGETHER, MANY, FEW = 64, 53, 3
@@ -133,9 +133,9 @@ def main():
     # a lone call has the number of threads that it asks for, whatever that of the process is
     with threadpoolctl.threadpool_limits(1):
         differ["alone"] = [name for name in calls if bits(name) != alone[name]]
-    devices.SMALL, limit = 10**9, devices.SMALL
+    devices.LEAST_THREADED_ORDER, limit = 10**9, devices.LEAST_THREADED_ORDER
     depend = [name for name in calls if bits(name) != alone[name]]
-    devices.SMALL, before = limit, blas()
+    devices.LEAST_THREADED_ORDER, before = limit, blas()
     todo = [name for name in often for _ in range(MANY)] + [*seldom] * FEW
     random.Random(0).shuffle(todo)
     with ThreadPoolExecutor(TOGETHER) as pool:

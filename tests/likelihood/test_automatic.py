@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.likelihood import automatic
-from geomxp.likelihood.automatic import CALLS, OPTIONS, choice_in_words
+from geomxp.likelihood.automatic import METHOD_CALLS, METHOD_FLAGS, choice_in_words
 
 MANY = 6_100
 MODEL = gx.Matern(1.0, 0.1, 0.5, nugget=0.1)
@@ -101,8 +101,8 @@ def test_the_chosen_method_is_saved_and_predicts(many, tmp_path):
 
 
 def test_a_very_smooth_model_of_many_locations_is_exact(monkeypatch):
-    monkeypatch.setattr("geomxp.likelihood.automatic.LARGEST", 100)
-    monkeypatch.setattr("geomxp.estimation.fit.LARGEST", 100)
+    monkeypatch.setattr("geomxp.likelihood.automatic.MOST_EXACT_LOCATIONS", 100)
+    monkeypatch.setattr("geomxp.estimation.fit.MOST_EXACT_LOCATIONS", 100)
     observations = gx.datasets.load("meuse")
     with pytest.warns(gx.GeomxpWarning, match="this family does not have"):
         fit = gx.fit(observations, fixed={"smoothness": 60.0}, progress=False)
@@ -119,7 +119,7 @@ def test_a_method_by_another_name_is_refused():
         gx.compare_models(testing.observations(50), "auto")
 
 
-@pytest.mark.parametrize("spelled", [CALLS, OPTIONS], ids=["calls", "options"])
+@pytest.mark.parametrize("spelled", [METHOD_CALLS, METHOD_FLAGS], ids=["calls", "options"])
 def test_the_line_names_the_other_choice(spelled, monkeypatch):
     vecchia = choice_in_words(gx.Vecchia(30), 20_000, spelled=spelled)
     exact = choice_in_words(gx.Exact(), 5_000, spelled=spelled)

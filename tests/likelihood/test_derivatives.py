@@ -152,7 +152,7 @@ def assert_same_derivatives(ours, theirs, condition, n):
     }.items():
         a, b = getattr(ours, field) / size, getattr(theirs, field) / size
         # second derivatives of Σ are differences, which divide rounding by their step
-        unit = 2.0**-53 / (derivatives.STEP if field == "observed" else 1.0)
+        unit = 2.0**-53 / (derivatives.SECOND_DERIVATIVE_STEP if field == "observed" else 1.0)
         np.testing.assert_allclose(a, b, rtol=0, atol=20 * n * unit * condition * abs(b).max())
 
 
@@ -163,7 +163,7 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
     model, evaluator = evaluator_of(kind, reml, n=100)
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
-    monkeypatch.setattr(sums, "BLOCK", 32)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 32)
     monkeypatch.setattr(derivatives, "in_ram", derivatives.in_place)
     ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
     assert (ours.trace != theirs.trace).any()  # another order of summation
@@ -175,13 +175,13 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
 def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     n = 1000
     model, evaluator = evaluator_of("anisotropic", True, n=n)
-    monkeypatch.setattr(sums, "BLOCK", 64)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 64)
     names = tuple(model.parameters())
     lower = evaluator.factorize(model).lower
-    about = (gx.Inputs(evaluator.observations.locations, "euclidean"), names)
+    places = gx.Inputs(evaluator.observations.locations, "euclidean")
     alpha, beside = np.ones(n), np.ones((n, 2))
     tracemalloc.start()
-    q, _, weigh = derivatives.in_place(lower, model, about, alpha, beside)
+    q, _, weigh = derivatives.in_place(lower, model, places, names, alpha, beside)
     weigh(model)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -209,8 +209,8 @@ def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml, tile
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
     # by halves, and by blocks
-    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
-    monkeypatch.setattr(sums, "BLOCK", 64)
+    monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 64)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 64)
     condition = testing.condition_number(model, evaluator.observations)
     on_gpu = evaluator_of(kind, reml, gx.Exact(tile=tile, on="gpu"), n=n)[1]
     # whitened derivatives stay on the GPU if there is room
@@ -251,8 +251,8 @@ def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
     import cupy
 
     n, pool = 1500, cupy.get_default_memory_pool()
-    monkeypatch.setattr(recursive, "GPU_LEAF", 1024)
-    monkeypatch.setattr(sums, "BLOCK", 128)
+    monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 1024)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 128)
     model, evaluator = evaluator_of("plane", False, gx.Exact(on="gpu"), n=n)
     pool.free_all_blocks()
     # beside L, which is not in the pool: cuSOLVER's workspace and the blocks, not a second matrix

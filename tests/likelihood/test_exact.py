@@ -108,8 +108,8 @@ def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     # tables that other tests have widened would take the room
     monkeypatch.setattr(table, "tables_kept", OrderedDict())
     seen, targets = testing.observations(600), testing.places(20, seed=9)
-    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
-    monkeypatch.setattr(sums, "BLOCK", 64)
+    monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 64)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 64)
     method, pool = gx.Exact(on="gpu"), cupy.get_default_memory_pool()
     pool.free_all_blocks()
     # CuPy's pool cannot reuse a freed matrix when a small array has a part of its memory

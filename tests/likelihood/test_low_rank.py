@@ -95,7 +95,7 @@ def test_a_missed_target_is_said_also_where_fp64_is_too_large(seen, monkeypatch)
             return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
 
     coarse = gx.Exact(TooCoarse(1e-3, low_rank=True), tile=128)
-    monkeypatch.setattr(divergence, "MEASURED", 100)
+    monkeypatch.setattr(divergence, "MOST_MEASURED_LOCATIONS", 100)
     assert divergence.missed_target(METHOD, seen, None, MODEL) is None
     message = divergence.missed_target(coarse, seen, None, MODEL)
     assert "gx.for_divergence(1e-05, low_rank=True)" in message
@@ -188,7 +188,7 @@ def large():
 def in_memory(large):
     """A factor of low rank with small ranks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precision, "RANK", 4)
+        patch.setattr(precision, "ASSUMED_RANK", 4)
         return gx.Exact(METHOD.precision, tile=96).prepare(large).factorize(MODEL)
 
 
@@ -200,7 +200,7 @@ def test_a_disk_gives_the_bits_of_one_memory_within_its_bound(
     for module in (cholesky, on_disk):
         monkeypatch.setattr(module, "usable_cores", lambda: threads)
     # tiles of so few rows have small ranks
-    monkeypatch.setattr(precision, "RANK", 4)
+    monkeypatch.setattr(precision, "ASSUMED_RANK", 4)
     method = gx.Exact(METHOD.precision, tile=96, memory=bound, scratch=tmp_path)
     there = method.prepare(large).factorize(MODEL)
     here = in_memory

@@ -448,7 +448,7 @@ def test_for_divergence_meets_its_target_and_saves_tiles(correlation, smoothness
 @pytest.mark.slow
 def test_for_divergence_works_for_any_number_of_places(monkeypatch):
     """Also where only some places are looked at, and the last tile has a single row."""
-    monkeypatch.setattr("geomxp.tiles.assemble.PLACES", 20)
+    monkeypatch.setattr("geomxp.tiles.assemble.MOST_PRECISION_LOCATIONS", 20)
     for n, tile in ((27, 1), (66, 3), (66, 5), (66, 13), (66, 65)):
         places = testing.places(n)
         found = gx.kl_divergence(MODEL, places, mixed(gx.for_divergence(1e-3), tile))

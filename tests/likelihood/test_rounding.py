@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.likelihood.rounding import LIMIT, Rounding
+from geomxp.likelihood.rounding import WARNED_LIKELIHOOD_ERROR, Rounding
 from geomxp.tiles.assemble import covariance_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:the covariance matrix is ill-conditioned")
@@ -193,7 +193,7 @@ def test_evaluations_of_a_search_solve_no_more_than_before(monkeypatch):
     assert not solves
     # λ_min >= τ² bounds the errors at no cost
     bounded = gx.log_likelihood(seen, model.replace(nugget=0.5))
-    assert bounded.rounding.log_likelihood < 1e-3 * LIMIT
+    assert bounded.rounding.log_likelihood < 1e-3 * WARNED_LIKELIHOOD_ERROR
     assert not solves
 
 

@@ -298,7 +298,7 @@ def test_the_table_grows_where_places_are_closer_than_it_reaches(monkeypatch):
 def test_slices_change_nothing_but_rounding(monkeypatch):
     seen = testing.observations(100)
     whole = gx.log_likelihood(seen, testing.MODEL, gx.Vecchia(7)).log_likelihood
-    monkeypatch.setattr(blocks, "SLICE", 3)
+    monkeypatch.setattr(blocks, "SLICE_LOCATIONS", 3)
     parts = gx.log_likelihood(seen, testing.MODEL, gx.Vecchia(7)).log_likelihood
     assert parts == pytest.approx(whole, rel=1e-14)
 

@@ -13,11 +13,11 @@ from geomxp.errors import LostCluster
 from geomxp.runtime import dask
 from geomxp.testing import observations
 from geomxp.vecchia import shards
-from geomxp.vecchia.blocks import SLICE
+from geomxp.vecchia.blocks import SLICE_LOCATIONS
 
 pytestmark = pytest.mark.cluster
 
-N = 3 * SLICE + 200
+N = 3 * SLICE_LOCATIONS + 200
 MODEL = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 0.5, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 
@@ -78,7 +78,7 @@ def test_a_saved_fit_names_the_clusters_address(client, workers, tmp_path):
 
 
 def test_places_without_a_factor_are_named_by_their_rows_as_in_one_process(client, workers):
-    x = np.random.default_rng(5).random((2 * SLICE, 2))
+    x = np.random.default_rng(5).random((2 * SLICE_LOCATIONS, 2))
     x[7] = x[1500] + 1e-13
     seen = gx.Observations(x, np.ones(len(x)))
     model = gx.Matern(1.0, 0.3, 2.5)
@@ -136,7 +136,7 @@ def test_a_lost_scheduler_is_one_line(seen):
 def test_workers_without_room_are_refused_before_anything_travels(
     client, workers, seen, monkeypatch
 ):
-    monkeypatch.setattr(shards, "SEARCH", 10**9)
+    monkeypatch.setattr(shards, "SEARCH_BYTES_PER_NEIGHBOUR", 10**9)
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d+ \({workers[0]}\) needs"):
         prepare(seen, client)(MODEL)
 
@@ -161,7 +161,7 @@ def test_a_worker_that_is_paused_for_good_is_one_line_and_no_wait_for_ever(
         wait_until(lambda: status(client, workers[0]) == "paused")
         line = rf"worker {workers[0]} has been paused by Dask for 1 s: its process holds"
         with monkeypatch.context() as impatient:
-            impatient.setattr(dask, "PATIENCE", 1.0)
+            impatient.setattr(dask, "PAUSED_WORKER_SECONDS", 1.0)
             with pytest.raises(gx.NotEnoughMemory, match=line):
                 there(TURNED)
     finally:

@@ -28,7 +28,11 @@ in_all_layers = pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch):
     """Halve matrices of a few hundred rows several times."""
-    for table in (recursive.PLAIN, recursive.SMALL, recursive.LEAVES_ON_GPU):
+    for table in (
+        recursive.EQUAL_SPEED_LEAVES,
+        recursive.FAST_PRODUCT_LEAVES,
+        recursive.GPU_LEAVES,
+    ):
         monkeypatch.setitem(table, "tree", 16)
 
 
@@ -298,7 +302,7 @@ def test_a_report_and_a_plan_say_how_the_matrix_is_stored(tmp_path):
 
 @pytest.mark.gpu
 def test_the_map_of_a_gpu_has_the_leaves_of_a_gpu(monkeypatch):
-    monkeypatch.setitem(recursive.LEAVES_ON_GPU, "tree", 64)
+    monkeypatch.setitem(recursive.GPU_LEAVES, "tree", 64)
     seen = testing.observations(200)
     here, there = (
         whole("fp16", "fp32", on=on).prepare(seen).factorize(MODEL) for on in ("cpu", "gpu")

@@ -142,7 +142,7 @@ def test_without_numba_the_start_is_the_maximum_on_some_locations(data):
         """
 from geomxp.estimation import starts
 
-starts.FEW = 60
+starts.EXACT_GRID_LOCATIONS = 60
 climbed = starts._climbed
 
 def told(problem, model, held=False):

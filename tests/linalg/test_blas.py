@@ -182,7 +182,7 @@ def test_no_other_library_can_be_chosen(name):
 @pytest.mark.parametrize("on_amd", [True, False])
 @pytest.mark.parametrize("installed", [True, False])
 def test_mkl_is_used_where_it_is_installed_except_on_amd(on_amd, installed, monkeypatch):
-    monkeypatch.setattr(blas, "_CHOSEN", [])
+    monkeypatch.setattr(blas, "_CHOSEN_LIBRARIES", [])
     monkeypatch.setattr(blas, "_on_amd", lambda: on_amd)
     monkeypatch.setattr(blas, "mkl", lambda: object() if installed else None)
     assert blas.uses_mkl() == (installed and not on_amd)
@@ -207,8 +207,8 @@ def shared(library):
     """Routines of BLAS cut into parts for three threads, however small they are."""
     with blas.own_threads(), pytest.MonkeyPatch.context() as patch:
         before = blas._parts.set(3)
-        patch.setattr(blas, "WORTH", 1)
-        patch.setattr(blas, "LEAST", 2)
+        patch.setattr(blas, "MULTIPLICATIONS_PER_THREAD", 1)
+        patch.setattr(blas, "LEAST_ROWS_PER_THREAD", 2)
         yield
         blas._parts.reset(before)
 

@@ -238,7 +238,7 @@ def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters,
 def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
     layers, layout, beta, uplo, monkeypatch
 ):
-    monkeypatch.setattr(cupy_backend, "LARGEST_SQUARE", 40)
+    monkeypatch.setattr(cupy_backend, "LARGEST_WHOLE_PRODUCT_ORDER", 40)
     rng, (dtype, unit) = np.random.default_rng(4), arithmetic(layers)
     a, c = rng.standard_normal((97, 61)).astype(dtype), rng.standard_normal((97, 97)).astype(dtype)
     mask = np.tri(97, dtype=bool) if uplo == "L" else np.tri(97, dtype=bool).T
@@ -257,8 +257,8 @@ def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_blocks_larger_than_a_leaf_are_factored_at_once_on_a_gpu(layers, monkeypatch):
-    monkeypatch.setitem(recursive.LEAVES_ON_GPU, "potrf", LEAF)
-    monkeypatch.setattr(recursive, "AT_ONCE_ON_GPU", 4 * LEAF)
+    monkeypatch.setitem(recursive.GPU_LEAVES, "potrf", LEAF)
+    monkeypatch.setattr(recursive, "AT_ONCE_ORDER_ON_GPU", 4 * LEAF)
     orders, potrf = [], cupy_backend.CUPY.potrf
 
     def counted(a, *info):
@@ -285,7 +285,7 @@ def test_blocks_larger_than_a_leaf_are_factored_at_once_on_a_gpu(layers, monkeyp
 @pytest.mark.gpu
 @pytest.mark.parametrize("order", [40, 97])
 def test_large_squares_of_tiles_in_fp64_make_the_lower_triangle_only(order, monkeypatch):
-    monkeypatch.setattr(cupy_backend, "LARGEST_SQUARE", 40)
+    monkeypatch.setattr(cupy_backend, "LARGEST_WHOLE_PRODUCT_ORDER", 40)
     rng = np.random.default_rng(1)
     a, c = rng.standard_normal((order, 20)).astype(np.float32), rng.standard_normal((order, order))
     both, tile = Both(c), Tile(FP32, Both(a).gpu)

@@ -115,9 +115,9 @@ def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypat
     import cupy
 
     # the last one has the leaves of a real GPU, by a quarter
-    monkeypatch.setattr(recursive, "GPU_LEAF", 64 if n < 500 else 256)
-    for name, leaf in recursive.LEAVES_ON_GPU.items():
-        monkeypatch.setitem(recursive.LEAVES_ON_GPU, name, leaf if n < 500 else leaf // 4)
+    monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 64 if n < 500 else 256)
+    for name, leaf in recursive.GPU_LEAVES.items():
+        monkeypatch.setitem(recursive.GPU_LEAVES, name, leaf if n < 500 else leaf // 4)
     lower = triangle(n)
     condition, above = np.linalg.cond(lower), np.triu_indices(n, 1)
     a = np.random.default_rng(1).standard_normal((n, n))

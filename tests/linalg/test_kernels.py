@@ -100,7 +100,7 @@ def test_large_matrices_are_factored_by_halves(monkeypatch):
     a = np.random.default_rng(5).standard_normal((n, n + 9))
     sigma = np.asfortranarray(a @ a.T)
     whole = np.tril(recursive.potrf(sigma.copy(order="F")))
-    monkeypatch.setattr(recursive, "LARGE", 64)
+    monkeypatch.setattr(recursive, "LARGEST_DPOTRF_ORDER", 64)
     halved = np.tril(recursive.potrf(sigma.copy(order="F")))
     assert abs(halved - whole).max() <= 10 * n * 2.0**-53 * np.linalg.cond(whole) * abs(whole).max()
     sigma[200, 200] = -1.0

@@ -257,7 +257,7 @@ def test_the_factor_is_that_of_scipys_lapack(n, leaf, dtype, layout):
 @pytest.mark.parametrize("layers", [("fp64",), ("fp32",)], ids=str)
 @pytest.mark.parametrize("n", [511, 700])
 def test_the_tuned_leaves_give_lapacks_factor_too(layers, n, monkeypatch):
-    monkeypatch.setitem(recursive.ONE_FORMAT, "potrf", 512)
+    monkeypatch.setitem(recursive.ONE_FORMAT_LEAVES, "potrf", 512)
     a, lower = case("paper", n)
     found = nested.potrf(a.copy(order="F"), layers)
     u = named(layers[0]).unit_roundoff
@@ -266,7 +266,7 @@ def test_the_tuned_leaves_give_lapacks_factor_too(layers, n, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_tiles_larger_than_a_leaf_are_factored_by_halves(dtype, monkeypatch):
-    monkeypatch.setitem(recursive.ONE_FORMAT, "potrf", 64)
+    monkeypatch.setitem(recursive.ONE_FORMAT_LEAVES, "potrf", 64)
     a, lower = case("paper", 300)
     halved, potrf = [], backend.NUMPY.potrf
     monkeypatch.setattr(
@@ -810,7 +810,7 @@ def test_a_plain_triangular_operation_is_one_call_of_the_library(routine, monkey
     random, call = np.random.default_rng(0), getattr(nested, routine)
     for dtype, layer in ((np.float64, "fp64"), (np.float32, "fp32")):
         wrapper = getattr(scipy.linalg.blas, ("s" if layer == "fp32" else "d") + routine)
-        for side, uplo, trans, diag in product(*nested.OPTIONS):
+        for side, uplo, trans, diag in product(*nested.OPTION_LETTERS):
             a = np.asfortranarray(random.random((40, 40)) + 40 * np.eye(40), dtype)
             b = np.asfortranarray(random.random((40, 3) if side == "L" else (3, 40)), dtype)
             about = {"side": side == "R", "lower": uplo == "L", "trans_a": trans == "T"}

@@ -14,7 +14,14 @@ import geomxp as gx
 from geomxp.linalg import blas, products_cpu
 from geomxp.linalg.formats import BF16, FP8, FP16, FP32, Tile, quantize
 from geomxp.linalg.mixed import subtract_product
-from geomxp.linalg.products_cpu import COLUMNS, HEIGHT, PAIRS, ROWS, WIDTH, multiply
+from geomxp.linalg.products_cpu import (
+    BLOCK_COLUMNS,
+    BLOCK_ROWS,
+    PACKED_PAIRS,
+    PACKED_ROWS_OF_A,
+    PACKED_ROWS_OF_B,
+    multiply,
+)
 from geomxp.runtime import devices
 
 pytestmark = pytest.mark.skipif(
@@ -55,8 +62,19 @@ def bound(before, a, b, alpha, dtype):
 
 @settings(max_examples=80)
 @given(
-    *(st.integers(1, 3 * size) for size in (ROWS, COLUMNS)),
-    st.sampled_from([1, 2, 3, 31, 2 * PAIRS - 1, 2 * PAIRS, 2 * PAIRS + 1, 4 * PAIRS + 3]),
+    *(st.integers(1, 3 * size) for size in (BLOCK_ROWS, BLOCK_COLUMNS)),
+    st.sampled_from(
+        [
+            1,
+            2,
+            3,
+            31,
+            2 * PACKED_PAIRS - 1,
+            2 * PACKED_PAIRS,
+            2 * PACKED_PAIRS + 1,
+            4 * PACKED_PAIRS + 3,
+        ]
+    ),
     *(ORDERS, ORDERS, ORDERS),
     st.sampled_from([np.float32, np.float64]),
     st.sampled_from([1.0, -1.0, -0.7, 2.0**-20]),
@@ -76,7 +94,7 @@ def test_products_agree_with_fp64_in_all_memory_orders(
 
 @pytest.mark.parametrize("order", "FC")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 7, ROWS, 100, HEIGHT + 45])
+@pytest.mark.parametrize("n", [1, 7, BLOCK_ROWS, 100, PACKED_ROWS_OF_A + 45])
 def test_a_square_changes_only_the_lower_triangle_and_has_the_bits_of_the_product(n, dtype, order):
     a = numbers((n, 70), 0)
     c, _ = target((n, n), dtype, order)
@@ -90,14 +108,14 @@ def test_a_square_changes_only_the_lower_triangle_and_has_the_bits_of_the_produc
 @pytest.mark.parametrize("cores", [2, 3, 7, 64])
 def test_any_number_of_threads_gives_the_same_bits(monkeypatch, cores, triangle):
     n = 700
-    a = numbers((n, 2 * PAIRS + 5), 0)
-    b = a if triangle else numbers((n, 2 * PAIRS + 5), 1)
+    a = numbers((n, 2 * PACKED_PAIRS + 5), 0)
+    b = a if triangle else numbers((n, 2 * PACKED_PAIRS + 5), 1)
     single, shared = (np.zeros((n, n), np.float32, order="F") for _ in range(2))
     with devices.at_most(1):
         multiply(single, a, b, -0.3, triangle)
     pieces, work = [], products_cpu.share
     monkeypatch.setattr(products_cpu, "usable_cores", lambda: cores)
-    monkeypatch.setattr(products_cpu, "WORTH", 1)
+    monkeypatch.setattr(products_cpu, "MULTIPLICATIONS_PER_THREAD", 1)
     monkeypatch.setattr(
         products_cpu, "share", lambda f, some, n: (pieces.extend(some), work(f, some, n))
     )
@@ -107,7 +125,7 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch, cores, triangle)
 
 
 def test_parts_of_a_product_have_the_bits_of_the_whole():
-    m, n, k = HEIGHT + 70, WIDTH + 40, 9
+    m, n, k = PACKED_ROWS_OF_A + 70, PACKED_ROWS_OF_B + 40, 9
     a, b = numbers((m, k), 0), numbers((n, k), 1)
     whole, parts = (np.zeros((m, n), np.float32, order="F") for _ in range(2))
     multiply(whole, a, b, 0.1)

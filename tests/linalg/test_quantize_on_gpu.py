@@ -91,7 +91,7 @@ def test_there_is_a_kernel_for_each_source_and_format():
 def test_python_and_the_kernels_have_the_same_constants():
     text = cuda.source("quantize.cu")
     assert f"#define THREADS {gpu.THREADS}\n" in text
-    assert f"#define SIDE {gpu.SIDE}\n" in text
+    assert f"#define SQUARE_SIDE {gpu.SQUARE_SIDE}\n" in text
     assert f"#define LARGEST_EXPONENT {LARGEST_EXPONENT}\n" in text
 
 

@@ -31,25 +31,35 @@ def test_leaves_are_larger_where_all_layers_are_computed_in_one_format():
 
     for name in ("potrf", "syrk"):
         one = {leaf(name, *forms) for forms in ((FP64,), (FP32,), (FP32, FP32), (FP64, FP32))}
-        assert one == {recursive.ONE_FORMAT[name]}
+        assert one == {recursive.ONE_FORMAT_LEAVES[name]}
         several = leaf(name, FP16, FP32), leaf(name, FP16, FP64), leaf(name, FP32, FP64)
         assert max(several) < min(one)
     tree = leaf("tree", FP64), leaf("tree", FP32), leaf("tree", FP16, FP32)
-    assert max(tree) < recursive.ONE_FORMAT["potrf"]
+    assert max(tree) < recursive.ONE_FORMAT_LEAVES["potrf"]
 
 
 def test_a_small_matrix_is_one_leaf_where_avx512_multiplies_a_layer(monkeypatch):
     monkeypatch.setattr(blas, "on_matrix_units", lambda form: False)
     monkeypatch.setattr(blas, "has_unit", lambda form: form is BF16)
-    largest = recursive.ONE_LEAF
+    largest = recursive.ONE_LEAF_ORDER
     for name in ("potrf", "syrk", "trsm", "trmm"):
         assert recursive.leaf_size(name, largest, (BF16, FP32)) == largest
-        assert recursive.leaf_size(name, largest + 1, (BF16, FP32)) == recursive.SMALL[name]
+        assert (
+            recursive.leaf_size(name, largest + 1, (BF16, FP32))
+            == recursive.FAST_PRODUCT_LEAVES[name]
+        )
         # the layers above FP64 gain more
-        assert recursive.leaf_size(name, largest, (BF16, FP64)) == recursive.SMALL[name]
-    assert recursive.leaf_size("tree", largest, (BF16, FP32)) == recursive.SMALL["tree"]
+        assert (
+            recursive.leaf_size(name, largest, (BF16, FP64)) == recursive.FAST_PRODUCT_LEAVES[name]
+        )
+    assert (
+        recursive.leaf_size("tree", largest, (BF16, FP32)) == recursive.FAST_PRODUCT_LEAVES["tree"]
+    )
     monkeypatch.setattr(blas, "on_matrix_units", lambda form: form is BF16)
-    assert recursive.leaf_size("potrf", largest, (BF16, FP32)) == recursive.SMALL["potrf"]
+    assert (
+        recursive.leaf_size("potrf", largest, (BF16, FP32))
+        == recursive.FAST_PRODUCT_LEAVES["potrf"]
+    )
 
 
 @pytest.mark.slow
@@ -213,7 +223,7 @@ def test_orders_beyond_the_batched_ones_are_refused():
 
 @pytest.mark.parametrize("n", [1, 5, 8, 9, 16, 17, 64, 128])
 def test_shipped_choices_are_candidates_of_a_search_or_differ_in_chunks(n, own_cache):
-    for layout in batched.LAYOUTS:
+    for layout in batched.BATCH_LAYOUTS:
         shipped = batched.variant_for(n, np.float64, "cpu", layout=layout)
         assert replace(shipped, chunk=1) in batched.candidates(n, layout=layout)
     assert {v.looking for v in batched.candidates(n)} == {"top", "left", "right"}

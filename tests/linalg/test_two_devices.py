@@ -180,7 +180,7 @@ def test_a_careful_tile_is_rounded_where_it_was_generated(form, out, seen):
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 def test_dense_operations_stay_on_the_gpu_of_their_operands(monkeypatch):
-    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
+    monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 64)
     a, b = positive_definite(), np.random.default_rng(5).standard_normal((300, 3))
     lower = np.linalg.cholesky(a)
     back = np.linalg.inv(lower)

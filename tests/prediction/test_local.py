@@ -93,7 +93,7 @@ def test_local_kriging_on_the_sphere(metric):
 def test_chunks_of_targets_change_nothing(monkeypatch, local_trend):
     fit, there = held(testing.observations()), testing.places(50, seed=3)
     whole = gx.predict(fit, there, neighbours=12, local_trend=local_trend)
-    monkeypatch.setattr(kriging, "CHUNK", 7)
+    monkeypatch.setattr(kriging, "CHUNK_TARGETS", 7)
     pieces = gx.predict(fit, there, neighbours=12, local_trend=local_trend)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)

@@ -114,7 +114,7 @@ def test_panels_of_targets_change_nothing(monkeypatch):
 
     places, targets = testing.places(70), testing.places(20, seed=4)
     whole = gx.mloe_mmom(TRUE, WRONG, places, targets)
-    monkeypatch.setattr(misspecification, "PANEL", 7)
+    monkeypatch.setattr(misspecification, "CHUNK_LOCATIONS", 7)
     pieces = gx.mloe_mmom(TRUE, WRONG, places, targets)
     np.testing.assert_allclose(pieces.excess, whole.excess, rtol=1e-11)
     np.testing.assert_allclose(pieces.claimed, whole.claimed, rtol=1e-11)

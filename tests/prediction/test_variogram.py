@@ -8,7 +8,7 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.distance import EARTH_RADIUS
 from geomxp.prediction.variogram import (
-    MOST,
+    SAMPLE_LOCATIONS,
     check_squares,
     lags_of,
     lags_of_variables,
@@ -276,10 +276,10 @@ def test_both_estimates_agree_for_independent_normal_values():
 
 @pytest.mark.slow
 def test_many_locations_are_a_sample_that_the_variogram_admits():
-    seen = field(MOST + 300)
+    seen = field(SAMPLE_LOCATIONS + 300)
     first, again, other = (gx.variogram(seen, bins=5, seed=seed) for seed in (4, 4, 5))
-    assert (first.locations, first.total) == (MOST, MOST + 300)
-    assert f"{MOST:,} of {MOST + 300:,} locations, at random" in str(first)
+    assert (first.locations, first.total) == (SAMPLE_LOCATIONS, SAMPLE_LOCATIONS + 300)
+    assert f"{SAMPLE_LOCATIONS:,} of {SAMPLE_LOCATIONS + 300:,} locations, at random" in str(first)
     np.testing.assert_array_equal(first.semivariance, again.semivariance)
     assert not np.array_equal(first.semivariance, other.semivariance)
     few = gx.variogram(seen, bins=5, sample=50)

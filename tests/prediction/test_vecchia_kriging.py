@@ -62,7 +62,7 @@ def test_chunks_of_places_change_nothing(monkeypatch):
     fit = held(testing.observations(), testing.MODEL, gx.Vecchia(10))
     there = testing.places(50, seed=3)
     whole = gx.predict(fit, there)
-    monkeypatch.setattr(kriging, "CHUNK", 7)
+    monkeypatch.setattr(kriging, "CHUNK_TARGETS", 7)
     pieces = gx.predict(fit, there)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-13)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-13)

@@ -14,11 +14,11 @@ import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
-from geomxp.plots.maps import FAINT, opacity
+from geomxp.plots.maps import LOWEST_OPACITY, opacity
 from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
 from geomxp.reporting.findings import Findings, findings_of
-from geomxp.reporting.maps import FINER, Frame, Maps, Scale, finer, sample_of, ticks
+from geomxp.reporting.maps import PIXELS_PER_CELL_SIDE, Frame, Maps, Scale, finer, sample_of, ticks
 from geomxp.reporting.report import _conventions, cautions, number, report_html
 from geomxp.reporting.sources import python_lines
 
@@ -332,11 +332,14 @@ def test_the_map_of_predictions_fades_far_from_observations(fit):
     share = opacity(raster, fit)
     order = np.argsort(raster.variance, axis=None)
     assert np.all(np.diff(share.ravel()[order]) <= 0)
-    assert (share.max(), share.min()) == (1.0, FAINT)
+    assert (share.max(), share.min()) == (1.0, LOWEST_OPACITY)
     mean = Maps(fit, raster=raster).all()[1]
     image = mpimg.imread(io.BytesIO(base64.b64decode(mean.image["address"].partition(",")[2])))
     near = np.unravel_index(order[[0, -1]], raster.mean.shape)
-    rows, columns = FINER * (len(share) - 1 - near[0]) + 2, FINER * near[1] + 2
+    rows, columns = (
+        PIXELS_PER_CELL_SIDE * (len(share) - 1 - near[0]) + 2,
+        PIXELS_PER_CELL_SIDE * near[1] + 2,
+    )
     opaque, faint = image[rows, columns, 3]
     assert opaque > 0.99
     assert faint < 0.2
@@ -390,7 +393,7 @@ def test_many_places_are_predicted_from_near_ones_where_all_would_take_long(fit)
     found = Findings(fit, left=5.0, score=1.0)
     found.predict()
     assert "use the 60 nearest observations of each cell" in found.notes[0]
-    near = gx.predict_raster(fit, cells=findings.CELLS, neighbours=60)
+    near = gx.predict_raster(fit, cells=findings.MAP_SIDE_CELLS, neighbours=60)
     np.testing.assert_array_equal(found.raster.mean, near.mean)
 
 
@@ -438,7 +441,7 @@ def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
 
 @pytest.mark.slow
 def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkeypatch):
-    monkeypatch.setattr(findings, "LARGEST", 100)
+    monkeypatch.setattr(findings, "MOST_DIVERGENCE_LOCATIONS", 100)
     found = findings_of(mixed)
     assert found.divergences == []
     assert found.formats.counts() == mixed.formats
@@ -477,7 +480,7 @@ def test_maps_hold_the_numbers_of_the_observations_and_of_the_predictions(fit, h
     np.testing.assert_allclose(columns["log_zinc"], seen.values, rtol=5e-5)
     z = gx.leave_one_out(fit).standardised_errors
     np.testing.assert_allclose(columns["standardised error"], z, rtol=5e-3)
-    raster = gx.predict_raster(fit, cells=findings.CELLS)
+    raster = gx.predict_raster(fit, cells=findings.MAP_SIDE_CELLS)
     assert numbers["cells"]["box"] == list(raster.extent)
     assert numbers["cells"]["shape"] == list(raster.mean.shape)
     cells = dict(numbers["cells"]["columns"])
@@ -601,7 +604,7 @@ def again(lines, **names):
 def test_lines_of_python_name_a_method_that_would_not_be_chosen(fit, monkeypatch):
     assert fit.method == gx.Exact()
     assert "method" not in python_lines(fit)
-    monkeypatch.setattr("geomxp.reporting.sources.LARGEST", 100)
+    monkeypatch.setattr("geomxp.reporting.sources.MOST_EXACT_LOCATIONS", 100)
     assert "method=gx.Exact()" in python_lines(fit)
 
 
@@ -661,7 +664,7 @@ def test_pictures_leave_the_settings_of_matplotlib_as_they_were():
 
 
 def test_pictures_of_many_dots_are_images_and_their_words_stay_words():
-    x = np.random.default_rng(8).random(findings.CELLS * 10)
+    x = np.random.default_rng(8).random(findings.MAP_SIDE_CELLS * 10)
 
     def draw(ax):
         ax.scatter(x, x)

@@ -15,7 +15,7 @@ from reports import in_no_time
 import geomxp as gx
 from geomxp.reporting import findings
 from geomxp.reporting.findings import Findings, findings_of
-from geomxp.reporting.maps import TIMES, Maps, finer, near_in_time, nearest, times_shown
+from geomxp.reporting.maps import MOST_MAP_TIMES, Maps, finer, near_in_time, nearest, times_shown
 from geomxp.reporting.report import report_html
 
 MODEL = gx.Separable(1.0, 0.3, 2.0, 0.5, 0.5, 0.1)
@@ -101,7 +101,7 @@ def test_the_page_has_a_map_of_each_time_with_a_title_and_a_description(html):
 @pytest.mark.slow
 def test_the_numbers_of_each_time_are_those_of_its_prediction(fit, html):
     cells, times = numbers_of(html)["cells"], np.unique(fit.observations.dates)
-    series = gx.predict_raster(fit, cells=findings.CELLS_IN_TIME, time=times)
+    series = gx.predict_raster(fit, cells=findings.MAP_SIDE_CELLS_IN_TIME, time=times)
     assert cells["shape"] == list(series[0].mean.shape)
     columns = dict(cells["columns"])
     for name, layer, digits in (
@@ -150,19 +150,19 @@ def test_each_map_has_the_observations_of_its_time(fit):
 
 
 def test_few_times_are_all_shown_and_of_many_equally_spaced_ones():
-    places, times = stations(TIMES)
-    assert times_shown(fit_of(places, times).observations).tolist() == list(range(TIMES))
+    places, times = stations(MOST_MAP_TIMES)
+    assert times_shown(fit_of(places, times).observations).tolist() == list(range(MOST_MAP_TIMES))
     places, times = stations(40)
     known = times_shown(fit_of(places, times).observations)
-    assert len(known) == TIMES
+    assert len(known) == MOST_MAP_TIMES
     assert set(known) <= set(range(40))
-    even = np.linspace(0, 39, TIMES)
+    even = np.linspace(0, 39, MOST_MAP_TIMES)
     assert np.abs(known - even).max() <= 0.5
     assert (known[0], known[-1]) == (0, 39)
     # two campaigns: there are maps between them, at times that nobody observed
     gap = np.where(times < 20, times, times + 300)
     known = times_shown(fit_of(places, gap).observations)
-    even = np.linspace(0, 339, TIMES)
+    even = np.linspace(0, 339, MOST_MAP_TIMES)
     assert np.abs(known - even).max() <= (even[1] - even[0]) / 4
     assert (np.diff(known) > 0).all()
     assert not set(known) <= set(gap)
@@ -283,12 +283,12 @@ def test_an_exploration_shows_one_time_at_a_time_with_its_outliers(fit):
 
 
 def test_maps_of_many_times_are_predicted_from_near_observations_or_left_out(fit, monkeypatch):
-    monkeypatch.setattr(findings, "CELLS_IN_TIME", 12)
+    monkeypatch.setattr(findings, "MAP_SIDE_CELLS_IN_TIME", 12)
     found = Findings(fit, left=5.0, score=1.0)
     found.predict()
     assert "use the 60 nearest observations of each cell" in found.notes[0]
     times = np.unique(fit.observations.dates)
-    near = gx.predict_raster(fit, cells=findings.CELLS_IN_TIME, time=times, neighbours=60)
+    near = gx.predict_raster(fit, cells=findings.MAP_SIDE_CELLS_IN_TIME, time=times, neighbours=60)
     np.testing.assert_array_equal(found.raster[2].mean, near[2].mean)
     found = Findings(fit, left=1e-3, score=1.0)
     found.predict()
@@ -325,7 +325,7 @@ def test_a_page_of_twelve_times_is_not_large():
     random = np.random.default_rng(5)
     places, times = random.random((6000, 2)), 50 * random.random(6000)
     page = report_html(fit_of(places, times, gx.Vecchia(4)))
-    assert page.count('<image href="data:') == 2 * TIMES
+    assert page.count('<image href="data:') == 2 * MOST_MAP_TIMES
     assert "show 5,000 of the 6,000 observations, drawn at random (seed 0)" in text_of(page)
     assert len(page) < 3.2e6
 

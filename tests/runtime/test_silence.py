@@ -30,7 +30,7 @@ def elsewhere(monkeypatch):
         def stop(pid):
             stopped.append(pid)
             # not before: a loaded machine may take this long to answer
-            monkeypatch.setattr(cluster, "SILENCE", 1.0)
+            monkeypatch.setattr(cluster, "SILENCE_SECONDS", 1.0)
             os.kill(pid, signal.SIGSTOP)
 
         there.stop = stop
@@ -79,7 +79,7 @@ def test_a_stopped_scheduler_is_reported_and_the_run_goes_on_when_it_continues(e
 def test_a_stopped_scheduler_is_given_up_after_the_time_that_the_user_set(elsewhere):
     compute(elsewhere.address)
     elsewhere.stop(elsewhere.process.pid)
-    with dask.config.set({cluster.GIVE_UP: "2s"}):
+    with dask.config.set({cluster.GIVE_UP_KEY: "2s"}):
         thread, _, ended = in_background(lambda: compute(elsewhere.address))
         thread.join(PATIENCE)
     (error,) = ended
@@ -99,10 +99,10 @@ def test_a_stopped_worker_is_reported_or_given_up(elsewhere, monkeypatch):
     os.kill(pid, signal.SIGCONT)
     thread.join(PATIENCE)
     assert ended == [[pid]]
-    monkeypatch.setattr(cluster, "SILENCE", 30.0)
+    monkeypatch.setattr(cluster, "SILENCE_SECONDS", 30.0)
     elsewhere.stop(pid)
     task = backend.submit(0, os.getpid)
-    with dask.config.set({cluster.GIVE_UP: "2s"}):
+    with dask.config.set({cluster.GIVE_UP_KEY: "2s"}):
         thread, _, ended = in_background(lambda: backend.gather([task]))
         thread.join(PATIENCE)
     assert isinstance(ended[0], gx.errors.LostCluster)
@@ -138,7 +138,7 @@ def test_a_command_that_gives_up_ends_with_one_line(elsewhere):
 @pytest.mark.parametrize("given", ["soon", "-1s", 0, [1]])
 def test_a_time_that_is_none_is_refused(given):
     with (
-        dask.config.set({cluster.GIVE_UP: given}),
+        dask.config.set({cluster.GIVE_UP_KEY: given}),
         pytest.raises(gx.InvalidInput, match="must be a time such as"),
     ):
         cluster._patience()

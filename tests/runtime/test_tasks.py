@@ -259,7 +259,7 @@ def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers)
 
 
 def test_a_slow_task_keeps_none_behind_it_waiting(client, workers, monkeypatch, tmp_path):
-    monkeypatch.setattr("geomxp.runtime.tasks.AHEAD", 4)
+    monkeypatch.setattr("geomxp.runtime.tasks.MOST_UNFINISHED_TASKS", 4)
 
     def work(folder, k):
         if k == 0:
@@ -294,7 +294,7 @@ def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(
     alone, monkeypatch, tmp_path
 ):
     """On two threads of one worker, which takes its tasks in any order."""
-    monkeypatch.setattr("geomxp.runtime.tasks.AHEAD", 4)
+    monkeypatch.setattr("geomxp.runtime.tasks.MOST_UNFINISHED_TASKS", 4)
     begun, held, go = (tmp_path / name for name in ("begun", "held", "go"))
     begun.mkdir()
     held.mkdir()
@@ -355,14 +355,14 @@ def test_a_scheduler_that_cannot_be_reached_has_not_lost_its_workers(alone, monk
     tasks = Tasks(alone)
     run = cluster_tasks._Run(tasks.workers, pow, 2, range(3), lambda: None)
     # as after a long silence
-    run._last_worker -= 2 * cluster_tasks.GRACE
+    run._last_worker -= 2 * cluster_tasks.REPLACEMENT_SECONDS
     monkeypatch.setattr(tasks.workers.client.scheduler, "identity", refused, raising=False)
     with pytest.raises(LostCluster, match=r"scheduler at .* is lost \(.*connection refused"):
         run._check_workers()
 
 
 def test_workers_that_do_not_come_back_are_one_line(monkeypatch, tmp_path):
-    for name in ("GLANCE", "GRACE"):
+    for name in ("CHECK_INTERVAL_SECONDS", "REPLACEMENT_SECONDS"):
         monkeypatch.setattr(f"geomxp.runtime.tasks.{name}", 0.3)
 
     def work(folder, k):
@@ -432,7 +432,7 @@ def test_tasks_whose_only_worker_is_paused_for_good_end_in_one_line(alone, monke
     before = pause_above(1e-6)
     try:
         with monkeypatch.context() as impatient:
-            impatient.setattr(dask, "PATIENCE", 1.0)
+            impatient.setattr(dask, "PAUSED_WORKER_SECONDS", 1.0)
             with pytest.raises(gx.NotEnoughMemory, match="has been paused by Dask for 1 s: its"):
                 # the first ones, perhaps, before the worker looks at its memory
                 over(alone, lambda _, k: time.sleep(0.1), range(5000))
@@ -511,7 +511,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.runtime import progress
 if __name__ == "__main__":
-    progress.QUIET = 0.1
+    progress.QUIET_SECONDS = 0.1
     known = {"range": 0.1, "smoothness": 0.5, "nugget": 0.1}
     fit = gx.fit(testing.observations(30), fixed=known, progress=False)
     try:

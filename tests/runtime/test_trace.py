@@ -7,7 +7,7 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.runtime.trace import (
-    COPIES,
+    COPY_KINDS,
     Event,
     Meter,
     Trace,
@@ -63,7 +63,7 @@ def test_nothing_overlaps_within_a_row_of_the_timeline(traced):
 @pytest.mark.slow
 def test_every_kernel_of_every_tile_is_there_once(traced):
     store, trace = traced
-    kernels = [event for event in trace.events() if event.kind not in COPIES]
+    kernels = [event for event in trace.events() if event.kind not in COPY_KINDS]
     found = {}
     for event in kernels:
         found.setdefault(event.tile, []).append(event.kind)
@@ -84,7 +84,7 @@ def test_copies_sum_to_the_traffic(traced):
     events = trace.events()
     meter = Meter()
     for event in events:
-        if event.kind in COPIES:
+        if event.kind in COPY_KINDS:
             meter.copied(event.kind, event.bytes)
     assert meter.read() == store.moved
 
@@ -133,7 +133,7 @@ def test_what_is_written_is_valid_chrome_json(traced, tmp_path):
         assert tuple(box["args"]["tile"]) == event.tile
         assert box["dur"] >= 0
         assert box["ts"] == pytest.approx(1e6 * event.begin)
-        assert box["cat"] == ("copy" if event.kind in COPIES else "kernel")
+        assert box["cat"] == ("copy" if event.kind in COPY_KINDS else "kernel")
 
 
 def test_a_trace_of_nothing_is_empty(tmp_path):

@@ -7,7 +7,7 @@ import geomxp as gx
 from geomxp.tiles.assemble import Originals
 from geomxp.tiles.cholesky import factorize, finish, left_looking
 from geomxp.tiles.dask_store import (
-    LADDER,
+    DEPTHS_BY_THREAD_SHARE,
     columns_ahead,
     depths_for,
     pieces,
@@ -101,7 +101,7 @@ def test_more_threads_never_ask_for_less_depth():
 
 
 def test_what_needs_less_memory_is_tried_next():
-    known = [depths for _, depths in LADDER]
+    known = [depths for _, depths in DEPTHS_BY_THREAD_SHARE]
     assert useful_depths(1024, 200) == known
     assert useful_depths(100, 200) == known[1:]
     assert useful_depths(1, 200) == []

@@ -48,7 +48,7 @@ PLANS = [(), (1,), (3,), (4, 2)]
 @pytest.fixture
 def plan(monkeypatch, request):
     """Have this many threads ask for the depths that a test gives."""
-    monkeypatch.setattr("geomxp.tiles.dask_store.LADDER", ((0.0, request.param),))
+    monkeypatch.setattr("geomxp.tiles.dask_store.DEPTHS_BY_THREAD_SHARE", ((0.0, request.param),))
     return request.param
 
 
@@ -265,7 +265,7 @@ def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan
 def test_tiles_are_given_up_with_their_factor(client, workers, monkeypatch):
     """Not only when Python looks for cycles: what Dask keeps of a wait in vain holds our frames."""
     # each wait is in vain at first
-    monkeypatch.setattr("geomxp.runtime.dask.GLANCE", 1e-3)
+    monkeypatch.setattr("geomxp.runtime.dask.CHECK_INTERVAL_SECONDS", 1e-3)
     rest(client)
     gc.collect()
     gc.disable()
@@ -375,7 +375,7 @@ def test_workers_with_too_little_memory_are_refused_before_the_run(client, worke
 
 
 def test_nobody_at_an_address_is_one_line(monkeypatch):
-    monkeypatch.setattr(dask, "TIMEOUT", 1)
+    monkeypatch.setattr(dask, "CONNECTION_TIMEOUT_SECONDS", 1)
     with pytest.raises(LostCluster, match=r'no Dask scheduler answers at "tcp://127.0.0.1:9"'):
         gx.log_likelihood(observations(20), MODEL, gx.Exact(on="tcp://127.0.0.1:9"))
 

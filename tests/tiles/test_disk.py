@@ -19,7 +19,7 @@ from geomxp.linalg.formats import FP64
 from geomxp.tiles import assemble, cholesky, memories
 from geomxp.tiles.cholesky import factorize, left_looking
 from geomxp.tiles.layout import Layout
-from geomxp.tiles.memories import PAGE, Disk, Ram, aligned, pages
+from geomxp.tiles.memories import PAGE_BYTES, Disk, Ram, aligned, pages
 from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
 from geomxp.tiles.stores import InCore
 
@@ -61,8 +61,8 @@ def random_bytes(count, seed):
 @pytest.mark.parametrize("count", [1, 4095, 4096, 4097, 10**6])
 def test_buffers_begin_on_a_page_and_are_whole_pages(count):
     buffer = aligned(count)
-    assert buffer.ctypes.data % PAGE == 0
-    assert len(buffer) == pages(count) == -(-count // PAGE) * PAGE
+    assert buffer.ctypes.data % PAGE_BYTES == 0
+    assert len(buffer) == pages(count) == -(-count // PAGE_BYTES) * PAGE_BYTES
 
 
 def test_what_is_written_is_read_again_in_any_order(way, tmp_path):
@@ -211,9 +211,9 @@ def test_what_is_written_in_parts_is_whole_in_the_end(monkeypatch, tmp_path):
     """Writes and reads may do a part of what is asked for."""
     scratch = Disk(LAYOUT, 0, tmp_path)
     pwrite, preadv = os.pwrite, os.preadv
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:PAGE], at))
-    monkeypatch.setattr(os, "preadv", lambda fd, data, at: preadv(fd, [data[0][:PAGE]], at))
-    data, found = random_bytes(5 * PAGE, 5), aligned(5 * PAGE)
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:PAGE_BYTES], at))
+    monkeypatch.setattr(os, "preadv", lambda fd, data, at: preadv(fd, [data[0][:PAGE_BYTES]], at))
+    data, found = random_bytes(5 * PAGE_BYTES, 5), aligned(5 * PAGE_BYTES)
     scratch.write((0, 0), data)
     scratch.read((0, 0), found)
     np.testing.assert_array_equal(found, data)
@@ -241,7 +241,7 @@ def test_a_disk_of_a_megabyte_fills_up_and_is_empty_again(tmp_path):
         with pytest.raises(gx.NotEnoughMemory, match="is full: name another"):
             write_all(scratch, left_looking(300))
         scratch.close()
-        assert os.statvfs(tmp_path).f_bavail * PAGE >= 2**20 - PAGE
+        assert os.statvfs(tmp_path).f_bavail * PAGE_BYTES >= 2**20 - PAGE_BYTES
     finally:
         subprocess.run(["umount", tmp_path], check=True)
 
@@ -336,7 +336,7 @@ sys.path.insert(0, {here!r})
 import test_disk as t
 from geomxp.tiles import memories as disk
 
-disk.SECONDS = {seconds}
+disk.JOURNAL_INTERVAL_SECONDS = {seconds}
 store = t.store_of({case!r}, {directory!r})
 write, note, seen = disk.Disk.write, disk.Disk.note, [0, False]
 
@@ -490,7 +490,7 @@ def test_a_journal_of_another_problem_is_not_believed(whole, killed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [None, 0, 3 * PAGE])
+@pytest.mark.parametrize("size", [None, 0, 3 * PAGE_BYTES])
 def test_a_journal_without_its_tiles_is_not_believed(whole, killed, size):
     """Somebody has removed the large file, or cut it off."""
     path = journal_of(killed).with_suffix(".tiles")
@@ -517,7 +517,7 @@ def start_of(killed, key):
     """Return the file of the tiles and the offset of one."""
     i, k = key
     path = journal_of(killed).with_suffix(".tiles")
-    return path, PAGE + (i * (i + 1) // 2 + k) * pages(8 * 32**2)
+    return path, PAGE_BYTES + (i * (i + 1) // 2 + k) * pages(8 * 32**2)
 
 
 def finished(killed):
@@ -691,7 +691,7 @@ def test_the_journal_names_no_tile_that_is_not_on_the_disk(monkeypatch, tmp_path
     scratch.note(["tile", 1, 0])
     assert calls == ["tiles", "journal"]
     assert entries_of(tmp_path) == [["tile", 0, 0]]
-    monkeypatch.setattr(memories, "SECONDS", 0.0)
+    monkeypatch.setattr(memories, "JOURNAL_INTERVAL_SECONDS", 0.0)
     scratch.note(["tile", 2, 0])
     assert entries_of(tmp_path) == [
         ["tile", 0, 0],

@@ -15,7 +15,9 @@ from geomxp.tiles.factor import CholeskyFactor, product
 
 MODEL = gx.Matern(1.7, 0.15, 0.8, 0.05)
 U = 2.0**-53
-HALF = pytest.mark.skipif(not loops.HARDWARE, reason="this CPU does not convert FP16 itself")
+HALF = pytest.mark.skipif(
+    not loops.HAS_FP16_CONVERSION, reason="this CPU does not convert FP16 itself"
+)
 RULES = [
     gx.uniform("fp64"),
     gx.uniform("fp32"),

@@ -5,7 +5,7 @@ import pytest
 
 from geomxp.benchmarks.spectra import SPECTRA, eigenvalues, infinity_condition, spd_matrix
 from geomxp.errors import InvalidInput
-from geomxp.tiles.refine import METHODS, PATIENCE, Progress
+from geomxp.tiles.refine import PATIENCE_ITERATIONS, REFINEMENT_METHODS, Progress
 
 N = 60
 
@@ -16,15 +16,15 @@ def progress_for(a, method, tolerance=1e-15, limit=500):
     def view(r, x):
         return np.abs(r).max(axis=0) / norm, np.zeros(x.shape[1])
 
-    return Progress((view,), tolerance, limit, PATIENCE[method])
+    return Progress((view,), tolerance, limit, PATIENCE_ITERATIONS[method])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REFINEMENT_METHODS)
 def test_with_the_exact_inverse_one_or_two_iterations_are_enough(method):
     a = spd_matrix("geometric", N, 1e3)
     b = np.random.default_rng(0).standard_normal((N, 3))
     inverse, progress = np.linalg.inv(a), progress_for(a, method)
-    x = METHODS[method](lambda x: a @ x, lambda r: inverse @ r, b, progress)
+    x = REFINEMENT_METHODS[method](lambda x: a @ x, lambda r: inverse @ r, b, progress)
     assert progress.ending == "converged"
     assert progress.iterations <= 3
     np.testing.assert_allclose(x, np.linalg.solve(a, b), rtol=1e3 * N * 2**-53, atol=1e-12)
@@ -36,27 +36,29 @@ def test_two_different_eigenvalues_take_two_iterations_without_a_preconditioner(
     a = spd_matrix(spectrum, N, 100.0)
     b = np.random.default_rng(0).standard_normal((N, 1))
     progress = progress_for(a, method, 1e-14)
-    METHODS[method](lambda x: a @ x, lambda r: r.copy(), b, progress)
+    REFINEMENT_METHODS[method](lambda x: a @ x, lambda r: r.copy(), b, progress)
     assert progress.ending == "converged"
     assert progress.iterations <= 3
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REFINEMENT_METHODS)
 def test_columns_do_not_disturb_each_other(method):
     a = spd_matrix("arithmetic", N, 50.0)
     rough = np.linalg.inv(a + 0.02 * np.eye(N))
     b = np.random.default_rng(0).standard_normal((N, 4)) * [1.0, 1e-6, 0.0, 1e3]
-    together = METHODS[method](lambda x: a @ x, lambda r: rough @ r, b, progress_for(a, method))
+    together = REFINEMENT_METHODS[method](
+        lambda x: a @ x, lambda r: rough @ r, b, progress_for(a, method)
+    )
     np.testing.assert_allclose(together, np.linalg.solve(a, b), rtol=1e-9, atol=1e-9)
     assert not together[:, 2].any()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", REFINEMENT_METHODS)
 def test_a_useless_preconditioner_is_given_up_aloud(method):
     a = spd_matrix("geometric", N, 1e12)
     b = np.random.default_rng(0).standard_normal((N, 1))
     progress = progress_for(a, method, 1e-30, 150)
-    METHODS[method](lambda x: a @ x, lambda r: r.copy(), b, progress)
+    REFINEMENT_METHODS[method](lambda x: a @ x, lambda r: r.copy(), b, progress)
     assert progress.ending in ("stalled", "limit", "diverged")
 
 
@@ -64,16 +66,16 @@ def test_refinement_that_goes_away_is_stopped():
     a = spd_matrix("arithmetic", N, 10.0)
     b = np.random.default_rng(0).standard_normal((N, 1))
     progress = progress_for(a, "ir")
-    METHODS["ir"](lambda x: a @ x, lambda r: 10.0 * r, b, progress)
+    REFINEMENT_METHODS["ir"](lambda x: a @ x, lambda r: 10.0 * r, b, progress)
     assert progress.ending == "diverged"
 
 
 def test_the_limit_of_iterations_is_kept():
     a = spd_matrix("geometric", N, 1e6)
     b = np.random.default_rng(0).standard_normal((N, 1))
-    for method in METHODS:
+    for method in REFINEMENT_METHODS:
         progress = progress_for(a, method, 1e-30, 5)
-        METHODS[method](lambda x: a @ x, lambda r: r.copy(), b, progress)
+        REFINEMENT_METHODS[method](lambda x: a @ x, lambda r: r.copy(), b, progress)
         assert progress.iterations <= 5
         assert progress.ending == "limit"
 

@@ -9,7 +9,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.likelihood.factors import tile_factor
 from geomxp.tiles.layout import Layout
-from geomxp.tiles.memories import ALIGNMENT, GROWTH, Host
+from geomxp.tiles.memories import ALIGNMENT_BYTES, LEAST_REGION_BYTES, Host
 from geomxp.tiles.placement import Placement
 
 MODEL = testing.MODEL
@@ -23,11 +23,11 @@ def addresses(slots):
 
 def test_slots_are_aligned_apart_and_in_one_region():
     sizes = [1000, 512, 1, 77_777]
-    needed = sum(sizes) + ALIGNMENT * len(sizes)
+    needed = sum(sizes) + ALIGNMENT_BYTES * len(sizes)
     host = Host(needed)
     slots = [host.buffer((k, 0), size) for k, size in enumerate(sizes)]
     assert [len(slot) for slot in slots] == sizes
-    assert all(address % ALIGNMENT == 0 for address in addresses(slots))
+    assert all(address % ALIGNMENT_BYTES == 0 for address in addresses(slots))
     for k, slot in enumerate(slots):
         slot[:] = k
     assert all((slot == k).all() for k, slot in enumerate(slots))
@@ -39,13 +39,13 @@ def test_a_tile_that_outgrows_its_slot_gets_another_one():
     host = Host(1000)
     first = host.buffer((0, 0), 1000)
     first[:] = 1
-    other = host.buffer((0, 0), 3 * GROWTH)
-    assert len(other) == 3 * GROWTH
+    other = host.buffer((0, 0), 3 * LEAST_REGION_BYTES)
+    assert len(other) == 3 * LEAST_REGION_BYTES
     assert not np.shares_memory(first, other)
     # the rest of the tiles have what is left, or a region for many of them
     third, fourth = host.buffer((1, 0), 5000), host.buffer((2, 0), 5000)
     assert fourth.ctypes.data - third.ctypes.data == 5120
-    assert host.bytes <= 4 * GROWTH + 8192
+    assert host.bytes <= 4 * LEAST_REGION_BYTES + 8192
 
 
 def test_memory_is_reused_for_the_tiles_of_another_matrix():
@@ -126,7 +126,7 @@ def test_tiles_behind_a_gpu_are_pinned_in_one_piece_of_their_size(registered, on
         assert evaluator(gx.Matern(variance, 0.2, 0.8, 0.1)).outcome.good
     # once for all evaluations; CuPy's own pool would round each tile to a power of two
     assert registered.ever == 1
-    assert sum(registered.values()) <= layout.lower_bytes + ALIGNMENT * 25 + 4096
+    assert sum(registered.values()) <= layout.lower_bytes + ALIGNMENT_BYTES * 25 + 4096
     del evaluator
     gc.collect()
     assert not registered
@@ -142,7 +142,7 @@ def test_promoted_tiles_have_room_beside_the_others(registered):
     ]
     assert factors[1].promotions == factors[0].promotions > 0
     np.testing.assert_array_equal(factors[1].dense(), factors[0].dense())
-    assert sum(registered.values()) <= GROWTH + 2 * 8 * 161**2
+    assert sum(registered.values()) <= LEAST_REGION_BYTES + 2 * 8 * 161**2
     del factors
     gc.collect()
     assert not registered

@@ -227,7 +227,7 @@ def test_what_cannot_be_planned_is_said(call, message):
 
 
 def test_many_tiles_are_not_counted_unasked(monkeypatch):
-    monkeypatch.setattr(placement, "QUICK", 19)
+    monkeypatch.setattr(placement, "MOST_COUNTED_TILES", 19)
     text = str(gx.Exact(tile=32, memory="200kB").plan(640))
     assert "traffic() counts them" in text
     assert "210 of 32 rows: 210 fp64" in text

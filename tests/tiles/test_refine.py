@@ -436,7 +436,9 @@ def test_a_gpu_falls_back_to_finer_formats():
 
 @pytest.mark.gpu
 def test_a_finer_factor_replaces_one_whose_iteration_fails_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    monkeypatch.setattr(
+        refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING_TOLERANCE, 1, ())
+    )
     method = gx.Exact(gx.by_tile_norm(1e-3), 32, on="gpu", refine="ir", fallback=True)
     found = gx.log_likelihood(field(100), MODEL, method)
     exact = gx.log_likelihood(field(100), MODEL)
@@ -656,13 +658,17 @@ def test_residuals_at_the_level_of_rounding_are_accepted(method):
 
 
 def test_a_likelihood_whose_refinement_fails_is_an_error(monkeypatch):
-    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    monkeypatch.setattr(
+        refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING_TOLERANCE, 1, ())
+    )
     with pytest.raises(NotRefined, match="refinement by ir"):
         gx.log_likelihood(field(300), MODEL, gx.Exact(gx.by_tile_norm(1e-3), 64, refine="ir"))
 
 
 def test_an_iteration_that_does_not_come_there_is_told_from_a_matrix_without_a_factor(monkeypatch):
-    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    monkeypatch.setattr(
+        refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING_TOLERANCE, 1, ())
+    )
     evaluator = gx.Exact(gx.by_tile_norm(1e-3), 64, refine="ir").prepare(field(300))
     evaluation = evaluator(MODEL)
     assert evaluation.outcome.ending is Ending.STALLED
@@ -723,7 +729,9 @@ def test_what_is_no_number_in_the_matrix_is_named():
 
 def test_a_likelihood_whose_refinement_fails_falls_back_to_finer_factors(monkeypatch):
     # one iteration is too few for a coarse factor, and enough for FP64's
-    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    monkeypatch.setattr(
+        refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING_TOLERANCE, 1, ())
+    )
     seen, rule = field(300), gx.by_tile_norm(1e-3)
     coarse = gx.Exact(rule, 64).prepare(seen)(MODEL)
     assert coarse.precision_map.counts() != {"fp64": 15}
@@ -752,7 +760,7 @@ def test_solves_on_several_cores_have_the_same_bits_in_every_run(columns, monkey
     b = np.random.default_rng(0).standard_normal((130, columns))
     exact = np.linalg.solve(scaled, b)
     solve, found = Preconditioner(store), []
-    monkeypatch.setattr(refine, "BRIEF", 0)
+    monkeypatch.setattr(refine, "LEAST_SHARED_MULTIPLICATIONS", 0)
     for cores in (1, *[5] * 20):
         monkeypatch.setattr(refine, "usable_cores", lambda cores=cores: cores)
         found.append(solve(b))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import geomxp as gx
 from geomxp.vecchia import shards
-from geomxp.vecchia.blocks import SLICE, LocalPasses, wanted_for
+from geomxp.vecchia.blocks import SLICE_LOCATIONS, LocalPasses, wanted_for
 from geomxp.vecchia.factor import Graph
 
-N = 3 * SLICE + 137
+N = 3 * SLICE_LOCATIONS + 137
 PLAIN = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 1.3, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 FAR = gx.Matern(1.0, 500.0, 0.5, 0.05)
@@ -106,13 +106,13 @@ def test_ranges_cover_all_places_once_and_cut_no_slice(n, parts):
     assert ranges[-1][1] == n
     for (_, last), (first, _) in pairwise(ranges):
         assert last == first
-        assert first % SLICE == 0
+        assert first % SLICE_LOCATIONS == 0
     assert len(ranges) <= parts or len(ranges) == 1
 
 
 def test_a_shards_failure_is_its_own_first_place():
-    x = places("euclidean", 2 * SLICE)
-    second = Graph.of(x, "maximin", 5).tree.order[SLICE + 7]
+    x = places("euclidean", 2 * SLICE_LOCATIONS)
+    second = Graph.of(x, "maximin", 5).tree.order[SLICE_LOCATIONS + 7]
     # a twin of a place of the second shard
     x = np.vstack((x, x[second]))
     inputs = gx.Inputs(x)
