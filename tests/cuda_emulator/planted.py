@@ -592,8 +592,8 @@ FAULTS = (
     Fault(
         "an evaluation overwrites tiles that are kept",
         "likelihood/exact.py",
-        "factor = tile_factor(model, observations, rule, *about, workspace, order)",
-        "factor = tile_factor(model, observations, rule, *about, self._space(), order)",
+        "observations, rule, tile, placement, workspace, order)",
+        "observations, rule, tile, placement, self._space(), order)",
         MEMORIES
         + "test_a_factor_on_a_gpu_is_kept_while_others_are_computed"
         + "[{'tile': 64, 'device_memory': '2MB'}]",
