@@ -869,12 +869,12 @@ def _link(source, target):
 def caught(fault):
     """Return whether a fault's test fails with it, and the end of pytest's output.
 
-    A missing wait changes the result in some orders of execution only: up to three are tried.
+    A missing wait changes the result in some orders of execution only: up to ten are tried.
     """
     with tempfile.TemporaryDirectory() as folder:
         plant(fault, Path(folder))
         output, result = Path(folder) / "output", Path(folder) / "result"
-        for seed in range(3):
+        for seed in range(10):
             result.write_text("no test ran")
             output.write_text("")
             run = PROCESSES.Process(target=_test, args=(fault.test, folder, seed))
