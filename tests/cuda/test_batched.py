@@ -249,6 +249,7 @@ def test_occupancy_is_that_of_hand_computed_cases(limits, threads, registers, sh
         # 64 columns of 129 rows are 66,048 bytes, more than 48 KB and less than 227
         (128, 8, 64, (64, 8, 1), KEPLER, "may have 49152 bytes of shared memory.*66056 are needed"),
         (128, 8, 64, (64, 8, 1), HOPPER, None),
+        (128, 8, 64, (64, 8, 1), replace(KEPLER, block_shared=66_056), None),
     ],
 )
 def test_blocks_beyond_a_limit_are_refused(n, itemsize, panel, block, limits, message):

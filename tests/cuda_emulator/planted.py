@@ -392,6 +392,13 @@ FAULTS = (
         INTEGERS + "[fp8-fp8-(48, 32, 64)]",
     ),
     Fault(
+        "cuBLASLt may return more algorithms than there is room for",
+        "linalg/products_gpu.py",
+        "c_int(1), byref(chosen)",
+        "c_int(2), byref(chosen)",
+        INTEGERS + "[fp8-fp8-(48, 32, 64)]",
+    ),
+    Fault(
         "cuBLASLt multiplies on the default stream",
         "linalg/products_gpu.py",
         "c_void_p(cupy.cuda.get_current_stream().ptr),",

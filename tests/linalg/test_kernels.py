@@ -48,6 +48,13 @@ def test_trsm_refuses_a_singular_factor():
         recursive.trsm(np.asfortranarray([[1.0, 0.0], [1.0, 0.0]]), np.ones(2))
 
 
+def test_subnormal_entries_of_a_small_matrix_are_not_taken_for_zero():
+    # beside entries near 1 they are taken for 0, which is faster
+    a = np.asfortranarray(np.diag(np.full(3, 1e-160)))
+    a[2, 0] = 1e-311
+    assert recursive.potrf(a)[2, 0] == pytest.approx(1e-231, rel=1e-10, abs=0)
+
+
 @pytest.mark.gpu
 def test_gpu_kernels_are_the_cpu_kernels():
     import cupy

@@ -318,6 +318,9 @@ class CublasLt:
             return NOT_SUPPORTED
         if preference.get(1, 0) < self.WORKSPACE:
             return NOT_SUPPORTED
+        # byref() keeps its object
+        if ctypes.sizeof(results._obj) < 96 * requested.value:
+            machine.fault("cuBLASLt: the array of results is smaller than the number requested")
         found = ctypes.cast(results, ctypes.c_void_p).value
         algorithm = (ctypes.c_uint64 * 8).from_address(found)
         alignment = min(preference.get(k, 256) for k in (5, 6, 7, 8))
