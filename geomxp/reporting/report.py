@@ -327,9 +327,7 @@ def cautions(findings):
     fit, validation, result = findings.fit, findings.validation, []
     if fit.outcome.good:
         message = fit.outcome.message.partition("Rounding in these formats")[0].strip()
-        # parts of messages in files of earlier versions are not sentences
-        sentences = re.split(r"(?<=\.) (?=[A-Z])", message)
-        parts = message.split("; ") if message[:1].islower() else sentences
+        parts = re.split(r"(?<=\.) (?=[A-Z])", message)
         result += [part for part in parts if part and not part.startswith(NEUTRAL_MESSAGE_STARTS)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
