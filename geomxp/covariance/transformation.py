@@ -95,7 +95,7 @@ class Transformation:
         return {p.name: getattr(self, p.name) for p in self.declared}
 
     def with_parameters(self, values: Iterable[float]) -> Self:
-        """Return the model with other values of its parameters, in their order."""
+        """Return the transformation with other values of its parameters, in their order."""
         names = [p.name for p in self.declared]
         return replace(self, **dict(zip(names, map(float, values), strict=True)))
 
@@ -145,7 +145,7 @@ class Transformation:
         return symmetric[0], symmetric[1]
 
     def _beyond(self, name, value):
-        """Return the model with another value of a parameter, perhaps beyond its bounds."""
+        """Return a copy with another value of a parameter, perhaps beyond its bounds."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.__dict__[name] = value
@@ -163,7 +163,7 @@ class Transformation:
         return float(self.transform(np.array([value], dtype=np.float64))[0])
 
     def adapted(self, values: Floats) -> Self:
-        """Return the model with constants, such as a scale, that suit the values."""
+        """Return the transformation with constants, such as a scale, that suit the values."""
         return self
 
     def moment_order(self, variance: Floats) -> Floats:
@@ -451,7 +451,7 @@ class BoxCox(Transformation):
         return first, second
 
     def adapted(self, values: Floats) -> BoxCox:
-        """Return the model with the geometric mean of the values as scale."""
+        """Return the transformation with the geometric mean of the values as scale."""
         return replace(self, scale=float(np.exp(np.mean(np.log(values)))))
 
     def transform(self, values: Floats) -> Floats:
@@ -546,7 +546,7 @@ class TukeyGH(Transformation):
         Parameter("scale", 1.0).check(self.scale)
 
     def adapted(self, values: Floats) -> TukeyGH:
-        """Return the model with the median, and the interquartile range over that of N(0, 1)."""
+        """Return a copy with the median, and the interquartile range over that of N(0, 1)."""
         low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
         spread = (high - low) / 1.349 or float(np.std(values)) or 1.0
         return replace(self, centre=float(middle), scale=float(spread))
@@ -732,20 +732,20 @@ def _open_box(parameter):
 
 
 @blas_threads(0)
-def started(model: Transformation, values: Floats, design: Floats) -> Transformation:
-    """Return a model with the most likely parameters for independent values about a trend.
+def started(given: Transformation, values: Floats, design: Floats) -> Transformation:
+    """Return a transformation with the most likely parameters for independent values about a trend.
 
     With r the residuals of z on the design, (n, p): ℓ = -½n log Σr² + Σ log t'(y).
     """
-    if not model.declared:
-        return model
+    if not given.declared:
+        return given
     from scipy.optimize import minimize
 
     q, _ = np.linalg.qr(design)
-    boxes = [p.search or _open_box(p) for p in model.declared]
+    boxes = [p.search or _open_box(p) for p in given.declared]
 
     def loss(x):
-        some = model.with_parameters(x)
+        some = given.with_parameters(x)
         with np.errstate(all="ignore"):
             z = some.transform(values)
             if not np.isfinite(z).all():
@@ -754,7 +754,7 @@ def started(model: Transformation, values: Floats, design: Floats) -> Transforma
             value = 0.5 * np.log(np.mean(rest**2)) - np.mean(some.log_jacobian(values))
         return value if np.isfinite(value) else 1e300
 
-    first = [p.value for p in model.table]
+    first = [p.value for p in given.table]
     options = {"xatol": 1e-3, "fatol": 1e-6}
     found = minimize(loss, first, method="Nelder-Mead", bounds=boxes, options=options)
     # inside the bounds, where a search can move to both sides
@@ -762,10 +762,10 @@ def started(model: Transformation, values: Floats, design: Floats) -> Transforma
         min(max(x, low + 1e-3 * (high - low)), high - 1e-3 * (high - low))
         for x, (low, high) in zip(found.x, boxes, strict=True)
     ]
-    return model.with_parameters(inside)
+    return given.with_parameters(inside)
 
 
-TRANSFORMS = {model.name: model for model in (Log, Sqrt, BoxCox, Logit, TukeyGH)}
+TRANSFORMS = {kind.name: kind for kind in (Log, Sqrt, BoxCox, Logit, TukeyGH)}
 """Transformations by name."""
 
 

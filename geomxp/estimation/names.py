@@ -12,7 +12,7 @@ from ..covariance.multivariate import (
 
 VARIANCE, NUGGET, RANGE, MICROSCALE = "variance", "nugget", "range", "microscale"
 """Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
-part shared by replicates."""
+part shared by replicates. The `Parameter`s are in `covariance.base`."""
 
 NUGGETS = tuple(f"{NUGGET}_{k + 1}" for k in range(MOST_VARIABLES))
 """Names of the nuggets of several variables."""

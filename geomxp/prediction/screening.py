@@ -48,7 +48,7 @@ FALSE_OUTLIER_PROBABILITY = 0.01
 
 
 @dataclass(frozen=True)
-class Transformation:
+class ScreenedTransformation:
     """A transformation of the values, judged as if the residuals were independent.
 
     The log-likelihood is that of the measured values: of normal residuals about the trend by least
@@ -108,10 +108,10 @@ def transformations_of(observations, trend, ends=None):
             spread = float(np.sqrt(np.mean(r**2)))
         # rounding errors of values that the trend fits exactly
         if not 16 * EPS * np.abs(z).max() < spread < inf:
-            return Transformation(name, parameter, -inf, 0.0)
+            return ScreenedTransformation(name, parameter, -inf, 0.0)
         jacobian = float(jacobian.sum()) - (len(y) * log(scale) if name == "boxcox" else 0.0)
         value = -len(r) * (log(2 * np.pi) / 2 + log(spread) + 0.5) + jacobian
-        return Transformation(name, parameter, value, skewness(r))
+        return ScreenedTransformation(name, parameter, value, skewness(r))
 
     names = ["none"]
     if low > 0:
@@ -132,7 +132,7 @@ def transformations_of(observations, trend, ends=None):
 
 
 def suggested(found):
-    """Return the `Transformation` to suggest, or None.
+    """Return the `ScreenedTransformation` to suggest, or None.
 
     The simplest one with `SIMPLER_GAIN_SHARE` of the gain of the best; None if the residuals of the
     values are not skewed, if no transformation is more likely, or if they stay about as skewed with

@@ -27,7 +27,7 @@ from ..likelihood.vecchia import Vecchia
 from ..prediction.screening import (
     NOTABLE_SKEWNESS,
     Outliers,
-    Transformation,
+    ScreenedTransformation,
     outliers_of,
     skewness,
     suggested,
@@ -123,11 +123,11 @@ class Exploration:
         Suspected marks of missing values and their counts, by column.
     outliers : Outliers
         Observations far from the trend or from their neighbours, judged on the suggested scale.
-    transformations : tuple of Transformation
+    transformations : tuple of ScreenedTransformation
         Transformations that the values allow, with log-likelihoods of independent residuals.
     apart : int
         Number of outliers by value that the transformations are judged without.
-    suggestion : Transformation or None
+    suggestion : ScreenedTransformation or None
         The one to try, if any.
     variogram : Variogram or None
         Of all directions together; None if all locations are the same.
@@ -152,9 +152,9 @@ class Exploration:
     duplicates: dict[str, int]
     sentinels: dict[str, dict[float, int]]
     outliers: Outliers
-    transformations: tuple[Transformation, ...]
+    transformations: tuple[ScreenedTransformation, ...]
     apart: int
-    suggestion: Transformation | None
+    suggestion: ScreenedTransformation | None
     variogram: Variogram | None
     directional: Variogram | None
     spacing: float | None

@@ -359,7 +359,7 @@ class Blocks:
             self._over_slices(neighbours, ["correlation"], one_slice)
 
     def _over_slices(self, neighbours, names, call):
-        """Return [call(first, last, field, None)] of all slices; for `field` see `kernel`."""
+        """Return [call(first, last, field, None, None)] of all slices; for `field` see `kernel`."""
 
         def work(tables, base):
             flat = tables[0] if len(tables) == 1 else np.concatenate(tables)

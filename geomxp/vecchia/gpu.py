@@ -23,8 +23,8 @@ TEAM_THREADS = {16: 8, 32: 16, 64: 32, MOST_NEIGHBOURS + 4: 64}
 """{largest order of a block: threads that share it}, two rows each."""
 
 ROWS_PER_THREAD, MOST_BLOCK_THREADS, FOLDED_ROWS = 3, 512, 64
-"""SHARE, THREADS and FOLD of cuda/vecchia.cu: most rows of a thread, most threads of a block, and
-rows of sums that are added to one."""
+"""SHARE of cuda/vecchia.cuh, THREADS and FOLD of cuda/vecchia.cu: most rows of a thread, most
+threads of a block, and rows of sums that are added to one."""
 
 WARP = 32
 
