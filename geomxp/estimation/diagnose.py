@@ -107,7 +107,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     names = _flat_direction(coordinates, summit)
     level = names and np.abs(summit.score).max() < NO_SLOPE
     message = None if level else _stalled(problem, summit)
-    verdict = _collinear(problem, model, bool(message or ends))
+    verdict = collinear(problem, model, open_end=bool(message or ends))
     if verdict:
         return verdict
     if message and not ends:
@@ -255,7 +255,7 @@ def _nugget_vanishes(problem, table, pinned):
 
 
 @blas_threads(0)
-def _collinear(problem, model, open_end):
+def collinear(problem, model, *, open_end):
     """Say whether ℓ is unbounded because two variables are collinear and may have no noise.
 
     That needs a search with an open end, or one that has reached a correlation of ±1.

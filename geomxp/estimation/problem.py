@@ -491,8 +491,12 @@ class Problem:
             f"stopped after {self.monitor.count} evaluations before convergence. Increase "
             "`evaluations`; with `checkpoint`, the same call resumes from here.",
         )
-        errors = dict.fromkeys(model.parameters())
-        evaluation, remedy = self.evaluation_of(model), {"evaluations": 4 * self.asked}
+        remedy = {"evaluations": 4 * self.asked}
+        verdict = diagnose.collinear(self, model, open_end=False)
+        if verdict:
+            # more evaluations would not help
+            outcome, remedy = verdict.outcome, verdict.remedy
+        errors, evaluation = dict.fromkeys(model.parameters()), self.evaluation_of(model)
         return Solution(model, evaluation, outcome, table.free, errors, remedy=remedy)
 
     def _climb(self, table, model, value, noise=0.0):

@@ -416,6 +416,12 @@ def test_a_model_of_more_variables_than_the_observations_is_not_estimated():
             {"smoothness_1": 0.5, "smoothness_2": 0.5, "range_2": 0.2},
             25,
         ),
+        # the search uses up its evaluations
+        (
+            "coregionalization",
+            {"smoothness_1": 0.5, "smoothness_2": 0.5, "range_2": 0.2},
+            40,
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
