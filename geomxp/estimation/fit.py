@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..covariance.base import FAMILIES, Covariance, Isotropic, family_of
+from ..covariance.noise import variances_in
 from ..covariance.transformation import Transformation, started, transformation
 from ..data import tables
 from ..data.observations import Observations
@@ -432,14 +433,14 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
         )
     units = Units.of(observations, design, base)
     if any(map(is_nugget_covariance, base.parameters())):
-        for name in [name for name in base.noise_names if fixed.get(name) == 0]:
+        for name in [p.name for p in variances_in(base) if fixed.get(p.name) == 0]:
             fixed = base.vanishing(name) | fixed
         _check_common(observations, base, fixed)
     bounds = check_bounds(bounds, start, fixed, base)
     if model is None:
         base = _with_valid_shapes(observations, base, fixed | start, bounds)
     _check_validity(observations, base, fixed | start, bounds)
-    noise = {name: 1.0 for name in base.parameters() if name in base.noise_names}
+    noise = {p.name: 1.0 for p in variances_in(base)}
     twins = noiseless_twins(base.replace(**(noise | fixed)), observations)
     if twins:
         raise DuplicateLocations(coincidence(observations, twins))
@@ -654,7 +655,7 @@ def _check_validity(observations, base, values, bounds):
     # lengths and limits are in the same unit only if the length is known
     model = base.replace(**values)
     if any(map(is_nugget_covariance, base.parameters())):
-        model = model.with_room([name for name in base.noise_names if name not in values])
+        model = model.with_room([p.name for p in variances_in(base) if p.name not in values])
     model.check_inputs(observations.inputs)
     limits = model.limits(metric, dimensions)
     for name, (_, upper) in bounds.items():

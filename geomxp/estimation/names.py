@@ -1,21 +1,21 @@
-"""Names of parameters that have a role of their own, and names in words."""
+"""Names of parameters that have a role of their own, and names and units in words."""
+
+from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ..covariance.multivariate import (
-    MOST_VARIABLES,
-    NUGGET_COVARIANCE,
-    Multivariate,
-    indices,
-    name_of,
-)
+from ..covariance.multivariate import Multivariate, indices
+from ..covariance.noise import NUGGET_COVARIANCE
+from ..covariance.parameter import name_of
+
+if TYPE_CHECKING:
+    from ..covariance.parameter import Parameter
+    from ..data.observations import Observations
 
 VARIANCE, NUGGET, RANGE, MICROSCALE = "variance", "nugget", "range", "microscale"
 """Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
 part shared by replicates. The `Parameter`s are in `covariance.base`."""
-
-NUGGETS = tuple(f"{NUGGET}_{k + 1}" for k in range(MOST_VARIABLES))
-"""Names of the nuggets of several variables."""
 
 NOISE = (NUGGET, MICROSCALE)
 """Parameters of the noise, which may be 0."""
@@ -63,6 +63,42 @@ def titles(model, observations):
                 text += f" on field {where[1] + 1}" if group == "loading" else f" and {of[1]}"
             result[name_of(group, where)] = text
     return result
+
+
+def unit_of(parameter: Parameter, observations: Observations) -> str | None:
+    """Return the unit of a parameter in words; None if it has none.
+
+    Parameters of several variables, such as `variance_2` or `loading_21`, have the unit of the
+    values of their variable.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> observations = gx.Observations([[0, 0], [1, 0]], [1.0, 2.0], value_name="zinc")
+    >>> unit_of(gx.Matern(1.0, 2.0, 0.5).parameter("nugget"), observations)
+    'squared units of zinc'
+    """
+    unit = observations.value_unit or f"units of {observations.value_name}"
+    squared = squared_unit(observations)
+    if parameter.where and not observations.value_unit:
+        labels = observations.variable_labels
+        names = [labels[k] if k < len(labels) else observations.value_name for k in parameter.where]
+        unit, squared = f"units of {names[0]}", f"squared units of {names[0]}"
+        if len(names) == 2:
+            squared = " × ".join(f"units of {name}" for name in names)
+    return {
+        "value²": squared,
+        "value": unit,
+        "length": observations.unit,
+        "time": observations.time_unit or None,
+        "degrees": "degrees",
+    }.get(parameter.unit)
+
+
+def squared_unit(source):
+    """Return the squared unit of the values of observations or of a variogram, in words."""
+    unit = source.value_unit
+    return f"({unit})²" if unit else f"squared units of {source.value_name}"
 
 
 def with_titles(text, model, observations):

@@ -18,6 +18,7 @@ from ..covariance.distance import metric_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
 from ..covariance.ordering import order_points
+from ..covariance.parameter import name_of
 from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
@@ -255,7 +256,7 @@ def _alone_variable(problem, rows, given, i):
     held = {
         name: given[key]
         for name in ("variance", "range", "smoothness", "nugget")
-        for key in (f"{name}_{i + 1}", name)
+        for key in (name_of(name, (i,)), name)
         if key in given
     }
     mark = fingerprint(

@@ -450,7 +450,7 @@ class Evaluation:
 def noiseless_twins(model, observations):
     """Return the first rows (i, j) at one location where the model has no noise, or None."""
     inputs = observations.inputs
-    bare = np.flatnonzero(np.broadcast_to(model.unshared_noise(inputs), len(inputs)) == 0)
+    bare = np.flatnonzero(model.noise(inputs).unshared == 0)
     pair = replace(inputs[bare], error_variance=None).duplicate() if len(bare) > 1 else None
     return pair and (int(bare[pair[0]]), int(bare[pair[1]]))
 

@@ -93,7 +93,7 @@ class Prediction:
     variance : (m,) ndarray
         Variance of the prediction error of the noiseless field (for blocks: of its average),
         with the uncertainty of the trend's coefficients; in squared units of the values.
-    noise : float, (m,) ndarray or None
+    noise : (m,) ndarray or None
         Variance of the noise of a new observation: the nugget and its error variance; None for
         blocks. With a transformation on the Gaussian scale.
     table : Table or None
@@ -113,7 +113,7 @@ class Prediction:
     locations: Floats
     mean: Floats
     variance: Floats
-    noise: float | Floats | None
+    noise: Floats | None
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
     transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
@@ -193,7 +193,7 @@ class Prediction:
             locations=self.locations[rows],
             mean=self.mean[rows],
             variance=self.variance[rows],
-            noise=np.broadcast_to(self.noise, rows.shape)[rows],
+            noise=self.noise[rows],
             table=None if self.table is None else self.table.some(rows),
             gaussian=self.gaussian and tuple(x[rows] for x in self.gaussian),
             variable=np.asarray(self.variable)[rows],
@@ -557,7 +557,7 @@ def predict(
     if local_trend and not (fit.method.approximate or neighbours is not None):
         raise InvalidInput("`local_trend` needs `neighbours`.")
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
-    noise = fit.model.noise(inputs) if block is None else None
+    noise = fit.model.noise(inputs).variances if block is None else None
     return Prediction(
         targets.locations,
         mean,
@@ -611,7 +611,7 @@ def predict_left_out(
     """
     inputs, covariates, _ = targets_of(fit, inputs, covariates)
     targets = Points(inputs, measured=True)
-    return *_kriged(fit, targets, covariates, progress=progress), fit.model.noise(inputs)
+    return *_kriged(fit, targets, covariates, progress=progress), fit.model.noise(inputs).variances
 
 
 def prediction_covariance(
@@ -793,7 +793,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
         tree,
         inputs=inputs[tree.order],
         columns=np.vstack((residuals, own_design.T))[:, tree.order],
-        noise=np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
+        noise=model.noise(inputs).variances[tree.order],
         count=count,
         coefficient_covariance=None if local_trend else fit.coefficient_covariance,
         key=key,

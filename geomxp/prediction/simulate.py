@@ -11,6 +11,7 @@ import numpy as np
 
 from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
+from ..covariance.noise import without_noise
 from ..covariance.ordering import order_points
 from ..data.observations import Observations, checked_inputs
 from ..errors import (
@@ -205,7 +206,7 @@ def _unconditional(model, inputs, draws, seed, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
     _check_any(inputs)
     if of == "field":
-        model = replace(model.without_noise(), microscale=None)
+        model = without_noise(model)
         inputs = replace(inputs, error_variance=None)
     if model.microscale:
         return _with_replicates(model, inputs, draws, seed, method)
@@ -242,7 +243,7 @@ def _with_replicates(model, inputs, draws, seed, method):
     # the microscale variation is the noise of the locations
     shared = replace(model, nugget=model.microscale, microscale=None)
     field = _unconditional(shared, places, draws, seed, method, None)[:, groups.of]
-    noise = model.unshared_noise(inputs)
+    noise = model.noise(inputs).unshared
     white = np.random.default_rng([seed, 1]).standard_normal(field.shape)
     return field + np.sqrt(noise) * white
 
@@ -263,8 +264,9 @@ def _conditional(fit, inputs, draws, seed, method, covariates, of):
     known = np.flatnonzero(back < n)
     rows = back[known]
     field[:, known] = fit.observations.values[rows] + betas @ (design[known] - own_design[rows]).T
-    if of == "observation" and np.any(fit.model.noise(inputs)):
-        field += fit.model.draw_noise(inputs, random, field.shape)
+    noise = fit.model.noise(inputs)
+    if of == "observation" and noise.variances.any():
+        field += noise.draw(random, draws)
     return field
 
 
@@ -323,7 +325,7 @@ def _from_nearest(fit, new, own_design, random, draws):
     near = nearest(tree, model.neighbour_points(new, key), count, np.arange(n, len(both)))
     blocks = Blocks(model, both[tree.order], new)
     noise = np.zeros(len(both))
-    noise[at[:n]] = model.noise(known)
+    noise[at[:n]] = model.noise(known).variances
     weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
     if not np.isfinite(variances).all():
         raise NotPositiveDefinite(
@@ -364,7 +366,7 @@ def _distinct(observations, model, inputs):
     _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     back = n + np.arange(len(first))
-    exact = np.broadcast_to(model.noise(observations.inputs) == 0, n)
+    exact = model.noise(observations.inputs).variances == 0
     if exact.any():
         both = np.vstack((_points_of(model, observations.inputs), points[first]))
         different, at = np.unique(both, axis=0, return_inverse=True)

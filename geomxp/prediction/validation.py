@@ -800,8 +800,8 @@ def _repeated(fit, inputs, values):
     n = len(seen)
     groups = seen.inputs.with_rows_of(inputs).first_rows()
     known = set(zip(groups[:n].tolist(), seen.values.tolist(), strict=True))
-    exact = np.isin(groups[n:], groups[:n][np.broadcast_to(model.noise(seen.inputs) == 0, n)])
-    exact &= np.broadcast_to(model.noise(inputs) == 0, len(inputs))
+    exact = np.isin(groups[n:], groups[:n][model.noise(seen.inputs).variances == 0])
+    exact &= model.noise(inputs).variances == 0
     if exact.any():
         raise InvalidInput(
             f"row {int(np.argmax(exact)) + 1} is at a location of the fit's observations "
