@@ -9,8 +9,9 @@ roundoff u of the arithmetic and the condition number κ of the covariance matri
 
 import numpy as np
 
-from .covariance.base import Covariance, Inputs
+from .covariance.base import Covariance
 from .covariance.distance import EARTH_RADIUS, Metric, metric_of
+from .covariance.inputs import Inputs
 from .covariance.matern import Matern
 from .data.observations import Observations
 from .likelihood.base import profile_variance, rescale_variance

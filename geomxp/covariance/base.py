@@ -24,7 +24,7 @@ from .inputs import Inputs
 from .noise import MICROSCALE, NUGGET, Noise, NoiseParameter
 from .parameter import TRANSFORMATION, Parameter, central_derivative, finite
 from .table import Sampled
-from .transformation import Transformation, transformation
+from .transformation import ByVariable, Transformation, transformation
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -132,6 +132,11 @@ class Covariance:
         if self.microscale is not None:
             object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
         transform = transformation(self.transform)
+        if isinstance(transform, ByVariable):
+            raise InvalidInput(
+                f"a {self.family} model has one variable: give one `transform`. Got "
+                f"{len(transform.transforms)}."
+            )
         object.__setattr__(self, "transform", transform)
         if transform is not None:
             own = {p.name for p in (*self.declared, MICROSCALE)}
@@ -207,8 +212,7 @@ class Covariance:
             plain[MICROSCALE.name] = values[MICROSCALE.name]
         if transform is None:
             return plain
-        own = {p.name: values[p.name] for p in transform.declared if p.name in values}
-        return plain | {"transform": replace(transform, **own) if own else transform}
+        return plain | {"transform": transform.with_values(values)}
 
     def replace(self, **values: float) -> Self:
         """Return a model of the same family with other values of some parameters.

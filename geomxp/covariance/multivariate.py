@@ -36,6 +36,7 @@ from .matern import Matern
 from .noise import NUGGET, NUGGET_COVARIANCE, check_one_value
 from .parameter import NOISE, Parameter, finite, name_of
 from .space_time import HIGHEST_MATCHED, LOWEST_MATCHED, distance_at
+from .transformation import ByVariable, transformation
 
 if TYPE_CHECKING:
     from typing import Self
@@ -195,9 +196,9 @@ class Multivariate(Covariance):
                 for where, number in zip(indices(kind, p), numbers, strict=True)
             ]
             object.__setattr__(self, group, checked[0] if kind == ONE_FOR_ALL else tuple(checked))
-        if self.microscale is not None or self.transform is not None:
-            name = "microscale" if self.transform is None else "transform"
-            raise InvalidInput(f"models of family {self.family} have no {name}: leave it out.")
+        if self.microscale is not None:
+            raise InvalidInput(f"models of family {self.family} have no microscale: leave it out.")
+        object.__setattr__(self, "transform", _transformations(self.transform, p))
 
     def _count(self):
         """Return the number of variables, from the fields that have one number for each."""
@@ -284,7 +285,7 @@ class Multivariate(Covariance):
             group: x[0] if groups[group][0] == ONE_FOR_ALL else tuple(x)
             for group, x in fields_.items()
         }
-        return cls(**one) if transform is None else cls(**one, transform=transform)
+        return cls(**one, transform=transform and transform.with_values(values))
 
     @classmethod
     def count_in(cls, names: Collection[str]) -> int:
@@ -634,6 +635,23 @@ def placed(apart: Floats) -> Floats:
     used = values > 1e-9 * values.max()
     points = vectors[:, used] * np.sqrt(values[used])
     return points * np.where(points[0] > 0, -1.0, 1.0)
+
+
+def _transformations(given, p):
+    """Return the transformations of p variables, from one for all or one for each; None for None.
+
+    An instance of `Transformation` for all of them has the same constants for each.
+    """
+    known = transformation(given)
+    if known is None:
+        return None
+    known = known if isinstance(known, ByVariable) else ByVariable((known,) * p)
+    if len(known.transforms) != p:
+        raise InvalidInput(
+            f"`transform` must be one transformation or one for each of the {p} variables. Got "
+            f"{len(known.transforms)}."
+        )
+    return known
 
 
 def _numbers(group, kind, value, p, diagonal):

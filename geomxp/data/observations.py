@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
+from ..covariance.inputs import Inputs
 from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
 from ..runtime.equality import by_content
 from . import checks, readers, spatial, tables, times

@@ -266,7 +266,8 @@ def collinear(problem, model, *, open_end):
         model.correlations - np.eye(model.variables)
     ):
         return None
-    z = ordinary_residuals(observations.values, problem.design)
+    z = problem.evaluator.values.at(model.transform).z
+    z = ordinary_residuals(z, problem.design)
     place = replace(observations.inputs, variable=None, error_variance=None).first_rows()
     rows = [np.flatnonzero(observations.variable == k) for k in range(model.variables)]
     for i, j in combinations(range(model.variables), 2):

@@ -409,7 +409,7 @@ def _kind(transform):
     if transform is None:
         return None
     held = transform.constants().items() - transform.parameters().items()
-    return type(transform), sorted(held)
+    return type(transform), transform.name, sorted(held)
 
 
 def _extra_parameters(restricted, full):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..covariance.multivariate import Multivariate, indices
 from ..covariance.noise import NUGGET_COVARIANCE
-from ..covariance.parameter import name_of
 
 if TYPE_CHECKING:
     from ..covariance.parameter import Parameter
@@ -19,6 +17,9 @@ part shared by replicates. The `Parameter`s are in `covariance.base`."""
 
 NOISE = (NUGGET, MICROSCALE)
 """Parameters of the noise, which may be 0."""
+
+LOADING = "loading"
+"""Weights of the fields of a linear model of coregionalization in the variables."""
 
 ANISOTROPY = ("anisotropy_angle", "anisotropy_ratio")
 
@@ -51,17 +52,14 @@ def titles(model, observations):
     >>> names["loading_21"], names["range_2"], names["nugget_2"]
     ('loading of lead on field 1', 'range of field 2', 'nugget of lead')
     """
-    if not isinstance(model, Multivariate):
-        return {name: words([name]) for name in model.parameters()}
     labels, result = observations.variable_labels, {}
-    fields = ("range", "smoothness") if "loading" in model.groups else ()
-    for group, (kind, _) in model.used_groups.items():
-        for where in indices(kind, model.variables):
-            of = [f"field {k + 1}" if group in fields else _label(labels, k) for k in where]
-            text = f"{words([group])} of {of[0]}" if where else group
-            if len(where) == 2:
-                text += f" on field {where[1] + 1}" if group == "loading" else f" and {of[1]}"
-            result[name_of(group, where)] = text
+    fields = ("range", "smoothness") if any(p.group == LOADING for p in model.table) else ()
+    for p in model.table:
+        of = [f"field {k + 1}" if p.group in fields else _label(labels, k) for k in p.where]
+        text = f"{words([p.group])} of {of[0]}" if of else words([p.group])
+        if len(of) == 2:
+            text += f" on field {p.where[1] + 1}" if p.group == LOADING else f" and {of[1]}"
+        result[p.name] = text
     return result
 
 
@@ -103,7 +101,7 @@ def squared_unit(source):
 
 def with_titles(text, model, observations):
     """Return a text in which parameters of several variables have the names of the variables."""
-    if not isinstance(model, Multivariate):
+    if model.variables == 1:
         return text
     for name, title in titles(model, observations).items():
         for old, new in ((words([name]), title), (words([name]).capitalize(), _capital(title))):

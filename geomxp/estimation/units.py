@@ -38,8 +38,8 @@ class Units:
 
         Values that a transformation of the model maps to the Gaussian scale keep their unit.
         """
-        transform = model.transform
-        z = observations.values if transform is None else transform.transform(observations.values)
+        transform, z = model.transform, observations.values
+        z = z if transform is None else transform.of(observations.variable).transform(z)
         largest = float(np.abs(z).max())
         unit = power_of_two_near(largest)
         residual = z / unit
@@ -47,7 +47,7 @@ class Units:
             scaled = design / np.abs(design).max(axis=0)
             residual = ordinary_residuals(residual, scaled)
         of_variables = []
-        if isinstance(model, Multivariate):
+        if isinstance(model, Multivariate) and transform is None:
             of_variables = _units_of_variables(observations, design, residual)
         if of_variables:
             # a model whose parameters are all fixed may have more variables

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..covariance.parameter import NOISE
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive

@@ -16,7 +16,7 @@ from math import log, pi
 
 import numpy as np
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads

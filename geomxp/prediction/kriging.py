@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
@@ -196,6 +196,7 @@ class Prediction:
             noise=self.noise[rows],
             table=None if self.table is None else self.table.some(rows),
             gaussian=self.gaussian and tuple(x[rows] for x in self.gaussian),
+            transform=self.transform and self.transform.of_rows(rows),
             variable=np.asarray(self.variable)[rows],
         )
 
@@ -490,7 +491,8 @@ def predict(
             error_variance=error_variance,
             progress=progress,
         )
-        prediction = Prediction.back_transformed(prediction, transform)
+        numbers = _numbers(fit.observations, prediction.variable)
+        prediction = Prediction.back_transformed(prediction, transform.of(numbers))
         _caution_moments(prediction)
         return prediction
     table = None
@@ -687,6 +689,14 @@ def _labels(observations, inputs):
     if inputs.variable is None or not observations.variable_names:
         return inputs.variable
     return np.array(observations.variable_names)[inputs.variable]
+
+
+def _numbers(observations, labels):
+    """Return the numbers of variables as `_labels` names them; None for one."""
+    if labels is None or not observations.variable_names:
+        return labels
+    known = {name: k for k, name in enumerate(observations.variable_names)}
+    return np.array([known[label] for label in labels])
 
 
 def _quantile(samples, p):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance, Inputs
+from ..covariance.base import Covariance
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole

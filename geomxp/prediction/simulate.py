@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance, Inputs
+from ..covariance.base import Covariance
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.noise import without_noise
 from ..covariance.ordering import order_points
@@ -135,18 +136,19 @@ def simulate(
             drawn = _conditional(
                 model.gaussian, inputs, draws, seed, method, covariates, of or "field"
             )
-            return _back_transformed(drawn, model.model.transform)
+            return _back_transformed(drawn, model.model.transform, inputs)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
         check_size(len(inputs), draws, method)
         drawn = _unconditional(model, inputs, draws, seed, method, of)
-        return _back_transformed(drawn, model.transform)
+        return _back_transformed(drawn, model.transform, inputs)
 
 
-def _back_transformed(drawn, transform):
+def _back_transformed(drawn, transform, inputs):
     """Return draws, (draws, n), on the scale of the values; warn if they have no moments."""
     if transform is None:
         return drawn
+    transform = transform.of(inputs.variable)
     values, order = transform.inverse(drawn), transform.moment_order(drawn.var(axis=0))
     infinite = int(np.isinf(values).sum())
     lost = [f"{infinite:,} of {values.size:,} values are infinite"] if infinite else []

@@ -9,9 +9,10 @@ from math import frexp, prod
 import numpy as np
 
 from ..covariance import sums as sums_by_blocks
-from ..covariance.base import Inputs, Isotropic
+from ..covariance.base import Isotropic
 from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
+from ..covariance.inputs import Inputs
 from ..linalg.backend import backend_of, device_of
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest
 from ..errors import NotEnoughMemory
 from ..runtime.dask import DaskBackend, Parts

@@ -5,13 +5,13 @@ with the parameter k.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.covariance.noise import NUGGET, NoiseParameter
 
 
 def reported(inputs, where=()):
@@ -25,10 +25,10 @@ class Inflated(gx.Matern):
     """Matérn's covariance with errors of variance (1 + k) times the reported one."""
 
     family = "inflated-matern"
-    conventions = {}
+    conventions: ClassVar = {}
     noise_parts = (
-        NUGGET,
-        NoiseParameter("inflation", 0.5, unit="", linear=False, search=(0, 100), share=reported),
+        *gx.Matern.noise_parts,
+        gx.NoiseParameter("inflation", 0.5, unit="", linear=False, search=(0, 100), share=reported),
     )
 
     inflation: float = 0.0
