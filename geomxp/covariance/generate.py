@@ -260,12 +260,11 @@ class TablePairs(DensePairs):
         offset = -rows.start - columns.start * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
-        fill = loops().fill_fp32 if single else loops().fill
         further = 0
         while True:
             (polynomials, base), clock, lowest = self.tables(what, single, further)
             clock = self.by_lag(clock, single)
-            missed = fill(
+            missed = loops().fill(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
                 inverse=self.inverse,
                 mapping=self.mapping,
@@ -459,13 +458,12 @@ class TimePairs(TablePairs):
             return clock
         *_, inverse, decay, stretch, base = clock
         times, *numbers = self._different
-        count, fill = len(times), loops().fill_fp32 if single else loops().fill
-        matrices = []
+        count, matrices = len(times), []
         for rows in (decay, stretch):
             if rows is not None and id(rows) not in self._between:
                 out = np.empty((count, count), rows.dtype, order="F")
                 points = times[None], 0, count
-                missed = fill(
+                missed = loops().fill(
                     *points,
                     *points,
                     inverse=inverse,
@@ -654,16 +652,18 @@ class VariablePairs(DensePairs):
         offset = -rows.start - columns.start * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
-        fill = loops().fill_by_variable
         for number, (k, what, amplitude) in enumerate(terms):
             further = 0
             while True:
                 table, starts, base, lowest = self.tables(k, what, single, further)
                 kinds = *self.kinds, self.inverses[k], starts, amplitude.astype(out.dtype)
-                missed = fill(
+                missed = loops().fill(
                     *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
+                    inverse=1.0,
+                    mapping=0,
                     rows=table,
                     base=base,
+                    scale=out.dtype.type(1.0),
                     first=first,
                     out=flat,
                     offset=offset,

@@ -8,25 +8,34 @@ from math import asin, sqrt
 
 import numpy as np
 
-from ..runtime.devices import njit
+from ..runtime.devices import njit, overload
 from .distance import EARTH_RADIUS
-from .table import BEYOND_SUPPORT, FOLD_FACTOR, SPLIT, SPLIT_FP32
+from .table import (
+    BEYOND_SUPPORT,
+    DEGREE,
+    DEGREE_FP32,
+    FOLD_FACTOR,
+    SPLIT,
+    SPLIT_FP32,
+)
 
 STRIP_ENTRIES = 512
 """Entries handled at a time: squared distances stay in the first-level cache."""
 
-_SHIFT = 52 - SPLIT
-_MASK = (1 << _SHIFT) - 1
-_HALF = 2.0 ** (1 - _SHIFT)
-_SHIFT32 = 23 - SPLIT_FP32
-_MASK32 = (1 << _SHIFT32) - 1
-_HALF32 = np.float32(2.0 ** (1 - _SHIFT32))
-_0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
+FORMATS = {
+    64: (np.float64, 52 - SPLIT, DEGREE),
+    32: (np.float32, 23 - SPLIT_FP32, DEGREE_FP32),
+}
+"""By bits of a number: its type, how many low bits give its place in an interval, and the degree of
+polynomials."""
+
+LEAF = {"nogil": True, "fastmath": {"contract"}}
+"""Options of functions that are compiled from one text for FP64 and FP32."""
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def squared_distances(x, i, k, y, j, inverse, mapping, s):
-    """Write the table's variable for i ≤ row < k into s: ((x_i - y_j)/a)², or what it is mapped to.
+    """Write ((x_i - y_j)/a)² for i ≤ row < k into s, with bit 1 of `mapping` for great circles.
 
     `mapping` is as of `generate.mapping_of`, None for 0. Code for `mapping` and for other numbers
     of coordinates, len(x), is not compiled where it cannot be reached.
@@ -47,18 +56,23 @@ def squared_distances(x, i, k, y, j, inverse, mapping, s):
         for p in range(n):
             d0 = x0[p] - y0
             s[p] = d0 * d0 * inverse
-    if mapping is not None:
+    # two conditions, so that the loop is not compiled for None
+    if mapping is not None:  # noqa: SIM102
         if mapping & 1:
             # arc = 2R asin(chord / 2R)
             for p in range(n):
                 half_chord = sqrt(s[p] / inverse) / (2 * EARTH_RADIUS)
                 length = 2 * EARTH_RADIUS * asin(min(half_chord, 1.0))
                 s[p] = length * length * inverse
-        if mapping & 2:
-            # as table.fold
-            for p in range(n):
-                far = (1.0 - s[p]) * FOLD_FACTOR if s[p] < 1.0 else BEYOND_SUPPORT
-                s[p] = s[p] if s[p] < 0.5 else far
+
+
+@njit(nogil=True, cache=True)
+def fold_strip(mapping, count, s):
+    """Write the variable of a folded table, as `table.fold`, with bit 2 of `mapping`."""
+    if mapping & 2:
+        for p in range(count):
+            far = (1.0 - s[p]) * FOLD_FACTOR if s[p] < 1.0 else BEYOND_SUPPORT
+            s[p] = s[p] if s[p] < 0.5 else far
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
@@ -74,112 +88,51 @@ def squared_lags(times, i, k, others, j, inverse, v):
 # these loops scalar.
 
 
-@njit(nogil=True, cache=True)
 def _intervals(bits, base, top, count, row, t):
     """Write the row of each s of a strip, from its bits, and its place in [-1, 1) of the interval.
 
     Return the number of pairs that are closer, yet not 0 apart, than the table reaches.
     """
-    missed = 0
-    for p in range(count):
-        b = bits[p]
-        q = (b >> _SHIFT) - base + 1
-        missed += q <= 0 and b > 0
-        row[p] = min(max(q, 0), top)
-        t[p] = (b & _MASK) * _HALF - 1.0
-    return missed
+    raise NotImplementedError
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@overload(_intervals, jit_options=LEAF)
+def _intervals_of(bits, base, top, count, row, t):
+    real, shift, _ = FORMATS[bits.dtype.bitwidth]
+    mask, half, one = (1 << shift) - 1, real(2.0 ** (1 - shift)), real(1.0)
+
+    def intervals(bits, base, top, count, row, t):
+        missed = 0
+        for p in range(count):
+            b = bits[p]
+            q = (b >> shift) - base + 1
+            missed += q <= 0 and b > 0
+            row[p] = min(max(q, 0), top)
+            t[p] = real(b & mask) * half - one
+        return missed
+
+    return intervals
+
+
 def _polynomial(rows, row, t, count, scale, out):
     """Write scale·p(s) of a strip."""
-    for p in range(count):
-        # unsigned, so that no index is taken for one from the end
-        r, u = row[p], t[np.uint64(p)]
-        value = rows[r, _7] * u + rows[r, _6]
-        value = value * u + rows[r, _5]
-        value = value * u + rows[r, _4]
-        value = value * u + rows[r, _3]
-        value = value * u + rows[r, _2]
-        value = value * u + rows[r, _1]
-        value = value * u + rows[r, _0]
-        out[np.uint64(p)] = value * scale
+    raise NotImplementedError
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _fill(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, strip
-):
-    s, bits, row, t = strip
-    top, missed = rows.shape[0] - 1, 0
-    for j in range(j0, j1):
-        i = max(j + first, i0)
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            squared_distances(x, i, k, y, j, inverse, mapping, s)
-            missed += _intervals(bits, base, top, k - i, row, t)
-            place = offset + i + j * stride
-            _polynomial(rows, row, t, k - i, scale, out[place : place + k - i])
-            i = k
-    return missed
+@overload(_polynomial, jit_options=LEAF)
+def _polynomial_of(rows, row, t, count, scale, out):
+    _, _, degree = FORMATS[rows.dtype.bitwidth]
 
+    def polynomial(rows, row, t, count, scale, out):
+        for p in range(count):
+            # unsigned, so that no index is taken for one from the end
+            r, u = row[p], t[np.uint64(p)]
+            value = rows[r, np.uint64(degree)]
+            for power in range(degree):
+                value = value * u + rows[r, np.uint64(degree - 1 - power)]
+            out[np.uint64(p)] = value * scale
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _fill_fp32(
-    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
-):
-    s = np.empty(STRIP_ENTRIES)
-    single = np.empty(STRIP_ENTRIES, dtype=np.float32)
-    bits = single.view(np.int32)
-    row, t = np.empty(STRIP_ENTRIES, dtype=np.uint64), np.empty(STRIP_ENTRIES, dtype=np.float32)
-    top, missed = rows.shape[0] - 1, 0
-    for j in range(j0, j1):
-        i = max(j + first, i0)
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            squared_distances(x, i, k, y, j, inverse, mapping, s)
-            for p in range(k - i):
-                single[p] = s[p]
-            for p in range(k - i):
-                b = bits[p]
-                q = (b >> _SHIFT32) - base + 1
-                missed += q <= 0 and b > 0
-                row[p] = min(max(q, 0), top)
-                t[p] = np.float32(b & _MASK32) * _HALF32 - np.float32(1.0)
-            place = offset + i + j * stride
-            for p in range(k - i):
-                r, u = row[p], t[np.uint64(p)]
-                value = rows[r, _2] * u + rows[r, _1]
-                value = value * u + rows[r, _0]
-                out[np.uint64(place + p)] = value * scale
-            i = k
-    return missed
-
-
-# The same in space and time: decay(v)·p(s·stretch(v)), or p(s + v) without a decay, v = (u/b)².
-
-
-@njit(nogil=True, cache=True)
-def _intervals_fp32(bits, base, top, count, row, t):
-    """As `_intervals`, for FP32."""
-    missed = 0
-    for p in range(count):
-        b = bits[p]
-        q = (b >> _SHIFT32) - base + 1
-        missed += q <= 0 and b > 0
-        row[p] = min(max(q, 0), top)
-        t[p] = np.float32(b & _MASK32) * _HALF32 - np.float32(1.0)
-    return missed
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _polynomial_fp32(rows, row, t, count, scale, out):
-    """As `_polynomial`, for FP32."""
-    for p in range(count):
-        r, u = row[p], t[np.uint64(p)]
-        value = rows[r, _2] * u + rows[r, _1]
-        value = value * u + rows[r, _0]
-        out[np.uint64(p)] = value * scale
+    return polynomial
 
 
 @njit(nogil=True, cache=True)
@@ -201,208 +154,10 @@ def _plus(x, count, y):
 
 
 @njit(nogil=True, cache=True)
-def _fill_in_time(
-    x,
-    i0,
-    i1,
-    y,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    rows,
-    base,
-    scale,
-    first,
-    out,
-    offset,
-    stride,
-    of_rows,
-    of_columns,
-    inverse_time,
-    decay,
-    stretch,
-    base_time,
-    strips,
-):
-    (s, bits, row, t), (v, bits_v, row_v, t_v), g = strips
-    top, missed = rows.shape[0] - 1, 0
-    for j in range(j0, j1):
-        i = max(j + first, i0)
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            n = k - i
-            squared_distances(x, i, k, y, j, inverse, mapping, s)
-            squared_lags(of_rows, i, k, of_columns, j, inverse_time, v)
-            if decay is None:
-                _plus(v, n, s)
-            else:
-                missed += _intervals(bits_v, base_time, decay.shape[0] - 1, n, row_v, t_v)
-                if stretch is not None:
-                    _polynomial(stretch, row_v, t_v, n, 1.0, g)
-                    _multiply(g, n, s)
-                _polynomial(decay, row_v, t_v, n, 1.0, g)
-            missed += _intervals(bits, base, top, n, row, t)
-            place = offset + i + j * stride
-            entries = out[place : place + n]
-            _polynomial(rows, row, t, n, scale, entries)
-            if decay is not None:
-                _multiply(g, n, entries)
-            i = k
-    return missed
-
-
-@njit(nogil=True, cache=True)
 def _take(values, numbers, count, out):
     """Out <- values[numbers]."""
     for p in range(count):
         out[p] = values[numbers[p]]
-
-
-@njit(nogil=True, cache=True)
-def _fill_by_lag(
-    x,
-    i0,
-    i1,
-    y,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    rows,
-    base,
-    scale,
-    first,
-    out,
-    offset,
-    stride,
-    of_rows,
-    of_columns,
-    decay,
-    stretch,
-    strips,
-):
-    (s, bits, row, t), g = strips
-    top, missed = rows.shape[0] - 1, 0
-    for j in range(j0, j1):
-        i, when = max(j + first, i0), of_columns[j]
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            n, numbers = k - i, of_rows[i:k]
-            squared_distances(x, i, k, y, j, inverse, mapping, s)
-            if stretch is not None:
-                _take(stretch[when], numbers, n, g)
-                _multiply(g, n, s)
-            missed += _intervals(bits, base, top, n, row, t)
-            place = offset + i + j * stride
-            entries = out[place : place + n]
-            _polynomial(rows, row, t, n, scale, entries)
-            _take(decay[when], numbers, n, g)
-            _multiply(g, n, entries)
-            i = k
-    return missed
-
-
-@njit(nogil=True, cache=True)
-def _fill_by_lag_fp32(
-    x,
-    i0,
-    i1,
-    y,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    rows,
-    base,
-    scale,
-    first,
-    out,
-    offset,
-    stride,
-    of_rows,
-    of_columns,
-    decay,
-    stretch,
-    strips,
-):
-    s, single, bits, row, t, g = strips
-    top, missed = rows.shape[0] - 1, 0
-    for j in range(j0, j1):
-        i, when = max(j + first, i0), of_columns[j]
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            n, numbers = k - i, of_rows[i:k]
-            squared_distances(x, i, k, y, j, inverse, mapping, s)
-            if stretch is not None:
-                _take(stretch[when], numbers, n, g)
-                _multiply(g, n, s)
-            _convert(s, n, single)
-            missed += _intervals_fp32(bits, base, top, n, row, t)
-            place = offset + i + j * stride
-            entries = out[place : place + n]
-            _polynomial_fp32(rows, row, t, n, scale, entries)
-            _take(decay[when], numbers, n, g)
-            _multiply(g, n, entries)
-            i = k
-    return missed
-
-
-@njit(nogil=True, cache=True)
-def _fill_in_time_fp32(
-    x,
-    i0,
-    i1,
-    y,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    rows,
-    base,
-    scale,
-    first,
-    out,
-    offset,
-    stride,
-    of_rows,
-    of_columns,
-    inverse_time,
-    decay,
-    stretch,
-    base_time,
-    strips,
-):
-    s, v, single, bits, row, t, g = strips
-    top, missed, one = rows.shape[0] - 1, 0, np.float32(1.0)
-    for j in range(j0, j1):
-        i = max(j + first, i0)
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            n = k - i
-            squared_distances(x, i, k, y, j, inverse, mapping, s)
-            squared_lags(of_rows, i, k, of_columns, j, inverse_time, v)
-            if decay is None:
-                _plus(v, n, s)
-            else:
-                _convert(v, n, single)
-                missed += _intervals_fp32(bits, base_time, decay.shape[0] - 1, n, row, t)
-                if stretch is not None:
-                    _polynomial_fp32(stretch, row, t, n, one, g)
-                    _multiply(g, n, s)
-                _polynomial_fp32(decay, row, t, n, one, g)
-            _convert(s, n, single)
-            missed += _intervals_fp32(bits, base, top, n, row, t)
-            place = offset + i + j * stride
-            entries = out[place : place + n]
-            _polynomial_fp32(rows, row, t, n, scale, entries)
-            if decay is not None:
-                _multiply(g, n, entries)
-            i = k
-    return missed
-
-
-# The same for several variables: a scale of s, a table and an amplitude for each pair of variables.
 
 
 @njit(nogil=True, cache=True)
@@ -413,101 +168,84 @@ def _begin_at(starts, numbers, count, row):
 
 
 @njit(nogil=True, cache=True)
-def _put(x, count, add, y):
-    """Write x into y, or add it."""
-    if add:
-        for p in range(count):
-            y[p] += x[p]
-    else:
-        for p in range(count):
-            y[p] = x[p]
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _fill_by_variable(
+def _fill(
     x,
     i0,
     i1,
     y,
     j0,
     j1,
+    inverse,
+    mapping,
     rows,
     base,
+    scale,
     first,
     out,
     offset,
     stride,
-    of_rows,
-    of_columns,
-    inverses,
-    starts,
-    length,
-    amplitudes,
+    clock,
+    lags,
+    decay,
+    stretch,
+    kinds,
     add,
+    single,
     strips,
 ):
-    (s, bits, row, t), f, g = strips
-    missed = 0
+    # a branch on an argument that is None is decided at compile time
+    s, v, bits, bits_in_time, row, t, f, g, h = strips
+    top, missed = rows.shape[0] - 1, 0
     for j in range(j0, j1):
-        i, kind = max(j + first, i0), of_columns[j]
+        i = max(j + first, i0)
         while i < i1:
             k = min(i1, i + STRIP_ENTRIES)
-            n, numbers = k - i, of_rows[i:k]
-            squared_distances(x, i, k, y, j, 1.0, None, s)
-            _take(inverses[kind], numbers, n, g)
-            _multiply(g, n, s)
-            missed += _intervals(bits, base, length - 1, n, row, t)
-            _begin_at(starts[kind], numbers, n, row)
-            _polynomial(rows, row, t, n, 1.0, f)
-            _take(amplitudes[kind], numbers, n, g)
-            _multiply(g, n, f)
+            n = k - i
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            if kinds is not None:
+                variables, of_columns, inverses, starts, top, amplitudes = kinds
+                of_rows, variable = variables[i:k], of_columns[j]
+                _take(inverses[variable], of_rows, n, v)
+                _multiply(v, n, s)
+            if clock is not None:
+                times, others, inverse_time, base_time = clock
+                squared_lags(times, i, k, others, j, inverse_time, v)
+                if decay is None:
+                    _plus(v, n, s)
+                else:
+                    if single is not None:
+                        _convert(v, n, single)
+                    last = decay.shape[0] - 1
+                    missed += _intervals(bits_in_time, base_time, last, n, row, t)
+                    if stretch is not None:
+                        _polynomial(stretch, row, t, n, g.dtype.type(1.0), g)
+                        _multiply(g, n, s)
+                    _polynomial(decay, row, t, n, g.dtype.type(1.0), g)
+            if lags is not None:
+                times_of_rows, times_of_columns = lags
+                numbers, when = times_of_rows[i:k], times_of_columns[j]
+                if stretch is not None:
+                    _take(stretch[when], numbers, n, g)
+                    _multiply(g, n, s)
+                _take(decay[when], numbers, n, g)
+            if mapping is not None:
+                fold_strip(mapping, n, s)
+            if single is not None:
+                _convert(s, n, single)
+            missed += _intervals(bits, base, top, n, row, t)
             place = offset + i + j * stride
-            _put(f, n, add, out[place : place + n])
-            i = k
-    return missed
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _fill_by_variable_fp32(
-    x,
-    i0,
-    i1,
-    y,
-    j0,
-    j1,
-    rows,
-    base,
-    first,
-    out,
-    offset,
-    stride,
-    of_rows,
-    of_columns,
-    inverses,
-    starts,
-    length,
-    amplitudes,
-    add,
-    strips,
-):
-    s, of_pair, single, bits, row, t, f, g = strips
-    missed, one = 0, np.float32(1.0)
-    for j in range(j0, j1):
-        i, kind = max(j + first, i0), of_columns[j]
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            n, numbers = k - i, of_rows[i:k]
-            squared_distances(x, i, k, y, j, 1.0, None, s)
-            _take(inverses[kind], numbers, n, of_pair)
-            _multiply(of_pair, n, s)
-            _convert(s, n, single)
-            missed += _intervals_fp32(bits, base, length - 1, n, row, t)
-            _begin_at(starts[kind], numbers, n, row)
-            _polynomial_fp32(rows, row, t, n, one, f)
-            _take(amplitudes[kind], numbers, n, g)
-            _multiply(g, n, f)
-            place = offset + i + j * stride
-            _put(f, n, add, out[place : place + n])
+            entries = out[place : place + n]
+            values = entries if add is None else f
+            if kinds is not None:
+                _begin_at(starts[variable], of_rows, n, row)
+            _polynomial(rows, row, t, n, scale, values)
+            if kinds is not None:
+                _take(amplitudes[variable], of_rows, n, h)
+                _multiply(h, n, values)
+            if decay is not None:
+                _multiply(g, n, values)
+            if add is not None:
+                _plus(values, n, entries)
             i = k
     return missed
 
@@ -545,6 +283,8 @@ def _add_pairs(
             count = k - i
             ours, column = alpha[i:k], weights.T[j][i:k]
             squared_distances(x, i, k, x, j, inverse, mapping, s)
+            if mapping is not None:
+                fold_strip(mapping, count, s)
             missed += _intervals(bits, base, top, count, row, t)
             for p in range(count):
                 w[p] = ours[p] * alpha[j] - column[p]
@@ -698,6 +438,8 @@ def _add_pairs_in_time(
                     _polynomial(of_time[each], row_v, t_v, count, 1.0, g[each])
                 if stretch >= 0:
                     _multiply(g[stretch], count, s)
+            if mapping is not None:
+                fold_strip(mapping, count, s)
             missed += _intervals(bits, base, top, count, row, t)
             for each in range(len(tables)):
                 _polynomial(tables[each], row, t, count, 1.0, e[each])
@@ -728,6 +470,17 @@ def _strip():
     return s, s.view(np.int64), whole.view(np.uint64), t
 
 
+def _strips(real):
+    """Return memory for a strip: a copy of s for FP32 or None; s, v, their bits, rows, and more."""
+    s, v = np.empty((2, STRIP_ENTRIES))
+    row, others = np.empty(STRIP_ENTRIES, np.uint64), np.empty((4, STRIP_ENTRIES), real)
+    if real == np.float64:
+        return None, (s, v, s.view(np.int64), v.view(np.int64), row, *others)
+    single = np.empty(STRIP_ENTRIES, real)
+    bits = single.view(np.int32)
+    return single, (s, v, bits, bits, row, *others)
+
+
 def fill(
     x,
     i0,
@@ -745,6 +498,8 @@ def fill(
     offset,
     stride,
     clock=None,
+    kinds=None,
+    add=False,
 ):
     """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
 
@@ -752,74 +507,34 @@ def fill(
     extended. x and y are points, (d, n) and (d, m); `inverse` is 1/a², `mapping` as of
     `generate.mapping_of`; `rows`, (K + 2, 8), and `base`, the first interval, are of a `Table`.
     Column j starts at row j + first: 0 for a lower triangle, -m for whole columns. Entry (i, j)
-    goes to offset + i + j·stride of the 1-D `out`.
+    goes to offset + i + j·stride of the 1-D `out`; with `add` it is added to what is there. FP32
+    polynomials, (K + 2, 3), of degree 2, are written into FP32, with `scale` in FP32.
 
     `clock` are the times of rows and columns, 1/b², the polynomials of decay and stretch, or None,
     and their first interval: with v = (u/b)² what is written is scale·decay(v)·p(s·stretch(v)), and
     without a decay scale·p(s + v). Or, where few times occur, `clock` are the numbers of the times
     of rows and columns, and matrices of the decay and the stretch (or None) between these times.
+
+    `kinds` are the variables of rows and columns; a factor of s for each pair of variables, (p, p);
+    the row of `rows` where the table of each pair begins, (p, p), with the number of rows of a
+    table; and a factor of the entry for each pair, (p, p), in the type of `out`. All three are
+    symmetric.
     """
-    pairs = tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale
-    where = first, out, offset, stride
-    if clock is None:
-        return _fill(*pairs, *where, _strip())
-    if len(clock) == 4:
-        return _fill_by_lag(*pairs, *where, *clock, (_strip(), np.empty(STRIP_ENTRIES)))
-    return _fill_in_time(*pairs, *where, *clock, (_strip(), _strip(), np.empty(STRIP_ENTRIES)))
-
-
-def fill_fp32(
-    x,
-    i0,
-    i1,
-    y,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    rows,
-    base,
-    scale,
-    first,
-    out,
-    offset,
-    stride,
-    clock=None,
-):
-    """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
-    pairs = tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale
-    where = first, out, offset, stride
-    if clock is None:
-        return _fill_fp32(*pairs, *where)
-    s, v = np.empty((2, STRIP_ENTRIES))
-    single, t, g = np.empty((3, STRIP_ENTRIES), dtype=np.float32)
-    row = np.empty(STRIP_ENTRIES, dtype=np.uint64)
-    if len(clock) == 4:
-        strips = s, single, single.view(np.int32), row, t, g
-        return _fill_by_lag_fp32(*pairs, *where, *clock, strips)
-    strips = s, v, single, single.view(np.int32), row, t, g
-    return _fill_in_time_fp32(*pairs, *where, *clock, strips)
-
-
-def fill_by_variable(
-    x, i0, i1, y, j0, j1, rows, base, first, out, offset, stride, kinds, add=False
-):
-    """Write A[i, j]·p_ij(s) for pairs of variables i and j into FP64 or FP32, or add it.
-
-    Arguments as of `fill`. `kinds` are the variables of rows and columns, 1/a² of each pair of
-    variables (p, p), the row of `rows` where the table of each pair begins (p, p) with the number
-    of rows of a table, and A, (p, p), in the type of `out`; all three are symmetric.
-    """
-    of_rows, of_columns, inverses, (starts, length), amplitudes = kinds
-    pairs = tuple(x), i0, i1, tuple(y), j0, j1, rows, base, first, out, offset, stride
-    variables = of_rows, of_columns, inverses, starts, length, amplitudes, add
-    if out.dtype == np.float64:
-        return _fill_by_variable(*pairs, *variables, (_strip(), *np.empty((2, STRIP_ENTRIES))))
-    s, of_pair = np.empty((2, STRIP_ENTRIES))
-    single, t, f, g = np.empty((4, STRIP_ENTRIES), dtype=np.float32)
-    row = np.empty(STRIP_ENTRIES, dtype=np.uint64)
-    strips = s, of_pair, single, single.view(np.int32), row, t, f, g
-    return _fill_by_variable_fp32(*pairs, *variables, strips)
+    lags = decay = stretch = None
+    if clock is not None and len(clock) == 4:
+        *lags, decay, stretch = clock
+        clock, lags = None, tuple(lags)
+    elif clock is not None:
+        *clock, decay, stretch, base_in_time = clock
+        clock = *clock, base_in_time
+    if kinds is not None:
+        of_rows, of_columns, inverses, (starts, length), amplitudes = kinds
+        kinds = of_rows, of_columns, inverses, starts, length - 1, amplitudes
+    return _fill(
+        *(tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale),
+        *(first, out, offset, stride, clock, lags, decay, stretch, kinds, add or None),
+        *_strips(rows.dtype.type),
+    )
 
 
 def add_pairs(

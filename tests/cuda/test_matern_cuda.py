@@ -123,8 +123,7 @@ def on_host(host, x, y, inverse, mapping, rows, base, scale=1.0):
 def on_cpu(x, y, inverse, mapping, rows, base, scale=1.0):
     """The same by numba's kernel."""
     out = np.empty(x.shape[1], dtype=rows.dtype)
-    fill = pairs_numba.fill_fp32 if rows.dtype == np.float32 else pairs_numba.fill
-    missed = fill(
+    missed = pairs_numba.fill(
         *(np.ascontiguousarray(x), 0, x.shape[1], np.ascontiguousarray(y[:, None]), 0, 1),
         *(inverse, mapping, rows, base, rows.dtype.type(scale), -1, out, 0, 0),
     )
