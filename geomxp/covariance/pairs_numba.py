@@ -268,108 +268,28 @@ def _add(x, factor, y):
         y[p] += x[p] * factor
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _add_pairs(
-    x, i0, i1, j0, j1, inverse, mapping, polynomials, change, weights, alpha, beside, sums, q, strip
-):
-    tables, base, slope_at = polynomials
-    s, bits, row, t, w, f, slope = strip
-    top, missed = tables.shape[1] - 1, 0
-    products = q.shape[1] > 0
-    for j in range(j0, j1):
-        i = max(j + 1, i0)
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
-            count = k - i
-            ours, column = alpha[i:k], weights.T[j][i:k]
-            squared_distances(x, i, k, x, j, inverse, mapping, s)
-            if mapping is not None:
-                fold_strip(mapping, count, s)
-            missed += _intervals(bits, base, top, count, row, t)
-            for p in range(count):
-                w[p] = ours[p] * alpha[j] - column[p]
-            for c in range(beside.shape[0]):
-                other = beside[c][i:k]
-                for p in range(count):
-                    w[p] += other[p] * beside[c, j]
-            for field in range(sums.size):
-                if field < len(tables):
-                    _polynomial(tables[field], row, t, count, 1.0, f)
-                    # two conditions, so that the loop is not compiled for None
-                    if change is not None:  # noqa: SIM102
-                        if field == slope_at:
-                            # a loop compiles two seconds sooner than an assignment of slices
-                            for p in range(count):
-                                slope[p] = f[p]
-                elif change is not None:
-                    _turned(x, i, j, count, inverse, change[field - len(tables)], slope, f)
-                sums[field] += _inner(w, f, count)
-                if products:
-                    q[field, j] += _inner(f, ours, count)
-                    _add(f, alpha[j], q[field][i:k])
-            i = k
-    return missed
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _add_pairs_of_two(
-    x,
-    of_rows,
-    y,
-    of_columns,
-    j0,
-    j1,
-    inverse,
-    tables,
-    base,
-    weights,
-    alpha_x,
-    alpha_y,
-    beside_x,
-    beside_y,
-    sums,
-    q_x,
-    q_y,
-    strip,
-):
-    s, bits, row, t, w, f = strip
-    top, missed, last = tables.shape[1] - 1, 0, len(of_rows)
-    products = q_x.shape[1] > 0
-    for j in range(j0, j1):
-        here, alpha = of_columns[j], alpha_y[j]
-        column = weights.T[here]
-        i = np.searchsorted(of_rows, here, side="right")
-        while i < last:
-            k = min(last, i + STRIP_ENTRIES)
-            count = k - i
-            ours = alpha_x[i:k]
-            squared_distances(x, i, k, y, j, inverse, None, s)
-            missed += _intervals(bits, base, top, count, row, t)
-            _take(column, of_rows[i:k], count, w)
-            for p in range(count):
-                w[p] = ours[p] * alpha - w[p]
-            for c in range(beside_x.shape[0]):
-                _add(beside_x[c][i:k], beside_y[c, j], w[:count])
-            for field in range(len(tables)):
-                _polynomial(tables[field], row, t, count, 1.0, f)
-                sums[field] += _inner(w, f, count)
-                if products:
-                    q_y[field, j] += _inner(f, ours, count)
-                    _add(f, alpha, q_x[field][i:k])
-            i = k
-    return missed
-
-
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def _turned(x, i, j, count, inverse, change, slope, f):
-    """Write (r dρ/dr)/h² · u'Mu with u the difference of two locations of the plane; 0 at h = 0."""
-    x0, x1 = x[0][i:], x[1][i:]
-    for p in range(count):
-        d0, d1 = x0[p] - x[0][j], x1[p] - x[1][j]
-        form = change[0, 0] * d0 * d0 + (change[0, 1] + change[1, 0]) * d0 * d1
-        form += change[1, 1] * d1 * d1
-        s = (d0 * d0 + d1 * d1) * inverse
-        f[p] = slope[p] * form * inverse / s if s > 0 else 0.0
+def _turn(x, i, y, j, count, inverse, change, f):
+    """F <- f u'Mu/|u|² with u the difference of two locations, of 2 or 3 coordinates; 0 at 0."""
+    x0, x1, y0, y1 = x[0][i:], x[1][i:], y[0][j], y[1][j]
+    cross = change[0, 1] + change[1, 0]
+    if len(x) == 2:
+        for p in range(count):
+            d0, d1 = x0[p] - y0, x1[p] - y1
+            form = change[0, 0] * d0 * d0 + cross * d0 * d1
+            form += change[1, 1] * d1 * d1
+            s = (d0 * d0 + d1 * d1) * inverse
+            f[p] = f[p] * form * inverse / s if s > 0 else 0.0
+    elif len(x) == 3:
+        x2, y2 = x[2][i:], y[2][j]
+        sides = change[0, 2] + change[2, 0], change[1, 2] + change[2, 1]
+        for p in range(count):
+            d0, d1, d2 = x0[p] - y0, x1[p] - y1, x2[p] - y2
+            form = change[0, 0] * d0 * d0 + cross * d0 * d1
+            form += change[1, 1] * d1 * d1
+            form += (sides[0] * d0 + sides[1] * d1 + change[2, 2] * d2) * d2
+            s = (d0 * d0 + d1 * d1 + d2 * d2) * inverse
+            f[p] = f[p] * form * inverse / s if s > 0 else 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
@@ -381,6 +301,13 @@ def _shares(s, v, count, g):
         g[1, p] = v[p] / both if both > 0 else 0.0
         g[2, p] = s[p] / both if both > 0 else 0.0
         s[p] = both
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _less(x, factor, y, count, w):
+    """W <- factor x - y."""
+    for p in range(count):
+        w[p] = x[p] * factor - y[p]
 
 
 @njit(nogil=True, cache=True)
@@ -396,78 +323,102 @@ def _add_product(x, y, count, f):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _add_pairs_in_time(
+def _add_pairs(
     x,
-    i0,
-    i1,
+    of_rows,
+    y,
+    of_columns,
     j0,
     j1,
     inverse,
     mapping,
     tables,
     base,
-    times,
+    times_x,
+    times_y,
     inverse_time,
     of_time,
-    base_time,
+    base_in_time,
     stretch,
     fields,
+    change,
     weights,
-    alpha,
-    beside,
+    alpha_x,
+    alpha_y,
+    beside_x,
+    beside_y,
     sums,
-    q,
+    q_x,
+    q_y,
     strips,
 ):
-    (s, bits, row, t), (v, bits_v, row_v, t_v), (w, f), e, g = strips
-    top, missed = tables.shape[1] - 1, 0
-    products = q.shape[1] > 0
+    # a branch on an argument that is None is decided at compile time
+    s, v, bits, bits_in_time, row, t, w, f, e, g = strips
+    top, missed, last = tables.shape[1] - 1, 0, alpha_x.size
+    products = q_x.shape[1] > 0
     for j in range(j0, j1):
-        i = max(j + 1, i0)
-        while i < i1:
-            k = min(i1, i + STRIP_ENTRIES)
+        alpha = alpha_y[j]
+        if of_rows is None:
+            column, i = weights.T[j], j + 1
+        else:
+            column = weights.T[of_columns[j]]
+            i = np.searchsorted(of_rows, of_columns[j], side="right")
+        while i < last:
+            k = min(last, i + STRIP_ENTRIES)
             count = k - i
-            ours, column = alpha[i:k], weights.T[j][i:k]
-            squared_distances(x, i, k, x, j, inverse, mapping, s)
-            squared_lags(times, i, k, times, j, inverse_time, v)
-            if of_time is None:
-                _shares(s, v, count, g)
-            else:
-                missed += _intervals(bits_v, base_time, of_time.shape[1] - 1, count, row_v, t_v)
-                for each in range(len(of_time)):
-                    _polynomial(of_time[each], row_v, t_v, count, 1.0, g[each])
-                if stretch >= 0:
-                    _multiply(g[stretch], count, s)
+            ours = alpha_x[i:k]
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            if times_x is not None:
+                squared_lags(times_x, i, k, times_y, j, inverse_time, v)
+                if of_time is None:
+                    _shares(s, v, count, g)
+                else:
+                    end = of_time.shape[1] - 1
+                    missed += _intervals(bits_in_time, base_in_time, end, count, row, t)
+                    for each in range(len(of_time)):
+                        _polynomial(of_time[each], row, t, count, 1.0, g[each])
+                    if stretch >= 0:
+                        _multiply(g[stretch], count, s)
             if mapping is not None:
                 fold_strip(mapping, count, s)
             missed += _intervals(bits, base, top, count, row, t)
-            for each in range(len(tables)):
-                _polynomial(tables[each], row, t, count, 1.0, e[each])
-            for p in range(count):
-                w[p] = ours[p] * alpha[j] - column[p]
-            for c in range(beside.shape[0]):
-                _add(beside[c][i:k], beside[c, j], w[:count])
+            if of_rows is None:
+                _less(ours, alpha, column[i:k], count, w)
+            else:
+                _take(column, of_rows[i:k], count, w)
+                _less(ours, alpha, w, count, w)
+            for c in range(beside_x.shape[0]):
+                _add(beside_x[c][i:k], beside_y[c, j], w[:count])
+            known = 0
             for field in range(sums.size):
-                decay, of_space, turned, slope = fields[field]
-                _product(g[decay], e[of_space], count, f)
-                if turned >= 0:
-                    _add_product(g[turned], e[slope], count, f)
+                space = fields[field, 1]
+                if times_x is None and change is None:
+                    _polynomial(tables[space], row, t, count, 1.0, f)
+                else:
+                    # tables stand in the order in which functions need them
+                    while known <= max(space, fields[field, 3]):
+                        _polynomial(tables[known], row, t, count, 1.0, e[known])
+                        known += 1
+                    if times_x is None:
+                        _convert(e[space], count, f)
+                    else:
+                        _product(g[fields[field, 0]], e[space], count, f)
+                        if fields[field, 2] >= 0:
+                            _add_product(g[fields[field, 2]], e[fields[field, 3]], count, f)
+                # two conditions, so that the loop is not compiled for None
+                if change is not None:  # noqa: SIM102
+                    if fields[field, 4] >= 0:
+                        _turn(x, i, y, j, count, inverse, change[fields[field, 4]], f)
                 sums[field] += _inner(w, f, count)
                 if products:
-                    q[field, j] += _inner(f, ours, count)
-                    _add(f, alpha[j], q[field][i:k])
+                    q_y[field, j] += _inner(f, ours, count)
+                    _add(f, alpha, q_x[field][i:k])
             i = k
     return missed
 
 
 # The same for callers. Less is compiled if what is not needed is None, if coordinates are a tuple,
 # and if strips of memory are allocated by NumPy.
-
-
-def _strip():
-    """Return memory for a strip: s, its bits, the rows of the table, and t."""
-    s, t, whole = np.empty((3, STRIP_ENTRIES))
-    return s, s.view(np.int64), whole.view(np.uint64), t
 
 
 def _strips(real):
@@ -538,93 +489,40 @@ def fill(
 
 
 def add_pairs(
-    x, i0, i1, j0, j1, inverse, mapping, polynomials, change, weights, alpha, beside, sums, q
+    rows, columns, j0, j1, inverse, mapping, tables, clock, fields, change, weights, sums, q_x, q_y
 ):
-    """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
+    """Add pairs of locations, whose row comes after the column, to sums and to products.
 
-    With w = α_i α_j - S_ij + (BB')_ij and f a field:
-    sums_f += Σ w f,  q_f[i] += f α_j,  q_f[j] += f α_i.
+    With w = α_i α_j - S_ij + (BB')_ij and f a function of pairs:
+    sums_f += Σ w f,  q_x[f, i] += f α_j,  q_y[f, j] += f α_i.
 
-    Return the number of missed pairs, as `fill` does. `polynomials` are the tables of the first T
-    fields, (T, K + 2, 8), their first interval, and which of them is r dρ/dr (-1 if none is).
-    `change`, (A, 2, 2), is (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters
-    φ, (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d. `weights` is S, its lower triangle in Fortran
-    order, `beside` is B', (p, n), `sums` is (T + A,), and `q`, (T + A, n), has no columns where
-    products are not wanted.
+    Return the number of missed pairs, as `fill` does. Rows, and columns j0 ≤ j < j1 of `columns`,
+    are each a group of locations with `points`, (d, n); their `numbers` among all locations, in
+    ascending order, or None for all of them; `times` or None; α, `alpha`, (n,); and B', `beside`,
+    (p, n). `tables` are those of functions of space e, (T, K + 2, 8), and their first interval.
+    `clock` is None, or 1/b², tables of functions of time g or None, their first interval, and which
+    of them is the stretch, or -1; without tables g are 1, v/(s + v) and s/(s + v).
+
+    Function f is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = `fields[f, :4]`, without the second
+    product where c = -1, and e[b] without a clock; times u'Mu/|u|² with M = change[fields[f, 4]]
+    where this is not -1. `weights` is S, its lower triangle in Fortran order, `sums` is (F,), and
+    the products are (F, n) and (F, m), without columns where they are not wanted; one array if rows
+    and columns are the same.
     """
+    times = inverse_time = of_time = times_of_columns = None
+    base_in_time = stretch = -1
+    if clock is not None:
+        times, times_of_columns = rows.times, columns.times
+        inverse_time, of_time, base_in_time, stretch = clock
+    memory, (tables, base) = np.empty((5, STRIP_ENTRIES)), tables
+    s, v, t, w, f = memory
+    strips = s, v, s.view(np.int64), v.view(np.int64), np.empty(STRIP_ENTRIES, np.uint64), t, w, f
+    e = np.empty((len(tables), STRIP_ENTRIES))
+    g = np.empty((3 if of_time is None else len(of_time), STRIP_ENTRIES))
     return _add_pairs(
-        *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, polynomials),
-        *(change if len(change) else None, weights, alpha, beside, sums, q),
-        (*_strip(), *np.empty((3, STRIP_ENTRIES))),
-    )
-
-
-def add_pairs_of_two(
-    x,
-    of_rows,
-    y,
-    of_columns,
-    j0,
-    j1,
-    inverse,
-    tables,
-    base,
-    weights,
-    alpha_x,
-    alpha_y,
-    beside_x,
-    beside_y,
-    sums,
-    q_x,
-    q_y,
-):
-    """As `add_pairs`, for rows of one variable at x and columns j0 ≤ j < j1 of another one at y.
-
-    `of_rows` and `of_columns` are their numbers among all locations, in ascending order; pairs are
-    those whose row comes after the column. `weights` is S of all locations; the other arrays are
-    those of x or of y. q_x has the products of the rows, q_y those of the columns.
-    """
-    strips = *_strip(), *np.empty((2, STRIP_ENTRIES))
-    return _add_pairs_of_two(
-        *(tuple(x), of_rows, tuple(y), of_columns, j0, j1, inverse, tables, base, weights),
-        *(alpha_x, alpha_y, beside_x, beside_y, sums, q_x, q_y, strips),
-    )
-
-
-def add_pairs_in_time(
-    x,
-    i0,
-    i1,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    polynomials,
-    times,
-    clock,
-    fields,
-    weights,
-    alpha,
-    beside,
-    sums,
-    q,
-):
-    """As `add_pairs`, in space and time.
-
-    Field k is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = `fields[k]`, without the second product
-    where c = -1; e are the functions of space in `polynomials`, (T, K + 2, 8) and the first
-    interval. `clock` is 1/b², the polynomials of g as functions of time, their first interval and
-    which of them is the stretch, or -1. If the polynomials are None, time is a coordinate, and g
-    are 1, v/(s + v) and s/(s + v).
-    """
-    tables, base = polynomials
-    _, of_time, _, _ = clock
-    strips = (
-        *(_strip(), _strip(), tuple(np.empty((2, STRIP_ENTRIES)))),
-        np.empty((len(tables), STRIP_ENTRIES)),
-        np.empty((3 if of_time is None else len(of_time), STRIP_ENTRIES)),
-    )
-    return _add_pairs_in_time(
-        *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, tables, base, times, *clock),
-        *(fields, weights, alpha, beside, sums, q, strips),
+        *(tuple(rows.points), rows.numbers, tuple(columns.points), columns.numbers, j0, j1),
+        *(inverse, mapping or None, tables, base, times, times_of_columns, inverse_time, of_time),
+        *(base_in_time, stretch, fields, change if len(change) else None, weights),
+        *(rows.alpha, columns.alpha, rows.beside, columns.beside, sums, q_x, q_y),
+        (*strips, e, g),
     )

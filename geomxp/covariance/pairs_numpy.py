@@ -65,7 +65,7 @@ def fill(
     return missed
 
 
-add_pairs = add_pairs_in_time = None
+add_pairs = None
 
 
 def _in_time(clock, s, rows, columns):
