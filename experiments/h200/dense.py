@@ -57,6 +57,8 @@ def _generated(machine, places, nu, what, form):
     n = len(places)
     row = {"what": what, "format": form.name, "smoothness": nu, "n": n}
     pairs = gx.Matern(1.0, RANGES["medium"], nu).pairs(gx.Inputs(places))
+    # the derivative by the range is -1/range times the slope
+    what, size = ("range", -RANGES["medium"]) if what == "slope" else (what, 1.0)
 
     def measure():
         write = partial(_write, machine, pairs, what, form)
@@ -74,7 +76,7 @@ def _generated(machine, places, nu, what, form):
             "entries_per_s": n * n / seconds,
             "gb_per_s": out.nbytes / seconds / 1e9,
             "entries_unlike_the_cpu": int((found != kept).sum()),
-            "error": _error(pairs, what, found),
+            "error": _error(pairs, what, found * size),
         }
 
     return tried(row, measure)
@@ -103,10 +105,11 @@ def _error(pairs, what, found):
     function = {
         "correlation": bessel.correlation,
         "smoothness": bessel.correlation_by_smoothness,
-        "slope": bessel.correlation_slope,
+        "range": bessel.correlation_slope,
     }[what]
-    x = pairs.x[:, : len(found)]
-    apart = np.sqrt(((x[:, :, None] - x[:, None, :]) ** 2).sum(axis=0) * pairs.inverse)
+    (part,) = pairs.parts
+    x = part.x[:, : len(found)]
+    apart = np.sqrt(((x[:, :, None] - x[:, None, :]) ** 2).sum(axis=0) * part.inverse)
     return float(abs(found - function(apart, pairs.model.smoothness)).max())
 
 

@@ -230,7 +230,7 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
         "table, fp64": lambda: pairs.write("correlation", whole, whole, double),
         "table, fp32": lambda: pairs.write("correlation", whole, whole, single),
         "table, d/d smoothness": lambda: pairs.write("smoothness", whole, whole, double),
-        "table, d/d range": lambda: pairs.write("slope", whole, whole, double),
+        "table, d/d range": lambda: pairs.write("range", whole, whole, double),
         "scipy.special.kv": lambda: some**smoothness * kv(smoothness, some),
         "numpy.exp": lambda: np.exp(-some),
     }

@@ -24,6 +24,7 @@ from .inputs import Inputs
 from .noise import MICROSCALE, NUGGET, Noise, NoiseParameter
 from .parameter import TRANSFORMATION, Parameter, central_derivative, finite
 from .table import Sampled
+from .term import Change, Term
 from .transformation import ByVariable, Transformation, transformation
 
 if TYPE_CHECKING:
@@ -508,7 +509,60 @@ class Anisotropy:
         return np.array([by_angle @ back, by_ratio @ back])
 
 
-class Isotropic(Covariance):
+class Tabulated(Covariance):
+    """Base of families whose covariance is a sum of terms, with tables of polynomials.
+
+    A subclass defines `terms`, and inherits generation on CPU and GPU, derivatives and Vecchia's
+    approximation. All its terms have the same functions of time. If it declares `VARIANCE`, all
+    terms are proportional to it.
+    """
+
+    def terms(self, dimensions: int) -> list[Term]:
+        """Return the terms of the covariance in a Euclidean space of so many dimensions."""
+        raise NotImplementedError
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether all correlations have tables of polynomials."""
+        rows = (row for term in self.terms(2) for row in term.correlations)
+        return all(one.tabulated for row in rows for one in row)
+
+    @property
+    def scaling(self) -> str | None:
+        """Name of the parameter that all terms are proportional to."""
+        return VARIANCE.name if VARIANCE in self.declared else None
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The parameters of the field, besides the one that it is proportional to."""
+        return tuple(
+            p.name
+            for p in self.declared
+            if p.name != self.scaling and not isinstance(p, NoiseParameter)
+        )
+
+    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> TablePairs:
+        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
+        return TablePairs(self, a, b, box)
+
+    def matrix(self, a: Inputs, b: Inputs) -> Floats:
+        """Evaluate the covariance between inputs, (n, m); see `Covariance.matrix`."""
+        return self.pairs(a, b).covariance()
+
+    def derivatives(
+        self,
+        a: Inputs | ArrayLike,
+        b: Inputs | ArrayLike,
+        metric: Metric | str = "euclidean",
+        names: Sequence[str] | None = None,
+    ) -> dict[str, Floats]:
+        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
+        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
+        wanted = self.parameters() if names is None else names
+        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
+
+
+class Isotropic(Tabulated):
     """Base of families whose correlation depends on h/a only: C(h) = σ² ρ(h/a).
 
     A subclass is a frozen dataclass with the fields variance, range, its shape parameters,
@@ -659,25 +713,24 @@ class Isotropic(Covariance):
         """Key that identifies the correlation function."""
         return (type(self), *(getattr(self, p.name) for p in self.shapes))
 
-    def matrix(self, a: Inputs, b: Inputs) -> Floats:
-        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
-        return self.pairs(a, b).covariance()
+    def terms(self, dimensions: int) -> list[Term]:
+        """Return the only term; see `Tabulated.terms`."""
+        changes = {
+            VARIANCE.name: Change(amplitude=1.0),
+            RANGE.name: Change(log_range=1 / self.range),
+        }
+        changes |= {shape.name: Change(shapes={shape.name: 1.0}) for shape in self.shapes}
+        turn = None
+        if self.anisotropy is not None:
+            turn, generators = self.anisotropy.matrix(), self.anisotropy.generators()
+            for name, change in zip((ANGLE.name, RATIO.name), generators, strict=True):
+                changes[name] = Change(map=change)
+        return [Term(self, self.variance, self.range, turn, changes=changes)]
 
-    def derivatives(
-        self,
-        a: Inputs | ArrayLike,
-        b: Inputs | ArrayLike,
-        metric: Metric | str = "euclidean",
-        names: Sequence[str] | None = None,
-    ) -> dict[str, Floats]:
-        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
-        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
-        wanted = self.parameters() if names is None else names
-        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
-
-    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> TablePairs:
-        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
-        return TablePairs(self, a, b, box)
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The parameters of the correlation, whether the model has them or not: shapes first."""
+        return (*(shape.name for shape in self.shapes), RANGE.name, ANGLE.name, RATIO.name)
 
     def evaluate(self, what: str, r: ArrayLike) -> Floats:
         """Evaluate the correlation, its slope or a derivative by the formula.

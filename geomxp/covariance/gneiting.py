@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .parameter import Parameter
-from .space_time import TIME_RANGE, Clock, SpaceTime
+from .space_time import TIME_RANGE, SpaceTime
 from .table import ONE_AT_ZERO, Sampled
+from .term import Clock
 
 if TYPE_CHECKING:
     from .._typing import Callable, Floats

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import VARIANCE, Anisotropy, Covariance, Inputs, Isotropic
+from .base import VARIANCE, Anisotropy, Inputs, Isotropic, Tabulated
 from .bessel import LARGEST_TABULATED_NU
 from .conventions import Convention
 from .distance import metric_of
-from .generate import VariablePairs
 from .matern import Matern
 from .noise import NUGGET, NUGGET_COVARIANCE, check_one_value
 from .parameter import NOISE, Parameter, finite, name_of
 from .space_time import HIGHEST_MATCHED, LOWEST_MATCHED, distance_at
+from .term import Change, Term
 from .transformation import ByVariable, transformation
 
 if TYPE_CHECKING:
@@ -110,16 +110,6 @@ class Component:
     slopes: dict[str, tuple[Floats | None, Floats | None, Floats | None]]
     white: bool = False
 
-    def factors(self, name: str) -> tuple[Floats | None, Floats | None, Floats | None]:
-        """Return the factors, (p, p) or None, of M, r M'(r) and ∂M/∂ν in a derivative of C."""
-        amplitude, length, smoothness = self.slopes.get(name, (None, None, None))
-        return (
-            amplitude,
-            # ∂M(h/a)/∂ log a = -r M'(r)
-            None if length is None else -self.amplitude * length,
-            None if smoothness is None else self.amplitude * smoothness,
-        )
-
     def doubled(self) -> Component:
         """Return the term of the kinds i and p + i, which are alike, (2p, 2p)."""
 
@@ -154,7 +144,7 @@ class SameLocation(Isotropic):
         return np.zeros_like(s)
 
 
-class Multivariate(Covariance):
+class Multivariate(Tabulated):
     """Base of families for several variables, with Matérn covariances.
 
     A subclass is a frozen dataclass. Its fields are numbers, or tuples with a number for each
@@ -320,23 +310,36 @@ class Multivariate(Covariance):
 
     # what all families inherit
 
-    def terms(self) -> list[Component]:
-        """Return the terms of the covariance of all kinds of inputs.
+    def terms(self, dimensions: int) -> list[Term]:
+        """Return the terms of the covariance of all kinds of inputs; see `Tabulated.terms`.
 
         They are `components` if the noise is independent. Otherwise the last term is the covariance
         of the noise at one location. It has 2p kinds: observations of variable i, and the field of
         variable i, p + i, which shares no noise with observations.
         """
-        terms = self.components()
-        if self.nugget_covariance is None:
-            return terms
-        p, terms = self.variables, [one.doubled() for one in terms]
-        amplitude, slopes = np.zeros((2 * p, 2 * p)), {}
-        for (i, j), x in zip(indices(EACH_PAIR, p), self.nugget_covariance, strict=True):
-            amplitude[i, j] = amplitude[j, i] = x
-            slopes[name_of(NUGGET_COVARIANCE.name, (i, j))] = (at(2 * p, i, j), None, None)
-        smoothness = np.full((2 * p, 2 * p), SMOOTHNESS.value)
-        return [*terms, Component(amplitude, terms[0].range, smoothness, slopes, white=True)]
+        components = self.components()
+        if self.nugget_covariance is not None:
+            p, components = self.variables, [one.doubled() for one in components]
+            amplitude, slopes = np.zeros((2 * p, 2 * p)), {}
+            for (i, j), x in zip(indices(EACH_PAIR, p), self.nugget_covariance, strict=True):
+                amplitude[i, j] = amplitude[j, i] = x
+                slopes[name_of(NUGGET_COVARIANCE.name, (i, j))] = (at(2 * p, i, j), None, None)
+            smoothness = np.full((2 * p, 2 * p), SMOOTHNESS.value)
+            shapes = components[0].range, smoothness
+            components.append(Component(amplitude, *shapes, slopes, white=True))
+        return [self._term_of(one) for one in components]
+
+    def _term_of(self, component):
+        """Return a component as a term."""
+        changes = {
+            name: Change(amplitude, length, {} if nu is None else {SMOOTHNESS.name: nu})
+            for name, (amplitude, length, nu) in component.slopes.items()
+        }
+        kinds = range(len(component.amplitude))
+        correlations = tuple(
+            tuple(self.correlation_of(component, i, j) for j in kinds) for i in kinds
+        )
+        return Term(correlations, component.amplitude, component.range, changes=changes)
 
     def of_field(self, inputs: Inputs) -> Inputs:
         """Return inputs of the field without noise; see `Covariance.of_field`."""
@@ -427,11 +430,6 @@ class Multivariate(Covariance):
             )
         values = (one.amplitude, one.range, one.smoothness)
         return Matern(*(x[variable, variable] for x in values), self.nugget[variable])
-
-    @property
-    def field_names(self) -> tuple[str, ...]:
-        """The parameters that are not of the noise."""
-        return tuple(p.name for p in self.declared if p.role != NOISE or p.group in OPTIONAL_GROUPS)
 
     @property
     def tabulated(self) -> bool:
@@ -607,20 +605,6 @@ class Multivariate(Covariance):
         if self.nugget_covariance is not None:
             axes = np.vstack((axes, axes))
         return inputs.with_variable_axes(axes)
-
-    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> VariablePairs:
-        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
-        return VariablePairs(self, a, b, box)
-
-    def matrix(self, a: Inputs, b: Inputs) -> Floats:
-        """Evaluate the covariance between inputs, (n, m); see `Covariance.matrix`."""
-        return self.pairs(a, b).covariance()
-
-    def derivatives(self, a, b, metric="euclidean", names=None):
-        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
-        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
-        wanted = self.parameters() if names is None else names
-        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
 
 
 def placed(apart: Floats) -> Floats:

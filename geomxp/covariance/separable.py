@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from .matern import Matern
 from .parameter import Parameter
-from .space_time import TIME_RANGE, Clock, SpaceTime, distance_at
+from .space_time import TIME_RANGE, SpaceTime, distance_at
+from .term import Clock
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,23 @@ from a table of polynomials (`covariance.table`): an entry needs no power and no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import RANGE, VARIANCE, Covariance, Inputs
+from .base import RANGE, VARIANCE, Inputs, Tabulated
 from .conventions import Convention
 from .distance import metric_of
-from .generate import TimePairs
 from .matern import Matern
-from .parameter import NOISE, Parameter
+from .parameter import Parameter
+from .term import Change, Clock, Term
 
 if TYPE_CHECKING:
-    from .._typing import ArrayLike, Floats, Mapping, Sequence
+    from .._typing import ArrayLike, Floats, Mapping
     from .distance import Metric
 
 TIME_RANGE = Parameter("time_range", 1.0, unit="time")
@@ -48,32 +48,7 @@ LARGEST_LOG_LAG = 230.0
 """Largest logarithm of an effective lag over the range in time, 10¹⁰⁰."""
 
 
-@dataclass(frozen=True)
-class Clock:
-    """The functions of v = (u/b)² in a space-time covariance, and their tables.
-
-    Parameters
-    ----------
-    source : object with `evaluate`, `table_key`, `expansions`, `support` and `last_octave`
-        What `table.table_of` takes: an isotropic model, or an object as one.
-    decay, stretch : str or None
-        The names in its tables of G and Q; without Q space and time are separable.
-    terms : dict of str to (str, str or None)
-        For each parameter of time the names of ∂G and of ½ G ∂ log Q: the derivative of the
-        correlation is ∂G ρ + (½ G ∂ log Q) r ρ'(r). For "time_range" ∂ is r_t d/dr_t, r_t = |u|/b.
-    """
-
-    source: Any
-    decay: str
-    stretch: str | None = None
-    terms: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
-
-    def evaluate(self, what: str, v: ArrayLike) -> Floats:
-        """Evaluate one of the functions by its formula."""
-        return self.source.evaluate(what, np.sqrt(v))
-
-
-class SpaceTime(Covariance):
+class SpaceTime(Tabulated):
     """Base of space-time families with a Matérn correlation in space.
 
     A subclass is a frozen dataclass with the fields variance, range, time_range, smoothness, the
@@ -144,11 +119,6 @@ class SpaceTime(Covariance):
         return distance_at(correlation, self.smoothness) * self.range / lag
 
     @property
-    def field_names(self) -> tuple[str, ...]:
-        """The parameters, besides the variance, that the correlation depends on."""
-        return tuple(p.name for p in self.declared if p is not VARIANCE and p.role != NOISE)
-
-    @property
     def space(self) -> Matern:
         """The covariance of the field at one time."""
         return Matern(self.variance, self.range, self.smoothness, self.nugget)
@@ -162,25 +132,19 @@ class SpaceTime(Covariance):
         """Raise `InvalidInput`, with a remedy, if there is no table."""
         self.space.check_tabulated(remedy)
 
-    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> TimePairs:
-        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
-        return TimePairs(self, a, b, box)
-
-    def matrix(self, a: Inputs, b: Inputs) -> Floats:
-        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
-        return self.pairs(a, b).covariance()
-
-    def derivatives(
-        self,
-        a: Inputs | ArrayLike,
-        b: Inputs | ArrayLike,
-        metric: Metric | str = "euclidean",
-        names: Sequence[str] | None = None,
-    ) -> dict[str, Floats]:
-        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
-        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
-        wanted = self.parameters() if names is None else names
-        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
+    def terms(self, dimensions: int) -> list[Term]:
+        """Return the only term; see `Tabulated.terms`."""
+        clock = self.clock(dimensions)
+        changes = {
+            VARIANCE.name: Change(amplitude=1.0),
+            RANGE.name: Change(log_range=1 / self.range),
+            SMOOTHNESS.name: Change(shapes={SMOOTHNESS.name: 1.0}),
+            **{parameter.name: Change(clock={parameter.name: 1.0}) for parameter in self.temporal},
+            # a function of |u|/b changes with log b as with -log |u|
+            TIME_RANGE.name: Change(clock={TIME_RANGE.name: -1 / self.time_range}),
+        }
+        where = self.range, None, self.time_range, clock
+        return [Term(self.space, self.variance, *where, changes=changes)]
 
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k + 1): the last coordinate is time, by `time_scale`."""

@@ -12,7 +12,7 @@ import numpy as np
 from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
 from . import generate
-from .table import LOWEST_OCTAVE, table_of
+from .term import ONE, SPACE_SHARE, TIME_SHARE
 
 THREAD_COLUMNS = 256
 """Columns that one thread takes at a time."""
@@ -53,11 +53,8 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     of_field = [name for name in names if name not in noise.names]
     totals, columns = {}, {}
     if of_field:
-        pairs = model.pairs(inputs)
         method = by_table if model.tabulated and generate.loops().add_pairs else by_blocks
-        if isinstance(pairs, generate.VariablePairs):
-            method = by_variable if pairs.summable else by_blocks
-        totals, columns = method(pairs, of_field, weights, alpha, beside, products)
+        totals, columns = method(model.pairs(inputs), of_field, weights, alpha, beside, products)
     diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
     for name in set(names).difference(of_field):
         own = noise.derivative(name)
@@ -76,173 +73,149 @@ def _columns(n):
 
 
 def by_table(pairs, names, weights, alpha, beside, products):
-    """Return sums and products by parameter, from the polynomials of tables."""
-    in_time = isinstance(pairs, generate.TimePairs)
-    factors, work = (_fields_in_time if in_time else _fields)(pairs, names)
-    n, count, further = pairs.x.shape[1], len(factors), 0
-    while True:
-        add, end = work(further)
+    """Return sums and products by parameter, from the polynomials of tables.
 
-        def part(columns, add=add):
-            sums, q = np.zeros(count), np.zeros((count, n if products else 0))
-            where = columns.start, n, columns.start, columns.stop
-            return sums, q, add(where, (weights, alpha, beside, sums, q))
-
-        parts = in_threads(part, _columns(n), n * n)
-        if end or not sum(part[2] for part in parts):
-            break
-        further += generate.FURTHER_OCTAVES
-    sums, q = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    totals, columns = {}, {}
-    for k, (name, factor) in enumerate(factors.items()):
-        totals[name], columns[name] = 2 * factor * sums[k], factor * q[k]
-    if "variance" in names:
-        # the only derivative that is not 0 where a place meets itself
-        totals["variance"] += (alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)).sum()
-        if products:
-            columns["variance"] = columns["variance"] + alpha
-    return totals, columns
-
-
-def _fields(pairs, names):
-    """Return the factors of the fields, ∂C/∂θ = factor · field, by parameter, and their work.
-
-    work(further) returns the function of a block and of the arrays that adds the block's pairs, and
-    whether the table has no lower octave.
+    The derivative of a term by a parameter is a sum of functions of pairs, each times a number, or
+    a number for each two variables: its sums are sums of the functions' sums with these numbers.
     """
-    model = pairs.model
-    shapes = [shape.name for shape in model.shapes if shape.name in names]
-    turned = [name for name in ("anisotropy_angle", "anisotropy_ratio") if name in names]
-    fields = {"variance": ("correlation", 1.0)} if "variance" in names else {}
-    fields |= {name: (name, model.variance) for name in shapes}
-    if "range" in names or turned:
-        # ∂C/∂a = -(σ²/a) r ρ'(r)
-        fields["range"] = "slope", -model.variance / model.range
-    slope_at = list(fields).index("range") if "range" in fields else -1
-    change = np.zeros((0, 2, 2))
-    if turned:
-        kept = [("anisotropy_angle", "anisotropy_ratio").index(name) for name in turned]
-        change = model.anisotropy.generators()[kept]
-    low, high = pairs.octaves
-
-    def work(further):
-        table = table_of(model, low - further, high)
-        tables = np.array([table.rows(what) for what, _ in fields.values()])
-
-        def add(where, arrays):
-            return generate.loops().add_pairs(
-                *(pairs.x, *where, pairs.inverse, pairs.mapping, (tables, table.base, slope_at)),
-                *(change, *arrays),
-            )
-
-        return add, table.low <= LOWEST_OCTAVE
-
-    factors = {name: factor for name, (_, factor) in fields.items()}
-    return factors | dict.fromkeys(turned, model.variance), work
-
-
-def _fields_in_time(pairs, names):
-    """As `_fields`, for a space-time family."""
-    of_space, of_time, (_, stretch), fields = pairs.fields(names)
-
-    def work(further):
-        tables, end = pairs.rows_of(of_space, of_time, further)
-
-        def add(where, arrays):
-            return generate.loops().add_pairs_in_time(
-                pairs.x,
-                *where,
-                pairs.inverse,
-                pairs.mapping,
-                tables[:2],
-                pairs.times[0],
-                (pairs.inverse_time, *tables[2:], stretch),
-                fields,
-                *arrays,
-            )
-
-        return add, end
-
-    factors = {
-        name: factor * pairs.model.variance for name, (factor, _) in pairs.terms(names).items()
-    }
-    return {name: factors[name] for name in names}, work
-
-
-def by_variable(pairs, names, weights, alpha, beside, products):
-    """As `by_table`, for several variables: three fields for each two variables and component.
-
-    The derivative by a parameter has a number for each two variables and field: its sums are sums
-    of the fields' sums with these numbers. Locations are sorted by variable, so that all pairs of a
-    call have one range and one table.
-    """
-    functions, count = generate.MATERN_FUNCTIONS, len(pairs.components)
-    own = [np.flatnonzero(pairs.kinds[0] == i) for i in range(pairs.model.variables)]
-    p, n = len(own), len(alpha)
-    points = [np.ascontiguousarray(pairs.x[:, rows]) for rows in own]
-    alphas, besides = [alpha[rows] for rows in own], [beside[:, rows] for rows in own]
-    tasks = [
-        (k, i, j, slice(first, min(first + THREAD_COLUMNS, len(own[j]))))
-        for k, i, j in np.ndindex(count, p, p)
-        if len(own[i])
-        for first in range(0, len(own[j]), THREAD_COLUMNS)
-    ]
-    further = 0
-    while True:
-        tables = [pairs.stacked(k, functions, further) for k in range(count)]
-
-        def part(task, tables=tables):
-            k, i, j, columns = task
-            rows, base, _ = tables[k]
-            sums = np.zeros(3)
-            of_rows = np.zeros((3, len(own[i]) if products else 0))
-            of_columns = np.zeros((3, len(own[j]) if products else 0))
-            missed = generate.loops().add_pairs_of_two(
-                *(points[i], own[i], points[j], own[j], columns.start, columns.stop),
-                inverse=pairs.inverses[k][i, j],
-                tables=rows[i, j],
-                base=base,
-                weights=weights,
-                alpha_x=alphas[i],
-                alpha_y=alphas[j],
-                beside_x=besides[i],
-                beside_y=besides[j],
-                sums=sums,
-                q_x=of_rows,
-                q_y=of_columns,
-            )
-            return sums, of_rows, of_columns, missed
-
-        parts = in_threads(part, tasks, n * n)
-        if all(lowest for *_, lowest in tables) or not sum(one[3] for one in parts):
-            break
-        further += generate.FURTHER_OCTAVES
-    sums = np.zeros((count, 3, p, p))
-    # the sum over columns of one variable, for each row
-    q = np.zeros((count, 3, p, n if products else 0))
-    for (k, i, j, _), (some, of_rows, of_columns, _) in zip(tasks, parts, strict=True):
-        sums[k, :, i, j] += some
-        if products:
-            q[k, :, j, own[i]] += of_rows.T
-            q[k, :, i, own[j]] += of_columns.T
     diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
-    at_zero = np.array([diagonal[rows].sum() for rows in own])
-    totals, columns, kinds = {}, {}, pairs.kinds[0]
-    for name in names:
-        total, column = 0.0, np.zeros(n if products else 0)
-        for k, one in enumerate(pairs.components):
-            for f, factors in enumerate(one.factors(name)):
-                if factors is None:
-                    continue
-                factors = factors[:p, :p]
-                total += 2 * (factors * sums[k, f]).sum()
-                if f == 0:
-                    total += np.diag(factors) @ at_zero
+    totals = dict.fromkeys(names, 0.0)
+    columns = {name: np.zeros(len(alpha) if products else 0) for name in names}
+    for part in pairs.parts:
+        found = {name: part.term.functions(name) for name in names}
+        functions = list(dict.fromkeys(one for some in found.values() for _, one in some))
+        if not functions:
+            continue
+        sums, q = pairs.until_reached(_sums_of(part, functions, weights, alpha, beside, products))
+        kinds = np.zeros(len(alpha), dtype=int) if part.kinds is None else part.kinds[0]
+        at_zero = [diagonal[kinds == i].sum() for i in range(sums.shape[1])]
+        for name, some in found.items():
+            for factors, one in some:
+                k, factors = functions.index(one), np.atleast_2d(factors)
+                totals[name] += 2 * (factors * sums[k]).sum()
                 if products:
-                    column += np.einsum("ij,ji->i", factors[kinds], q[k, f])
-                    column += np.diag(factors)[kinds] * alpha if f == 0 else 0.0
-        totals[name], columns[name] = total, column
+                    columns[name] += np.einsum("ij,ji->i", factors[kinds], q[k])
+                if one.products == (("correlation", part.term.decay),):
+                    # the only function that is not 0 where a place meets itself
+                    totals[name] += np.diag(factors) @ at_zero
+                    if products:
+                        columns[name] += np.diag(factors)[kinds] * alpha
     return totals, columns
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The locations of one variable: points, numbers among all locations, times, and vectors."""
+
+    points: np.ndarray
+    numbers: np.ndarray | None
+    times: np.ndarray | None
+    alpha: np.ndarray
+    beside: np.ndarray
+
+    @classmethod
+    def of(cls, part, variable, alpha, beside):
+        """Return the locations of a variable, all of them if the term has only one."""
+        times = part.times and part.times[0]
+        if part.kinds is None:
+            return cls(part.x, None, times, alpha, beside)
+        rows = np.flatnonzero(part.kinds[0] == variable)
+        times = None if times is None else times[rows]
+        points = np.ascontiguousarray(part.x[:, rows])
+        return cls(points, rows, times, alpha[rows], beside[:, rows])
+
+    def __len__(self):
+        return len(self.alpha)
+
+    @property
+    def rows(self):
+        """Rows of vectors of all locations."""
+        return slice(None) if self.numbers is None else self.numbers
+
+
+def _sums_of(part, functions, weights, alpha, beside, products):
+    """Return work(further) of `TablePairs.until_reached`: sums and products of functions of pairs.
+
+    These are (k, p, p) and (k, p, n): the sum over columns of one variable, for each row. Of
+    several variables, locations are sorted by variable, so that all pairs of a call have one range
+    and one table.
+    """
+    space = list(dict.fromkeys(one for each in functions for one, _ in each.products))
+    time = list(dict.fromkeys(one for each in functions for _, one in each.products))
+    turns = list(dict.fromkeys(each.turn for each in functions if each.turn is not None))
+    clock, n = part.term.clock, len(alpha)
+    stretch = -1
+    if clock is None:
+        time = [ONE, TIME_SHARE, SPACE_SHARE]
+    elif clock.stretch is not None:
+        time = list(dict.fromkeys([*time, clock.stretch]))
+        stretch = time.index(clock.stretch)
+    fields = np.full((len(functions), 5), -1)
+    for row, (pairs, turn) in zip(fields, functions, strict=True):
+        for k, (of_space, of_time) in enumerate(pairs):
+            row[2 * k] = -1 if of_time is None else time.index(of_time)
+            row[2 * k + 1] = space.index(of_space)
+        row[4] = -1 if turn is None else turns.index(turn)
+    changes = np.array([part.term.changes[turn].map for turn in turns])
+    p = len(part.term.correlations)
+    groups = [_Places.of(part, variable, alpha, beside) for variable in range(p)]
+    tasks = [
+        (i, j, slice(first, min(first + THREAD_COLUMNS, len(groups[j]))))
+        for i, j in np.ndindex(p, p)
+        if len(groups[i])
+        for first in range(0, len(groups[j]), THREAD_COLUMNS)
+    ]
+
+    def work(further):
+        rows, starts, length, base, end = part.tables(space, False, further)
+        in_time = None
+        if part.times is not None:
+            tables, late, other_end = part.tables_in_time(time, False, further)
+            tables = None if tables is None else np.array(tables)
+            in_time, end = (part.inverse_time, tables, late, stretch), end and other_end
+
+        own = {
+            first: np.array([one[first : first + length] for one in rows])
+            for first in np.unique(starts).tolist()
+        }
+
+        def sums_of(task):
+            i, j, columns = task
+            ours, theirs = groups[i], groups[j]
+            sums = np.zeros(len(functions))
+            q_x = np.zeros((len(functions), len(ours) if products else 0))
+            q_y = q_x
+            if part.kinds is not None:
+                q_y = np.zeros((len(functions), len(theirs) if products else 0))
+            missed = generate.loops().add_pairs(
+                ours,
+                theirs,
+                *(columns.start, columns.stop, np.atleast_2d(part.inverse)[i, j], part.mapping),
+                *(
+                    (own[int(starts[i, j])], base),
+                    in_time,
+                    fields,
+                    changes,
+                    weights,
+                    sums,
+                    q_x,
+                    q_y,
+                ),
+            )
+            return sums, q_x, q_y, missed
+
+        found = in_threads(sums_of, tasks, n * n)
+        total, q = np.zeros((len(functions), p, p)), np.zeros((len(functions), p, n))
+        q = q if products else q[:, :, :0]
+        for (i, j, _), (sums, q_x, q_y, _) in zip(tasks, found, strict=True):
+            total[:, i, j] += sums
+            if products:
+                q[:, j, groups[i].rows] += q_x
+                if q_y is not q_x:
+                    q[:, i, groups[j].rows] += q_y
+        return (total, q), not end and any(missed for *_, missed in found)
+
+    return work
 
 
 def by_blocks(pairs, names, weights, alpha, beside, products):

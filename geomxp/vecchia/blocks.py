@@ -10,11 +10,10 @@ from collections import OrderedDict
 
 import numpy as np
 
-from ..covariance.generate import FURTHER_OCTAVES
-from ..covariance.multivariate import Multivariate
+from ..covariance.base import ANGLE, RANGE, RATIO
+from ..covariance.generate import aligned
 from ..covariance.ordering import order_points
-from ..covariance.space_time import SpaceTime
-from ..covariance.table import LOWEST_OCTAVE, table_of
+from ..covariance.term import ONE, SPACE_SHARE, TIME_SHARE
 from ..runtime.devices import in_threads
 from .factor import Graph
 
@@ -43,26 +42,14 @@ def basis_of(model, noise):
     """
     check_tabulated(model)
     shape = 1 + len(noise)
-    found = {name: 1 + k for k, name in enumerate(noise.names)}
-    if isinstance(model, Multivariate):
-        return found | {name: shape + k for k, name in enumerate(model.field_names)}
-    found["variance"] = 1
-    if isinstance(model, SpaceTime):
-        return found | {name: shape + k for k, name in enumerate(model.field_names)}
-    distance = shape + len(model.shapes)
-    return found | {
-        **{each.name: shape + k for k, each in enumerate(model.shapes)},
-        "range": distance,
-        "anisotropy_angle": distance + 1,
-        "anisotropy_ratio": distance + 2,
-    }
+    found = {model.scaling: 1} if model.scaling else {}
+    found |= {name: 1 + k for k, name in enumerate(noise.names)}
+    return found | {name: shape + k for k, name in enumerate(model.field_names)}
 
 
 def count_of(model, noise):
     """Return the number of bases, D."""
-    if isinstance(model, SpaceTime | Multivariate):
-        return 1 + len(noise) + len(model.field_names)
-    return basis_of(model, noise)["range"] + 3
+    return 1 + len(noise) + len(model.field_names)
 
 
 def wanted_for(model, names, noise):
@@ -71,30 +58,13 @@ def wanted_for(model, names, noise):
     wanted = np.zeros(count_of(model, noise), dtype=bool)
     for name in names:
         wanted[[0, basis[name]]] = True
-    if isinstance(model, Multivariate):
-        return wanted
-    distance = basis["range"]
-    if "variance" in names:
+    if model.scaling in names:
         wanted[1 : 1 + len(noise)] = True
-    if wanted[distance + 1 :].any() and not isinstance(model, SpaceTime):
-        wanted[distance:] = True
+    turns = [basis[name] for name in (ANGLE.name, RATIO.name) if name in basis]
+    if wanted[turns].any():
+        # a GPU computes them together, from the derivative by the range
+        wanted[[basis[RANGE.name], *turns]] = True
     return wanted
-
-
-def tables_for(model, wanted):
-    """Return the names of the tables that a pass reads: the correlation, then derivatives.
-
-    Examples
-    --------
-    >>> from geomxp import Inputs, Matern
-    >>> model = Matern(1.0, 0.1, 0.5)
-    >>> noise = model.noise(Inputs(np.zeros((2, 1))))
-    >>> tables_for(model, wanted_for(model, ["smoothness"], noise))
-    ['correlation', 'smoothness']
-    """
-    names = [*(shape.name for shape in model.shapes), "slope"]
-    first = len(wanted) - 2 - len(names)
-    return ["correlation", *(name for k, name in enumerate(names, start=first) if wanted[k])]
 
 
 class Sums:
@@ -105,7 +75,7 @@ class Sums:
 
     def __init__(self, out, count, model, names, noise):
         self.names, self._model, self._coefficients = names, model, noise.coefficients
-        self._basis = basis_of(model, noise)
+        self._basis, self._factors = basis_of(model, noise), factors_of(model)
         bases = self._bases = count_of(model, noise)
         self.log_determinant = float(out[0])
         gram, self._traces, information, changes = np.split(
@@ -129,16 +99,11 @@ class Sums:
     def _combination(self, name):
         """Return the coefficients of the bases in ∂S by a parameter, (D,)."""
         row, model = np.zeros(self._bases), self._model
-        row[self._basis[name]] = 1.0
-        if isinstance(model, Multivariate):
-            return row
-        if name == "variance":
+        row[self._basis[name]] = self._factors.get(name, 1.0)
+        if name == model.scaling:
             # S = σ²R + Σ_k c_k diag(d_k)
-            row[0] = 1.0 / model.variance
-            row[1 : 1 + len(self._coefficients)] = -self._coefficients / model.variance
-        elif name in ("range", "time_range"):
-            # ∂C/∂a = -(σ²/a) r ρ'(r)
-            row[self._basis[name]] = -1.0 / getattr(model, name)
+            row[0] = 1.0 / model.parameters()[name]
+            row[1 : 1 + len(self._coefficients)] = -self._coefficients * row[0]
         return row
 
 
@@ -148,27 +113,171 @@ def _symmetric(lower):
     return lower + np.tril(lower, -1).T
 
 
-def with_table(model, pairs, names, work):
-    """Call work(tables, base) until the tables reach all pairs; return its results.
+def is_mixed(terms):
+    """Whether each derivative is a sum over terms, variables or functions of pairs.
 
-    It gets the rows of the named tables, each (K, 8), and their first interval, and returns tuples
-    whose last member tells whether a pair was missed. The octaves of `pairs` grow as needed.
+    Otherwise there is one term, and each derivative is one function of pairs times a number.
     """
-    while True:
-        table = table_of(model, *pairs.octaves)
-        results = work([table.rows(name) for name in names], table.base)
-        if table.low <= LOWEST_OCTAVE or not any(missed for *_, missed in results):
-            return results
-        pairs.octaves = table.low - 20, table.high
+    return len(terms) > 1 or any(
+        term.by_variable or any(change.parts > 1 for change in term.changes.values())
+        for term in terms
+    )
 
 
-def turning_forms(model):
-    """Return the quadratic forms u'(∂A/∂φ A⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
-    forms = np.zeros((2, 3))
-    if model.anisotropy is not None:
-        for row, change in zip(forms, model.anisotropy.generators(), strict=True):
-            row[:] = change[0, 0], change[0, 1] + change[1, 0], change[1, 1]
-    return forms
+def factors_of(model):
+    """Return by what the basis of each parameter of the field is multiplied, without 1."""
+    terms = model.terms(2)
+    if is_mixed(terms):
+        return {}
+    (term,) = terms
+    named = {name: term.functions(name) for name in model.field_names}
+    return {name: one[0][0] / term.amplitude for name, one in named.items() if one}
+
+
+class TermNumbers:
+    """What kernels read of the terms between inputs, for derivatives by some parameters.
+
+    `points` are the coordinates of rows and columns, for each linear map of a term, and the times;
+    `fields` and `maps` are as of `kernel._changes`, for the parameters `names` of all `known` ones.
+    All terms have the same functions of time.
+    """
+
+    def __init__(self, pairs, known=(), names=()):
+        self._pairs, self._parts, parts = pairs, pairs.parts, pairs.parts
+        first, *_ = parts
+        self._clock, self._named = first.term.clock, names
+        self.mixed = is_mixed([part.term for part in parts])
+        axes = {id(part.x): part for part in parts}
+        starts = dict(zip(axes, range(0, len(axes) * len(first.x), len(first.x)), strict=True))
+        self._first = np.array([starts[id(part.x)] for part in parts])
+        folded = np.array([bool(part.mapping & 2) for part in parts])
+        self._folded = folded if folded.any() else None
+        points = [[part.x for part in axes.values()], [part.y for part in axes.values()]]
+        if first.times is not None:
+            points = [[*one, times[None]] for one, times in zip(points, first.times, strict=True)]
+        self.points = tuple(np.vstack(one) for one in points)
+        self.variances = 0.0, 0.0
+        if self.mixed:
+            kinds = first.kinds or tuple(np.zeros(one.shape[1], np.int64) for one in self.points)
+            own = sum(np.diag(np.atleast_2d(part.term.amplitude)) for part in parts)
+            self._kinds, self.variances = kinds, tuple(own[one] for one in kinds)
+        self._find_functions(known)
+
+    def _find_functions(self, known):
+        """Find the functions of pairs, of space and of time that the derivatives need."""
+        terms = [part.term for part in self._parts]
+        found = {name: [term.functions(name) for term in terms] for name in self._named}
+        whole = dict.fromkeys(terms[0].functions("correlation")[0][1:])
+        functions = list(
+            dict.fromkeys(one for parts in found.values() for some in parts for _, one in some)
+        )
+        if self.mixed and found:
+            functions = list(dict.fromkeys([*whole, *functions]))
+        elif not self.mixed:
+            functions = [some[0][1] for (some,) in found.values()]
+        pairs = [pair for one in functions for pair in one.products]
+        self._space = list(dict.fromkeys(["correlation", *(one for one, _ in pairs)]))
+        self._time, self._stretch = [ONE, TIME_SHARE, SPACE_SHARE], -1
+        if self._clock is not None:
+            kept = [self._clock.decay] + ([self._clock.stretch] if self._clock.stretch else [])
+            self._stretch = len(kept) - 1 or -1
+            self._time = list(dict.fromkeys([*kept, *(one for _, one in pairs)]))
+        turns = list(dict.fromkeys(one.turn for one in functions if one.turn is not None))
+        self.fields = np.full((len(functions), 6), -1)
+        for row, one in zip(self.fields, functions, strict=True):
+            for k, (space, time) in enumerate(one.products):
+                row[2 * k] = -1 if time is None else self._time.index(time)
+                row[2 * k + 1] = self._space.index(space)
+            row[4] = turns.index(one.turn) if one.turn else -1
+        if not self.mixed:
+            self.fields[:, 5] = [known.index(name) for name in self._named]
+        dimensions = len(self._parts[0].x)
+        self.maps = np.zeros((len(turns), len(terms), dimensions * (dimensions + 1) // 2))
+        for k, c in np.ndindex(len(turns), len(terms)):
+            if turns[k] in terms[c].changes:
+                self.maps[k, c] = turning_form(terms[c].changes[turns[k]].map)
+        # each derivative is a function of space of its own
+        alone = (self.fields[:, 1] == 1 + np.arange(len(functions))).all()
+        self.plain = not self.mixed and self._parts[0].times is None and not turns and alone
+        # which parameter and which function of pairs each factor is of
+        self._factors, entries = [], []
+        if self.mixed:
+            for name, parts in found.items():
+                for f, one in enumerate(functions):
+                    each = [sum(x for x, other in some if other == one) for some in parts]
+                    if any(np.any(x) for x in each):
+                        entries.append((known.index(name), f))
+                        self._factors.append(each)
+        self._entries = np.array(entries, dtype=np.int64).reshape(-1, 2)
+
+    def read(self, further):
+        """Return `field`, `mixed` and `clock` of kernels, and whether there is no lower octave.
+
+        Tables reach `further` octaves below those expected.
+        """
+        tables = [part.tables(self._space, False, further) for part in self._parts]
+        rows, starts, length, base, end = _stacked(tables)
+        first, *_ = self._parts
+        arc = bool(first.mapping & 1) or None
+        scales = (1.0, 0.0) if self.mixed else (first.inverse, first.term.amplitude)
+        whole = rows.size // len(rows)
+        table = rows.reshape(-1), 8 * length, whole, base
+        field = len(first.x), scales[0], arc, self._folded, scales[1], *table
+        clock = late = None
+        if first.times is not None:
+            clock = 1.0 if self.mixed else first.inverse_time, None, 8, 8, 0, 0, -1
+            if self._clock is not None:
+                found = [part.tables_in_time(self._time, False, further) for part in self._parts]
+                lasting = [
+                    (one, np.zeros((1, 1), np.uint64), len(one[0]), base_in_time, low)
+                    for one, base_in_time, low in found
+                ]
+                times, late, count, base_in_time, low = _stacked(lasting)
+                end &= low
+                sizes = 8 * count, times.size // len(times), base_in_time
+                clock = clock[0], times.reshape(-1), *sizes, 0, self._stretch
+        mixed = self._numbers(starts, late) if self.mixed else None
+        return field, mixed, clock, end
+
+    def _numbers(self, starts, late):
+        """Return `mixed` of kernels, for where tables of space and of time begin."""
+        count, p = len(self._parts), len(np.atleast_2d(self._parts[0].term.amplitude))
+        rows = -(-(5 + len(self._entries)) // 8)
+        numbers = np.zeros((p, p, count, rows * 8))
+        for c, part in enumerate(self._parts):
+            numbers[:, :, c, 0], numbers[:, :, c, 1] = part.inverse, part.term.amplitude
+            numbers[:, :, c, 2] = starts[c]
+            if part.times is not None:
+                numbers[:, :, c, 3] = part.inverse_time
+                numbers[:, :, c, 4] = 0.0 if late is None else late[c]
+            for e, factors in enumerate(self._factors):
+                numbers[:, :, c, 5 + e] = factors[c]
+        return *self._kinds, p, self._first, numbers.reshape(-1), rows, count, self._entries
+
+
+def _stacked(tables):
+    """Return the tables of several terms below each other: (F, rows, 8), and as of each."""
+    base = max(base for *_, base, _ in tables)
+    length = max(length - (base - each) for _, _, length, each, _ in tables)
+    stacks, starts, before = [], [], 0
+    for rows, own, count, each, _ in tables:
+        parts = len(rows[0]) // count
+        blocks = [
+            aligned(one[k * count : (k + 1) * count], base - each, length)
+            for one in rows
+            for k in range(parts)
+        ]
+        stacks.append(np.array(blocks).reshape(len(rows), parts * length, -1))
+        starts.append(own // np.uint64(count) * np.uint64(length) + np.uint64(before))
+        before += parts * length
+    whole = stacks[0] if len(stacks) == 1 else np.concatenate(stacks, axis=1)
+    return whole, starts, length, base, all(end for *_, end in tables)
+
+
+def turning_form(change):
+    """Return the entries of M + M' on and above the diagonal, of M itself on it."""
+    both = change + change.T - np.diag(np.diag(change))
+    return both[np.triu_indices(len(change))]
 
 
 class Blocks:
@@ -182,15 +291,7 @@ class Blocks:
         check_tabulated(model)
         self.model = model
         self.pairs = model.pairs(inputs, targets, box)
-        self.points = self.pairs.x, self.pairs.y
-        if isinstance(model, SpaceTime):
-            self.points = tuple(map(np.vstack, zip(self.points, self.pairs.times, strict=True)))
         self.noise = model.noise(inputs)
-        # what kernels add to the noise of points and targets: the variances of several variables
-        self._own = 0.0, 0.0
-        if isinstance(model, Multivariate):
-            own = model.variances
-            self._own = tuple(own[kinds % len(own)] for kinds in self.pairs.kinds)
 
     def reduce(self, neighbours, columns, wanted):
         """Return the `Sums` over all locations, and the first one without a factor, or None."""
@@ -207,12 +308,15 @@ class Blocks:
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        noise = self.noise.variances + self._own[0]
+        known = self.model.field_names
+        names = [name for name, bit in zip(known, wanted[bases - len(known) :], strict=True) if bit]
+        numbers = TermNumbers(self.pairs, known, names)
+        noise = self.noise.variances + numbers.variances[0]
 
         def one_slice(first, last, field, mixed, clock):
             out = np.zeros(length)
             failed, missed = likelihood_slice(
-                self.points[0],
+                numbers.points[0],
                 neighbours,
                 first,
                 last,
@@ -222,25 +326,14 @@ class Blocks:
                 clock=clock,
                 columns=columns,
                 diagonals=self.noise.diagonals,
-                maps=maps,
-                fields=fields,
+                maps=numbers.maps.reshape(-1) if numbers.maps.size else None,
+                fields=None if numbers.plain else numbers.fields,
                 wanted=wanted,
                 out=out,
             )
             return out, failed if failed < last else k, missed
 
-        if isinstance(self.model, Multivariate):
-            maps, fields = np.zeros((2, 3)), np.zeros((0, 4), dtype=np.int64)
-            known = self.model.field_names if wanted.any() else ()
-            results = self._over_slices_by_variable(neighbours, known, one_slice)
-        elif isinstance(self.model, SpaceTime):
-            maps, known = np.zeros((2, 3)), self.model.field_names if wanted.any() else ()
-            *names, fields = self.pairs.fields(known)
-            results = self._over_slices_in_time(neighbours, names, one_slice)
-        else:
-            maps, names = turning_forms(self.model), tables_for(self.model, wanted)
-            fields = np.zeros((0, 4), dtype=np.int64)
-            results = self._over_slices(neighbours, names, one_slice)
+        results = self._over_slices(neighbours, numbers, one_slice)
         failed = min(failed for _, failed, _ in results)
         return np.array([out for out, _, _ in results]), failed if failed < k else None
 
@@ -255,9 +348,11 @@ class Blocks:
 
         noise = self.noise.variances if noise is None else noise
         at_target = noise if at_target is None else at_target
-        noise, at_target = noise + self._own[0], at_target + self._own[1]
+        numbers = TermNumbers(self.pairs)
+        noise, at_target = noise + numbers.variances[0], at_target + numbers.variances[1]
         weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
-        self._for_targets(weights_slice, neighbours, noise, at_target, weights, variances)
+        arrays = at_target, weights, variances
+        self._for_targets(weights_slice, neighbours, numbers, noise, *arrays)
         return weights, variances
 
     def grams(self, neighbours, noise, columns, given=None):
@@ -272,77 +367,29 @@ class Blocks:
         k, m = neighbours.shape
         grams = np.empty((k, len(columns) + 1, len(columns) + 1))
         given = np.empty((0, m)) if given is None else given
-        noise = noise + self._own[0]
-        self._for_targets(gram_slice, neighbours, noise, columns, given, grams)
+        numbers = TermNumbers(self.pairs)
+        noise = noise + numbers.variances[0]
+        self._for_targets(gram_slice, neighbours, numbers, noise, columns, given, grams)
         return grams
 
-    def _for_targets(self, kernel, neighbours, noise, *arrays):
+    def _for_targets(self, kernel, neighbours, numbers, noise, *arrays):
         """Call a kernel that reads the correlation only, for all targets."""
 
         def one_slice(first, last, field, mixed, clock):
             own = first, last, noise, field, mixed, clock
-            return (kernel(*self.points, neighbours, *own, *arrays),)
+            return (kernel(*numbers.points, neighbours, *own, *arrays),)
 
-        if isinstance(self.model, Multivariate):
-            self._over_slices_by_variable(neighbours, (), one_slice)
-        elif isinstance(self.model, SpaceTime):
-            *names, _ = self.pairs.fields(())
-            self._over_slices_in_time(neighbours, names, one_slice)
-        else:
-            self._over_slices(neighbours, ["correlation"], one_slice)
+        self._over_slices(neighbours, numbers, one_slice)
 
-    def _over_slices(self, neighbours, names, call):
-        """Return [call(first, last, field, None, None)] of all slices; for `field` see `kernel`."""
+    def _over_slices(self, neighbours, numbers, call):
+        """Return [call(first, last, field, mixed, clock)] of all slices; see `kernel`."""
 
-        def work(tables, base):
-            flat = tables[0] if len(tables) == 1 else np.concatenate(tables)
-            return self._each(neighbours, call, (flat, tables[0].size, base), None)
+        def work(further):
+            *read, end = numbers.read(further)
+            results = self._threaded(neighbours, call, *read)
+            return results, not end and any(missed for *_, missed in results)
 
-        return with_table(self.model, self.pairs, names, work)
-
-    def _over_slices_in_time(self, neighbours, names, call):
-        """As `_over_slices` with a clock, for functions as `TimePairs.fields` returns them."""
-        of_space, of_time, which = names
-        further = 0
-        while True:
-            (space, base, time, base_time), end = self.pairs.rows_of(of_space, of_time, further)
-            clock = None, 8, 0
-            if time is not None:
-                clock = time.reshape(-1), time[0].size, base_time
-            table = space, space[0].size, base
-            clock = self.pairs.inverse_time, *clock, *which
-            results = self._each(neighbours, call, table, clock)
-            if end or not any(missed for *_, missed in results):
-                break
-            further += FURTHER_OCTAVES
-        if further:
-            self.pairs.reach(further)
-        return results
-
-    def _over_slices_by_variable(self, neighbours, names, call):
-        """As `_over_slices` for several variables, with the derivatives by some parameters."""
-        further = 0
-        while True:
-            tables, (length, base), numbers, entries, end = self.pairs.numbers_for(names, further)
-            p, _, components, rows, _ = numbers.shape
-            kinds = *self.pairs.kinds, p, numbers.reshape(-1), rows, components
-            mixed = *kinds, tables[0].size, entries
-            flat = tables.reshape(-1), 8 * length, base
-            field = 1.0, None, None, 0.0, *flat
-            results = self._threaded(neighbours, call, field, mixed, None)
-            if end or not any(missed for *_, missed in results):
-                break
-            further += FURTHER_OCTAVES
-        if further:
-            self.pairs.reach(further)
-        return results
-
-    def _each(self, neighbours, call, table, clock):
-        """Return [call(first, last, field, None, clock)] of all slices, from threads."""
-        arc, folded = (bool(self.pairs.mapping & bit) or None for bit in (1, 2))
-        flat, *numbers = table
-        field = self.pairs.inverse, arc, folded, self.model.variance, flat.reshape(-1), *numbers
-        return self._threaded(neighbours, call, field, None, clock)
+        return self.pairs.until_reached(work)
 
     def _threaded(self, neighbours, call, field, mixed, clock):
         """Return [call(first, last, field, mixed, clock)] of all slices, from threads."""

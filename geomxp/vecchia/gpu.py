@@ -5,15 +5,14 @@ from functools import partial
 
 import numpy as np
 
-from ..covariance.generate import FURTHER_OCTAVES, box_of, mapping_of, octaves_of, scale_of
-from ..covariance.multivariate import Multivariate
-from ..covariance.space_time import SpaceTime
-from ..covariance.table import SPLIT
+from ..covariance.base import ANGLE, RATIO
+from ..covariance.generate import box_of, mapping_of, octaves_of, scale_of
+from ..covariance.table import LOWEST_OCTAVE, SPLIT, table_of
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
+from .blocks import TermNumbers, turning_form
 from .blocks import check_tabulated as check_any
-from .blocks import tables_for, turning_forms, with_table
 from .factor import Graph
 
 MOST_NEIGHBOURS = 128
@@ -38,10 +37,48 @@ MOST_PARTS, MOST_PART_NUMBERS = 2**15, 2**24
 def check_tabulated(model):
     """Raise `InvalidInput` if there is no kernel for the model."""
     check_any(model)
-    if isinstance(model, Multivariate):
+    if "variable" in model.uses:
         raise InvalidInput(
             'Vecchia\'s approximation of several variables runs on a CPU: use on="cpu".'
         )
+
+
+def tables_for(model, wanted):
+    """Return the names of the tables that a pass reads: the correlation, then derivatives.
+
+    Examples
+    --------
+    >>> from geomxp import Inputs, Matern
+    >>> model = Matern(1.0, 0.1, 0.5)
+    >>> noise = model.noise(Inputs(np.zeros((2, 1))))
+    >>> tables_for(model, wanted_for(model, ["smoothness"], noise))
+    ['correlation', 'smoothness']
+    """
+    names = [*(shape.name for shape in model.shapes), "slope"]
+    first = len(wanted) - 2 - len(names)
+    return ["correlation", *(name for k, name in enumerate(names, start=first) if wanted[k])]
+
+
+def with_table(model, pairs, names, work):
+    """Call work(tables, base) until the tables reach all pairs; return its results.
+
+    It gets the rows of the named tables, each (K, 8), and their first interval, and returns tuples
+    whose last member tells whether a pair was missed. The octaves of `pairs` grow as needed.
+    """
+    while True:
+        table = table_of(model, *pairs.octaves)
+        results = work([table.rows(name) for name in names], table.base)
+        if table.low <= LOWEST_OCTAVE or not any(missed for *_, missed in results):
+            return results
+        pairs.octaves = table.low - 20, table.high
+
+
+def turning_forms(term):
+    """Return the quadratic forms u'(∂M/∂φ M⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
+    forms = np.zeros((2, 3))
+    if term.map is not None:
+        forms[:] = [turning_form(term.changes[name].map) for name in (ANGLE.name, RATIO.name)]
+    return forms
 
 
 @dataclass(frozen=True)
@@ -108,12 +145,13 @@ class Pairs:
 
     def __init__(self, model, metric, box, n, m, coefficients):
         d = box.shape[1]
-        middle, unit, inverse = scale_of(model, metric, box)
-        self.mapping = mapping_of(model, metric)
+        (term,) = model.terms(d)
+        middle, unit, inverse = scale_of(term, metric, box)
+        self.mapping = mapping_of(term, metric)
         turn, extents = np.eye(2), box[1] / unit - box[0] / unit
-        self.turned = model.anisotropy is not None
+        self.turned = term.map is not None
         if self.turned:
-            turn = model.anisotropy.matrix()
+            turn = term.map
             # of the box's corners: no points are that far apart
             extents = np.abs(turn) @ extents
         self.octaves = octaves_of(float(extents.max()), d, n, metric, inverse)
@@ -122,8 +160,8 @@ class Pairs:
         self.common = self.octaves[1] - 2 - 2 / d * np.log2((n + 1) / (m + 1))
         start = np.zeros(3)
         start[:d] = middle
-        others = 1 / unit, *turn.ravel(), inverse, model.variance
-        forms = turning_forms(model).ravel()
+        others = 1 / unit, *turn.ravel(), inverse, term.amplitude
+        forms = turning_forms(term).ravel()
         self.numbers = np.concatenate((start, others, forms, coefficients))
 
     def window(self, intervals, base, most):
@@ -227,7 +265,7 @@ class GpuPasses:
             )
             return [(_folded(sums, layout.team).get(), int(missed[0]))]
 
-        if isinstance(model, SpaceTime):
+        if "time" in model.uses:
             names = model.field_names if wanted[0] else ()
             ((total, _),) = self._with_clock(model, names, work)
         else:
@@ -255,7 +293,7 @@ class GpuPasses:
             )
             return [(weights.get(), variances.get(), int(missed[0]))]
 
-        if isinstance(model, SpaceTime):
+        if "time" in model.uses:
             ((weights, variances, _),) = self._with_clock(model, (), work)
         else:
             ((weights, variances, _),) = self._with_table(model, ["correlation"], work)
@@ -307,20 +345,25 @@ class GpuPasses:
 
         check_tabulated(model)
         n, m = self._neighbours.shape
-        pairs = Pairs(model.space, self._metric, self._box, n, m, self._noise(model).coefficients)
-        in_time, further = model.pairs(self._inputs), 0
-        of_space, of_time, which, fields = in_time.fields(names)
+        pairs = Pairs(model, self._metric, self._box, n, m, self._noise(model).coefficients)
+        in_time = model.pairs(self._inputs)
+        numbers = TermNumbers(in_time, names, names)
         with cupy.cuda.Device(self._device.index):
-            fields = cupy.asarray(np.ascontiguousarray(fields if len(fields) else [[0] * 4]))
-            while True:
-                (space, base, time, late), end = in_time.rows_of(of_space, of_time, further)
-                functions = cupy.asarray(space[0] if time is None else np.concatenate(time))
-                count = 0 if time is None else time.shape[1]
-                clock = functions, fields, in_time.inverse_time, count, late, *which
-                results = work(pairs, list(space), base, *clock)
-                if end or not any(missed for *_, missed in results):
-                    return results
-                further += FURTHER_OCTAVES
+            fields = numbers.fields[:, :4] if len(names) else [[0] * 4]
+            fields = cupy.asarray(np.ascontiguousarray(fields))
+
+            def work_further(further):
+                field, _, clock, end = numbers.read(further)
+                inverse, functions, size, _, late, *which = clock
+                *_, table, length, _, base = field
+                space = list(table.reshape(-1, length // 8, 8))
+                count = 0 if functions is None else size // 8
+                functions = cupy.asarray(space[0] if functions is None else functions)
+                clock = functions, fields, inverse, count, late, *which
+                results = work(pairs, space, base, *clock)
+                return results, not end and any(missed for *_, missed in results)
+
+            return in_time.until_reached(work_further)
 
     def _launch(self, function, layout, count, pairs, tables, base, units, clock, entries):
         """Launch a kernel on `units` parts or locations, of which a team takes one at a time."""
@@ -365,7 +408,7 @@ def _attribute(name):
 
 def _changes_of(model):
     """Return SHAPES of cuda/vecchia.cuh."""
-    return len(model.field_names if isinstance(model, SpaceTime) else model.shapes)
+    return len(model.field_names if "time" in model.uses else model.shapes)
 
 
 def _kernel(name, team, shapes=1, diagonals=1, timed=False):

@@ -12,24 +12,27 @@ four rows; a row without a neighbour is that of the unit matrix.
 Entry (i, j) of eight blocks is the vector at 8 (i (i + 1)/2 + j) of a flat array; entry i of eight
 vectors is at 8 i. All loops over blocks take
 
-    x : (d, n) ndarray; points
-    targets : (d, k) ndarray; points too, x where not given
+    x : (c, n) ndarray; coordinates of points
+    targets : (c, k) ndarray; coordinates too, x where not given
     neighbours : (k, m) ndarray of int32; points near each target, -1 for none
     first, last : int; the targets first ≤ i < last are handled
     noise, at_target : (n,), (k,) ndarray; variances of points and targets beside the field's
-    field : tuple; 1/a²; True for great-circle arcs, else None; True for folded tables, else None;
-        σ²; tables, a 1-D ndarray, of the correlation and of the derivatives wanted by shape
-        parameters and by distance; numbers in one table, int; their first interval, int
+    field : tuple; the dimension d of points; 1/a²; True for great-circle arcs, else None; whether
+        the table of each term is folded, (C,) ndarray, or None if no table is; σ²; tables, a 1-D
+        ndarray, of the correlation and of other functions of space; numbers in one table, and in
+        the tables of one function, int; their first interval, int
     columns : (c, n) ndarray; vectors to be whitened
-    mixed : None, or for several variables those of points and targets, (n,) and (k,) ndarray of
-        int64; their number p; a table of eight numbers in a row, R rows for each component of
-        each two variables, from row R (C (p i + j) + c) on: 1/a², the amplitude, the first row of
-        their tables, then factors of derivatives; R; C; numbers in the tables of one function; and
-        which derivative and which function (correlation, slope, smoothness) each factor is of,
-        (E, 2) ndarray. The variance of the field is then a part of noise
-    clock : None, or for space-time models, whose points have the time as their last coordinate,
-        1/b²; tables of functions of time, a 1-D ndarray, or None if time is a coordinate; numbers
-        in one of them; their first interval; the numbers of decay and stretch, or -1, among them
+    mixed : None for one term of one variable. Otherwise the variables of points and targets, (n,)
+        and (k,) ndarray of int64; their number p; the first row of the points of each term in x,
+        (C,) ndarray; a table of eight numbers in a row, R rows for
+        each term of each two variables, from row R (C (p i + j) + c) on: 1/a², the amplitude, the
+        first row of its tables, 1/b², the first row of its tables of functions of time, then
+        factors of derivatives; R; C; and which derivative and which function of pairs each factor
+        is of, (E, 2) ndarray. 1/a² and 1/b² of `field` and `clock` are 1 then, and the variance of
+        the field is a part of noise
+    clock : None, or if points have the time as their last coordinate, 1/b²; tables of functions of
+        time, a 1-D ndarray, or None if time is a coordinate; numbers in one of them, and in those
+        of one function; their first interval; the numbers of decay and stretch, or -1, among them
 
 and return a number that is not 0 if the tables did not reach a pair of points.
 """
@@ -72,11 +75,12 @@ def _fetch(columns, column, neighbours, first, last, own, order, y, start):
 
 
 @njit(nogil=True, cache=True)
-def _squared(points, order, dimensions, i, j):
-    """Return |x_i - x_j|²."""
-    apart = load(points, i * 8) - load(points, j * 8)
+def _squared(points, order, first, dimensions, i, j):
+    """Return |x_i - x_j|² of points from coordinate `first` on."""
+    at = first * order * 8
+    apart = load(points, at + i * 8) - load(points, at + j * 8)
     s = apart * apart
-    for axis in range(1, dimensions):
+    for axis in range(first + 1, first + dimensions):
         at = axis * order * 8
         apart = load(points, at + i * 8) - load(points, at + j * 8)
         s = s + apart * apart
@@ -94,12 +98,10 @@ def _arcs(s, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _variable(squared, inverse, arc, folded, scratch):
-    """Return the table's variable for squared distances."""
+def _fold(s, folded, term):
+    """Return the variable of the table of a term, for those that are folded as by `table.fold`."""
     # a branch on None is decided at compile time
-    s = squared if arc is None else _arcs(squared, scratch)
-    s = s * spread(inverse)
-    if folded is None:
+    if folded is None or not folded[term]:
         return s
     one = spread(1.0)
     far = where_less(s, one, (one - s) * spread(FOLD_FACTOR), spread(BEYOND_SUPPORT))
@@ -107,22 +109,37 @@ def _variable(squared, inverse, arc, folded, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _lag(points, order, dimensions, i, j, inverse):
-    """Return v = ((t_i - t_j)/b)²."""
-    at = dimensions * order * 8
+def _lag(points, order, axis, i, j):
+    """Return (t_i - t_j)²."""
+    at = axis * order * 8
     lag = load(points, at + i * 8) - load(points, at + j * 8)
-    return lag * lag * spread(inverse)
+    return lag * lag
 
 
 @njit(nogil=True, cache=True)
-def _in_time(s, v, tables, size, base, decay, stretch):
-    """Return the variable of the table in space, the decay, and whether the table was missed."""
+def _of_time(tables, which, whole, row, t, s, v):
+    """Return a function of time; if time is a coordinate 1, v/(s + v) or s/(s + v), 0 for 0/0."""
     if tables is None:
-        return s + v, spread(1.0), 0
-    row, t = interval(v, SPLIT, base, size // 8 - 1), fraction(v, SPLIT)
+        if which == 0:
+            return spread(1.0)
+        return (v if which == 1 else s) / (s + v + spread(1e-300))
+    return polynomial(tables, which * whole, row, t)
+
+
+@njit(nogil=True, cache=True)
+def _in_time(s, v, tables, whole, row, t, decay, stretch):
+    """Return the variable of the table in space, and the decay."""
+    if tables is None:
+        return s + v, spread(1.0)
     if stretch >= 0:
-        s = s * polynomial(tables, stretch * size, row, t)
-    return s, polynomial(tables, decay * size, row, t), missed(v, row)
+        s = s * polynomial(tables, stretch * whole, row, t)
+    return s, polynomial(tables, decay * whole, row, t)
+
+
+@njit(nogil=True, cache=True)
+def _missed_in_time(tables, v, row):
+    """Return whether the tables of functions of time, if there are any, were missed."""
+    return 0 if tables is None else missed(v, row)
 
 
 @njit(nogil=True, cache=True)
@@ -152,34 +169,6 @@ def _gather(x, targets, neighbours, first, last, noise, at_target, variance, poi
 
 
 @njit(nogil=True, cache=True)
-def _generate(points, keep, m, dimensions, field, clock, a, scratch):
-    """Write the entries below the diagonals."""
-    inverse, arc, folded, variance, table, size, base = field
-    order, top = keep.size // 8, size // 8 - 1
-    variances, misses = spread(variance), 0
-    for i in range(1, order):
-        at = 4 * i * (i + 1)
-        known = min(i, m) if i < m or i == order - 1 else 0
-        weight = variances * load(keep, i * 8)
-        for j in range(known):
-            s = _squared(points, order, dimensions, i, j)
-            s = _variable(s, inverse, arc, folded, scratch)
-            if clock is not None:
-                v = _lag(points, order, dimensions, i, j, clock[0])
-                s, decay, late = _in_time(s, v, clock[1], clock[2], clock[3], clock[4], clock[5])
-                misses |= late
-            row = interval(s, SPLIT, base, top)
-            misses |= missed(s, row)
-            value = polynomial(table, 0, row, fraction(s, SPLIT))
-            if clock is not None:
-                value = value * decay
-            store(a, at + j * 8, value * (weight * load(keep, j * 8)))
-        for j in range(known, i):
-            store(a, at + j * 8, spread(0.0))
-    return misses
-
-
-@njit(nogil=True, cache=True)
 def _gather_variables(neighbours, first, last, mixed, kinds):
     """Fetch the variables of the rows of eight blocks."""
     m, order = neighbours.shape[1], kinds.size // 8
@@ -191,51 +180,75 @@ def _gather_variables(neighbours, first, last, mixed, kinds):
 
 
 @njit(nogil=True, cache=True)
-def _generate_mixed(points, keep, m, dimensions, field, mixed, kinds, a):
-    """As `_generate`, for several variables."""
-    _, _, _, _, tables, size, base = field
-    _, _, p, numbers, rows, components, _, _ = mixed
-    order, top, misses = keep.size // 8, size // 8 - 1, 0
-    pair_numbers = np.empty(64)
+def _generate(points, keep, m, field, mixed, clock, kinds, a, scratch):
+    """Write the entries below the diagonals."""
+    dimensions, inverse, arc, folded, variance, tables, size, _, base = field
+    order, top, misses, terms = keep.size // 8, size // 8 - 1, 0, 1
+    last_axis = points.size // keep.size - 1
+    variance = spread(variance)
+    if clock is not None:
+        inverse_time, times, size_in_time, apart, base_in_time, of_decay, of_stretch = clock
+        last = size_in_time // 8 - 1
+    if mixed is not None:
+        _, _, p, places, table, rows, terms, _ = mixed
+        variance, numbers = spread(1.0), np.empty(64)
     for i in range(1, order):
         at = 4 * i * (i + 1)
         known = min(i, m) if i < m or i == order - 1 else 0
-        own = load(keep, i * 8)
+        weight = variance * load(keep, i * 8)
         for j in range(known):
-            squared = _squared(points, order, dimensions, i, j)
-            pair, value = pairs_of(kinds, i * 8, j * 8, p), spread(0.0)
-            for c in range(components):
-                fetch(numbers, pair, c * rows, components * rows, pair_numbers)
-                s = squared * load(pair_numbers, 0)
-                row = interval(s, SPLIT, base, top)
+            whole = spread(0.0)
+            squared = _squared(points, order, 0, dimensions, i, j)
+            if mixed is not None:
+                pair = pairs_of(kinds, i * 8, j * 8, p)
+            first = 0
+            for c in range(terms):
+                if mixed is not None:
+                    if places[c] != first:
+                        first = places[c]
+                        squared = _squared(points, order, first, dimensions, i, j)
+                    fetch(table, pair, c * rows, terms * rows, numbers)
+                # a branch on None is decided at compile time
+                s = squared if arc is None else _arcs(squared, scratch)
+                s = s * spread(inverse) if mixed is None else s * load(numbers, 0)
+                if clock is not None:
+                    v = _lag(points, order, last_axis, i, j)
+                    v = v * spread(inverse_time) if mixed is None else v * load(numbers, 24)
+                    late, t_late = interval(v, SPLIT, base_in_time, last), fraction(v, SPLIT)
+                    misses |= _missed_in_time(times, v, late)
+                    if mixed is not None:
+                        late = moved(late, load(numbers, 32))
+                    s, decay = _in_time(s, v, times, apart, late, t_late, of_decay, of_stretch)
+                s = _fold(s, folded, c)
+                row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
                 misses |= missed(s, row)
-                row = moved(row, load(pair_numbers, 16))
-                correlation = polynomial(tables, 0, row, fraction(s, SPLIT))
-                value = value + correlation * load(pair_numbers, 8)
-            store(a, at + j * 8, value * (own * load(keep, j * 8)))
+                if mixed is not None:
+                    row = moved(row, load(numbers, 16))
+                value = polynomial(tables, 0, row, t)
+                if clock is not None:
+                    value = value * decay
+                whole = value if mixed is None else whole + value * load(numbers, 8)
+            store(a, at + j * 8, whole * (weight * load(keep, j * 8)))
         for j in range(known, i):
             store(a, at + j * 8, spread(0.0))
     return misses
 
 
 @njit(nogil=True, cache=True)
-def _entries(neighbours, first, last, field, mixed, clock, dimensions, memory):
+def _entries(neighbours, first, last, field, mixed, clock, memory):
     """Write the entries below the diagonals of eight blocks."""
     points, keep, a, _, scratch, kinds = memory
-    m = neighbours.shape[1]
-    if mixed is None:
-        return _generate(points, keep, m, dimensions, field, clock, a, scratch)
-    _gather_variables(neighbours, first, last, mixed, kinds)
-    return _generate_mixed(points, keep, m, dimensions, field, mixed, kinds, a)
+    if mixed is not None:
+        _gather_variables(neighbours, first, last, mixed, kinds)
+    return _generate(points, keep, neighbours.shape[1], field, mixed, clock, kinds, a, scratch)
 
 
 @njit(nogil=True, cache=True)
 def _factor(x, targets, neighbours, first, last, noise, at_target, field, mixed, clock, memory):
     """Generate and factor the matrices of eight blocks."""
     points, keep, a, inverse = memory[0], memory[1], memory[2], memory[3]
-    _gather(x, targets, neighbours, first, last, noise, at_target, field[3], points, keep, a)
-    dimensions = len(x) if clock is None else len(x) - 1
-    misses = _entries(neighbours, first, last, field, mixed, clock, dimensions, memory)
+    _gather(x, targets, neighbours, first, last, noise, at_target, field[4], points, keep, a)
+    misses = _entries(neighbours, first, last, field, mixed, clock, memory)
     factor_packed(a, inverse, keep.size // 8)
     return misses
 
@@ -251,134 +264,138 @@ def _dot(a, at, b, start, order):
 
 
 @njit(nogil=True, cache=True)
-def _changes(points, keep, m, dimensions, field, maps, shape, wanted, b, g, scratch):
-    """G <- D b for the derivatives by shape parameters, by distance and by anisotropy.
-
-    `shape` is the number of the first of them.
-    """
-    inverse, arc, folded, variance, tables, size, base = field
-    order, bases = keep.size // 8, wanted.size
-    distance, top = bases - 3, size // 8 - 1
-    step, misses = order * 8, 0
-    g[shape * step :] = 0.0
-    for i in range(1, order):
-        known = min(i, m) if i < m or i == order - 1 else 0
-        weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
-        for j in range(known):
-            squared = _squared(points, order, dimensions, i, j)
-            s = _variable(squared, inverse, arc, folded, scratch)
-            row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
-            misses |= missed(s, row)
-            both, b_j, table = weight * load(keep, j * 8), load(b, j * 8), size
-            value = both
-            for basis in range(shape, distance + 1):
-                if wanted[basis]:
-                    value = polynomial(tables, table, row, t) * both
-                    _add_products(g, basis * step, i, j, value, b_i, b_j)
-                    table += size
-            if wanted[distance + 1]:
-                # r ρ'(r) u'Mu/u'u, for u = 0 too
-                value = value / (squared + spread(1e-300))
-                d0 = load(points, i * 8) - load(points, j * 8)
-                d1 = load(points, step + i * 8) - load(points, step + j * 8)
-                for k in range(2):
-                    inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
-                    inner = inner + spread(maps[k, 2]) * d1 * d1
-                    at = (distance + 1 + k) * step
-                    _add_products(g, at, i, j, value * inner, b_i, b_j)
-    return misses
+def _form(points, order, first, dimensions, i, j, forms, at):
+    """Return u'Mu, u = x_i - x_j; `forms` has the entries of M + M' above the diagonal and M's."""
+    inner = spread(0.0)
+    for p in range(first, first + dimensions):
+        row = p * order * 8
+        one = load(points, row + i * 8) - load(points, row + j * 8)
+        for q in range(p, first + dimensions):
+            row = q * order * 8
+            other = load(points, row + i * 8) - load(points, row + j * 8)
+            inner = inner + spread(forms[at]) * one * other
+            at += 1
+    return inner
 
 
 @njit(nogil=True, cache=True)
-def _of_time(tables, which, size, row, t, s, v):
-    """Return a function of time; if time is a coordinate 1, v/(s + v) or s/(s + v), 0 for 0/0."""
-    if tables is None:
-        if which == 0:
-            return spread(1.0)
-        return (v if which == 1 else s) / (s + v + spread(1e-300))
-    return polynomial(tables, which * size, row, t)
-
-
-@njit(nogil=True, cache=True)
-def _changes_in_time(
-    points, keep, m, dimensions, field, clock, fields, shape, wanted, b, g, scratch
-):
-    """G <- D b for the derivatives of a space-time model.
-
-    Derivative k is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = `fields[k]`, e functions of space and
-    g of time, without the second product where c = -1. `shape` is the number of the first one.
-    """
-    inverse, arc, folded, variance, tables, size, base = field
-    order, top, misses = keep.size // 8, size // 8 - 1, 0
-    step = order * 8
-    g[shape * step :] = 0.0
-    for i in range(1, order):
-        known = min(i, m) if i < m or i == order - 1 else 0
-        weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
-        for j in range(known):
-            s = _squared(points, order, dimensions, i, j)
-            s = _variable(s, inverse, arc, folded, scratch)
-            v = _lag(points, order, dimensions, i, j, clock[0])
-            late, t_late = interval(v, SPLIT, clock[3], clock[2] // 8 - 1), fraction(v, SPLIT)
-            both, _, few = _in_time(s, v, clock[1], clock[2], clock[3], clock[4], clock[5])
-            row, t = interval(both, SPLIT, base, top), fraction(both, SPLIT)
-            misses |= few | missed(both, row)
-            weights, b_j = weight * load(keep, j * 8), load(b, j * 8)
-            for k in range(len(fields)):
-                if not wanted[shape + k]:
-                    continue
-                value = polynomial(tables, fields[k, 1] * size, row, t)
-                value = value * _of_time(clock[1], fields[k, 0], clock[2], late, t_late, s, v)
-                if fields[k, 2] >= 0:
-                    other = polynomial(tables, fields[k, 3] * size, row, t)
-                    turn = _of_time(clock[1], fields[k, 2], clock[2], late, t_late, s, v)
-                    value = value + other * turn
-                _add_products(g, (shape + k) * step, i, j, value * weights, b_i, b_j)
-    return misses
-
-
-@njit(nogil=True, cache=True)
-def _changes_mixed(points, keep, m, dimensions, field, mixed, kinds, shape, wanted, b, g):
-    """G <- D b for the derivatives of a model of several variables, from number `shape` on."""
-    _, _, _, _, tables, size, base = field
-    _, _, p, numbers, rows, components, whole, entries = mixed
-    order, top, misses = keep.size // 8, size // 8 - 1, 0
-    step = order * 8
-    g[shape * step :] = 0.0
-    pair_numbers, e = np.empty(64 * rows), np.empty(24)
+def _on_diagonal(keep, mixed, kinds, shape, b, g):
+    """G <- D b on the diagonal, where correlations are 1 and their derivatives are 0."""
+    order, step, terms, rows, entries = keep.size // 8, keep.size, mixed[6], mixed[5], mixed[7]
+    numbers = np.empty(64 * rows)
     for i in range(order):
-        # the diagonal, where the correlation is 1 and its derivatives are 0
-        pair = pairs_of(kinds, i * 8, i * 8, p)
+        pair = pairs_of(kinds, i * 8, i * 8, mixed[2])
         end = load(b, i * 8) * load(keep, i * 8)
-        for c in range(components):
+        for c in range(terms):
             for r in range(rows):
-                fetch(numbers, pair, c * rows + r, components * rows, pair_numbers[64 * r :])
+                fetch(mixed[4], pair, c * rows + r, terms * rows, numbers[64 * r :])
             for k in range(len(entries)):
                 if entries[k, 1] == 0:
                     at = (shape + entries[k, 0]) * step + i * 8
-                    store(g, at, load(g, at) + end * load(pair_numbers, (3 + k) * 8))
+                    store(g, at, load(g, at) + end * load(numbers, (5 + k) * 8))
+
+
+@njit(nogil=True, cache=True)
+def _changes(
+    points, keep, m, field, mixed, clock, fields, maps, kinds, shape, wanted, b, g, scratch
+):
+    """G <- D b for the derivatives by parameters of the field, from number `shape` on.
+
+    Function of pairs k is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = fields[k, :4], e functions of
+    space and g of time; without the second product where c = -1, and e[b] without a clock. It is
+    multiplied by u'Mu/|u|² with the form maps[fields[k, 4], c] of each term c where that is not -1;
+    `maps`, (T, C, d (d + 1) / 2), is flat, and None without forms.
+    Of one term, it is derivative fields[k, 5] but for σ². Without `fields` the wanted derivatives
+    are e[1], e[2], ….
+    """
+    dimensions, inverse, arc, folded, variance, tables, size, whole, base = field
+    order, top, misses, terms = keep.size // 8, size // 8 - 1, 0, 1
+    step, last_axis = keep.size, points.size // keep.size - 1
+    g[shape * step :] = 0.0
+    variance = spread(variance)
+    if clock is not None:
+        inverse_time, times, size_in_time, apart, base_in_time, of_decay, of_stretch = clock
+        last = size_in_time // 8 - 1
+    if mixed is not None:
+        _on_diagonal(keep, mixed, kinds, shape, b, g)
+        _, _, p, places, table, rows, terms, entries = mixed
+        variance, numbers, e = spread(1.0), np.empty(64 * rows), np.empty(8 * len(fields))
     for i in range(1, order):
         known = min(i, m) if i < m or i == order - 1 else 0
-        own, b_i = load(keep, i * 8), load(b, i * 8)
+        weight, b_i = variance * load(keep, i * 8), load(b, i * 8)
         for j in range(known):
-            squared = _squared(points, order, dimensions, i, j)
-            pair = pairs_of(kinds, i * 8, j * 8, p)
-            both, b_j = own * load(keep, j * 8), load(b, j * 8)
-            for c in range(components):
-                for r in range(rows):
-                    fetch(numbers, pair, c * rows + r, components * rows, pair_numbers[64 * r :])
-                s = squared * load(pair_numbers, 0)
+            both, b_j = weight * load(keep, j * 8), load(b, j * 8)
+            squared = _squared(points, order, 0, dimensions, i, j)
+            if mixed is not None:
+                pair = pairs_of(kinds, i * 8, j * 8, p)
+            first = 0
+            for c in range(terms):
+                if mixed is not None:
+                    if places[c] != first:
+                        first = places[c]
+                        squared = _squared(points, order, first, dimensions, i, j)
+                    for r in range(rows):
+                        fetch(table, pair, c * rows + r, terms * rows, numbers[64 * r :])
+                # a branch on None is decided at compile time
+                s = squared if arc is None else _arcs(squared, scratch)
+                s = s * spread(inverse) if mixed is None else s * load(numbers, 0)
+                if clock is not None:
+                    space, v = s, _lag(points, order, last_axis, i, j)
+                    v = v * spread(inverse_time) if mixed is None else v * load(numbers, 24)
+                    late, t_late = interval(v, SPLIT, base_in_time, last), fraction(v, SPLIT)
+                    misses |= _missed_in_time(times, v, late)
+                    if mixed is not None:
+                        late = moved(late, load(numbers, 32))
+                    s, _ = _in_time(s, v, times, apart, late, t_late, of_decay, of_stretch)
+                s = _fold(s, folded, c)
                 row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
                 misses |= missed(s, row)
-                row = moved(row, load(pair_numbers, 16))
-                for function in range(3):
-                    value = polynomial(tables, function * whole, row, t)
-                    store(e, function * 8, value * both)
-                for k in range(len(entries)):
-                    basis = shape + entries[k, 0]
-                    if wanted[basis]:
-                        value = load(e, entries[k, 1] * 8) * load(pair_numbers, (3 + k) * 8)
-                        _add_products(g, basis * step, i, j, value, b_i, b_j)
+                if mixed is not None:
+                    row = moved(row, load(numbers, 16))
+                if fields is None:
+                    at = whole
+                    for basis in range(shape, wanted.size):
+                        if wanted[basis]:
+                            value = polynomial(tables, at, row, t) * both
+                            _add_products(g, basis * step, i, j, value, b_i, b_j)
+                            at += whole
+                else:
+                    value, held = both, -1
+                    for k in range(len(fields)):
+                        of_space, other, turn = fields[k, 1], fields[k, 2], fields[k, 4]
+                        if clock is not None:
+                            value = polynomial(tables, of_space * whole, row, t)
+                            value = value * _of_time(
+                                times, fields[k, 0], apart, late, t_late, space, v
+                            )
+                            if other >= 0:
+                                turned = polynomial(tables, fields[k, 3] * whole, row, t)
+                                value = value + turned * _of_time(
+                                    times, other, apart, late, t_late, space, v
+                                )
+                            value = value * both
+                        elif held != of_space:
+                            held = of_space
+                            value = polynomial(tables, held * whole, row, t) * both
+                        change = value
+                        # two conditions, so that the form is not compiled for None
+                        if maps is not None:  # noqa: SIM102
+                            if turn >= 0:
+                                at = (turn * terms + c) * (dimensions * (dimensions + 1) // 2)
+                                form = _form(points, order, first, dimensions, i, j, maps, at)
+                                # 0 for u = 0 too
+                                change = value / (squared + spread(1e-300)) * form
+                        if mixed is None:
+                            basis = shape + fields[k, 5]
+                            _add_products(g, basis * step, i, j, change, b_i, b_j)
+                        else:
+                            store(e, k * 8, change)
+                if mixed is not None:
+                    for k in range(len(entries)):
+                        basis = shape + entries[k, 0]
+                        if wanted[basis]:
+                            change = load(e, entries[k, 1] * 8) * load(numbers, (5 + k) * 8)
+                            _add_products(g, basis * step, i, j, change, b_i, b_j)
     return misses
 
 
@@ -436,13 +453,11 @@ def likelihood_slice(
 ):
     """Reduce blocks to the sums that the likelihood and its derivatives need.
 
-    `diagonals`, (q, n), are those of the derivatives by parameters of the noise. `maps`, (2, 3),
-    are the quadratic forms of the derivatives by angle and ratio of anisotropy, `fields` those of
-    `_changes_in_time`. `wanted`, (D,),
-    tells which derivatives of S are wanted, in the order of `blocks`; none if the first is not. The
-    sums in `out` are Σ log d; W'W, (c, c); and with derivatives Σ g_i, (D,); the information,
-    (D, D), its lower triangle; and (∂W)'W, (D, c, c). Also return the first location whose matrix
-    is not positive definite, or `last`.
+    `diagonals`, (q, n), are those of the derivatives by parameters of the noise. For `maps` and
+    `fields` see `_changes`. `wanted`, (D,), tells which derivatives of S are wanted, in the order
+    of `blocks`; none if the first is not. The sums in `out` are Σ log d; W'W, (c, c); and with
+    derivatives Σ g_i, (D,); the information, (D, D), its lower triangle; and (∂W)'W, (D, c, c).
+    Also return the first location whose matrix is not positive definite, or `last`.
     """
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
     memory = points, keep, a, inverse, scratch, kinds = _memory(d, m)
@@ -480,16 +495,22 @@ def likelihood_slice(
                 _fetch(diagonals, k, neighbours, place, last, True, order, g, at)
                 g[at : at + order * 8] *= b
             shape = 1 + len(diagonals)
-            if mixed is not None:
-                misses |= _changes_mixed(
-                    points, keep, m, d, field, mixed, kinds, shape, wanted, b, g
-                )
-            elif clock is not None:
-                misses |= _changes_in_time(
-                    points, keep, m, d - 1, field, clock, fields, shape, wanted, b, g, scratch
-                )
-            else:
-                misses |= _changes(points, keep, m, d, field, maps, shape, wanted, b, g, scratch)
+            misses |= _changes(
+                points,
+                keep,
+                m,
+                field,
+                mixed,
+                clock,
+                fields,
+                maps,
+                kinds,
+                shape,
+                wanted,
+                b,
+                g,
+                scratch,
+            )
             _derivatives(a, inverse, g, u, white, wanted, order, weight, sums)
     out[0] = logs
     for k in range(count * count):
@@ -522,7 +543,7 @@ def weights_slice(
         backward_packed(a, inverse, b, 0, order)
         for lane in range(min(8, last - place)):
             i = place + lane
-            variances[i] = field[3] + at_target[i] - scratch[lane]
+            variances[i] = field[4] + at_target[i] - scratch[lane]
             for q in range(m):
                 weights[i, q] = b[q * 8 + lane]
     return misses

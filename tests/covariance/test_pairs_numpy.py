@@ -10,7 +10,7 @@ def places_of(metric, d, n):
     return places if metric == "euclidean" else (places - 0.5) * [300.0, 170.0]
 
 
-@pytest.mark.parametrize("what", ["correlation", "smoothness", "slope"])
+@pytest.mark.parametrize("what", ["correlation", "smoothness", "range"])
 @pytest.mark.parametrize(
     ("metric", "d"),
     [("euclidean", 1), ("euclidean", 2), ("euclidean", 3), ("chordal", 2), ("great-circle", 2)],

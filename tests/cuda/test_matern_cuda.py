@@ -123,8 +123,7 @@ def on_host(host, x, y, inverse, mapping, rows, base, scale=1.0):
 def on_cpu(x, y, inverse, mapping, rows, base, scale=1.0):
     """The same by numba's kernel."""
     out = np.empty(x.shape[1], dtype=rows.dtype)
-    fill = pairs_numba.fill_fp32 if rows.dtype == np.float32 else pairs_numba.fill
-    missed = fill(
+    missed = pairs_numba.fill(
         *(np.ascontiguousarray(x), 0, x.shape[1], np.ascontiguousarray(y[:, None]), 0, 1),
         *(inverse, mapping, rows, base, rows.dtype.type(scale), -1, out, 0, 0),
     )
@@ -339,7 +338,7 @@ def test_gpu_sums_the_squares_of_each_panel_for_itself():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("what", ["correlation", "smoothness", "slope"])
+@pytest.mark.parametrize("what", ["correlation", "smoothness", "range"])
 def test_gpu_knows_derivatives_and_the_nugget(what):
     pairs = gx.Matern(2, 0.3, 1.7).pairs(gx.Inputs(places_of("euclidean", 2, 300)))
     whole = slice(0, 300)
@@ -409,12 +408,12 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
     pairs = gx.Matern(1.0, 0.3, smoothness).pairs(gx.Inputs(places))
     n, single = len(places), form == "fp32"
     real = np.float32 if single else np.float64
-    table = Table(gx.Matern(1.0, 1.0, smoothness), *pairs.octaves)
+    table = Table(gx.Matern(1.0, 1.0, smoothness), *pairs.parts[0].octaves)
     out = cupy.empty((n, n), dtype=real, order="F")
-    x = copy_on_gpu(pairs.x)
+    x = copy_on_gpu(pairs.parts[0].x)
     _, missed = generate._launch(
         form,
-        (x, n, x, n, 1, 0, n, 0, n, pairs.inverse, 0),
+        (x, n, x, n, 1, 0, n, 0, n, pairs.parts[0].inverse, 0),
         *table.polynomials("correlation", single),
         (real(1), real(0), x, 0, real(1), -n, out, 0, n),
     )
@@ -422,7 +421,7 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
     assert int(missed.sum()) == 6
     whole = slice(0, n)
     pairs.write_on_gpu("correlation", whole, whole, out)
-    assert pairs.octaves[0] < table.low
+    assert pairs.parts[0].octaves[0] < table.low
     expected = np.empty((n, n), dtype=out.dtype, order="F")
     pairs.write("correlation", whole, whole, expected)
     np.testing.assert_array_equal(cupy.asnumpy(out), expected)

@@ -19,7 +19,7 @@ from geomxp.covariance.generate import box_of
 from geomxp.covariance.table import table_of
 from geomxp.runtime.devices import Device
 from geomxp.vecchia import gpu as device
-from geomxp.vecchia.blocks import Blocks, tables_for, wanted_for, with_table
+from geomxp.vecchia.blocks import Blocks, wanted_for
 from geomxp.vecchia.factor import Graph
 
 U = 2.0**-53
@@ -164,7 +164,7 @@ class Case:
             given = pairs, tables, base, layout, count, most, downwards
             return [(sums, self._call(host.reduced, entries, *given))]
 
-        ((sums, _),) = self._with_table(tables_for(self.model, wanted), work)
+        ((sums, _),) = self._with_table(device.tables_for(self.model, wanted), work)
         out, last = np.zeros(1 + count**2 + below), sums[:, -1].max()
         out[:length] = sums[:, :-1].sum(axis=0)
         return out, n - int(last) if last else None
@@ -188,7 +188,7 @@ class Case:
     def _with_table(self, names, work):
         about = self.box, *self.neighbours.shape, self.noise.coefficients
         pairs = device.Pairs(self.model, self.metric, *about)
-        return with_table(self.model, pairs, names, lambda t, base: work(t, base, pairs))
+        return device.with_table(self.model, pairs, names, lambda t, base: work(t, base, pairs))
 
     def _call(self, function, entries, pairs, tables, base, layout, count, most, downwards):
         (n, m), d = self.neighbours.shape, self.points.shape[1]
@@ -379,7 +379,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
         return [(missed,)]
 
     # no other test has a table of this smoothness, which might reach further
-    with_table(gx.Matern(1.0, 0.1, 0.41, 0.1), given, ["correlation"], look)
+    device.with_table(gx.Matern(1.0, 0.1, 0.41, 0.1), given, ["correlation"], look)
     assert len(work) > 1
     assert given.octaves[0] < before[0]
 

@@ -234,12 +234,12 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
     # tables are kept for each smoothness
     model = gx.Matern(1.0, 0.1, 0.31 + by_norms / 100, 0.1)
     there, here = (assemble.originals(model, places, "euclidean", 32, index) for index in (0, None))
-    before = there.pairs.octaves
+    before = there.pairs.parts[0].octaves
     store = GpuStore(there, gx.uniform("fp64")(np.ones((4, 4))))
     if by_norms:
         norms = there.norms()
     store.run(store.order())
-    assert there.pairs.octaves[0] < before[0]
+    assert there.pairs.parts[0].octaves[0] < before[0]
     if by_norms:
         np.testing.assert_allclose(norms, here.norms(), rtol=1e-6)
     known = InCore(here, store.formats)

@@ -94,7 +94,7 @@ def test_without_a_scale_no_tile_has_an_exponent():
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_originals_are_those_of_the_covariance_in_fp64_or_fp32(rule):
     store = store_of(rule)
-    places = store.originals.pairs.x.T
+    places = store.originals.pairs.parts[0].x.T
     sigma = MODEL(places, places) + MODEL.nugget * np.eye(len(places))
     for i, k in left_looking(store.layout.tiles):
         tile = store.original(i, k)
