@@ -8,7 +8,7 @@ import geomxp
 NOUNS = {
     "Observations": (),
     "TimeAxis": (),
-    "Matern": ("Anisotropy",),
+    "Matern": ("Anisotropy", "Anisotropy3D", "AxisRatios", "AxisRatios3D"),
     "Gaussian": (),
     "PoweredExponential": (),
     "Cauchy": (),

@@ -20,7 +20,8 @@ from .covariance import (
     Spherical,
     Wendland,
 )
-from .covariance.base import Anisotropy, Covariance, Isotropic
+from .covariance.anisotropy import Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D
+from .covariance.base import Covariance, Isotropic
 from .covariance.distance import Metric
 from .covariance.inputs import Inputs
 from .covariance.noise import NoiseParameter
@@ -76,6 +77,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Anisotropy",
+    "Anisotropy3D",
+    "AxisRatios",
+    "AxisRatios3D",
     "Bootstrap",
     "BoxCox",
     "Cauchy",

@@ -1,6 +1,7 @@
 """From locations to covariances."""
 
-from .base import FAMILIES
+from . import combined
+from .base import COMBINED, FAMILIES
 from .cauchy import Cauchy
 from .coregionalization import Coregionalization
 from .gaussian import Gaussian
@@ -21,4 +22,5 @@ _ORDERED = (
 )
 """Families in the order of messages and tables."""
 
+COMBINED.append(combined.named)
 FAMILIES.update((family.family, family) for family in _ORDERED)

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from math import cos, inf, radians, sin
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import InvalidInput, did_you_mean
+from . import anisotropy as maps
+from .anisotropy import ANGLE, RATIO, LinearMap
 from .conventions import Convention, convention_of
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs
 from .inputs import Inputs
 from .noise import MICROSCALE, NUGGET, Noise, NoiseParameter
-from .parameter import TRANSFORMATION, Parameter, central_derivative, finite
+from .parameter import TRANSFORMATION, Parameter, central_derivative
 from .table import Sampled
 from .term import Change, Term
 from .transformation import ByVariable, Transformation, transformation
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         Collection,
         Floats,
         Hashable,
+        Iterable,
         Mapping,
         Sequence,
     )
@@ -43,9 +46,6 @@ if TYPE_CHECKING:
 
 VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
 RANGE = Parameter("range", 1.0, unit="length")
-ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", search=(-180.0, 360.0))
-RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
-
 
 LIMIT_TOLERANCE = 1e-12
 """Share of a limit by which a parameter may miss it: the exponential of a logarithm is rounded."""
@@ -453,73 +453,71 @@ class Covariance:
         return self.isotropic(inputs)
 
 
-@dataclass(frozen=True)
-class Anisotropy:
-    """Geometric anisotropy in the plane: the range depends on the direction.
-
-    Parameters
-    ----------
-    angle : float
-        Direction of the longest range, in degrees counter-clockwise from the x-axis.
-    ratio : float
-        Shortest range over longest range, in (0, 1]; the model's `range` is the longest one.
-        Angle and ratio are as in GSTools (there in radians); gstat counts its angle clockwise
-        from north.
-    """
-
-    angle: float
-    ratio: float
-
-    def __post_init__(self):
-        for name in ("angle", "ratio"):
-            object.__setattr__(self, name, finite(f"anisotropy_{name}", getattr(self, name)))
-        if not 0 < self.ratio <= 1:
-            raise InvalidInput(
-                "`anisotropy_ratio` is the shortest range over the longest one: "
-                f"it must lie in (0, 1]. Got {self.ratio!r}."
-            )
-
-    @classmethod
-    def of(cls, anisotropy: Anisotropy | tuple[float, float] | None) -> Anisotropy | None:
-        """Return an anisotropy, given as such, as a pair (angle, ratio), or as None."""
-        if anisotropy is None or isinstance(anisotropy, Anisotropy):
-            return anisotropy
-        try:
-            angle, ratio = anisotropy
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput(
-                f"`anisotropy` must be a pair (angle in degrees, ratio). Got {anisotropy!r}."
-            ) from None
-        return cls(angle, ratio)
-
-    def matrix(self) -> Floats:
-        """Return the (2, 2) map A to coordinates where the model is isotropic.
-
-        Rows: along the longest range; across it, stretched by 1/ratio.
-        """
-        c, s = cos(radians(self.angle)), sin(radians(self.angle))
-        return np.array([[c, s], [-s / self.ratio, c / self.ratio]])
-
-    def generators(self) -> Floats:
-        """Return (∂A/∂φ)A⁻¹ for the angle (per degree) and the ratio, (2, 2, 2)."""
-        c, s, q = cos(radians(self.angle)), sin(radians(self.angle)), self.ratio
-        by_angle = radians(1.0) * np.array([[-s, c], [-c / q, -s / q]])
-        by_ratio = np.array([[0.0, 0.0], [s / q**2, -c / q**2]])
-        back = np.linalg.inv(self.matrix())
-        return np.array([by_angle @ back, by_ratio @ back])
-
-
 class Tabulated(Covariance):
     """Base of families whose covariance is a sum of terms, with tables of polynomials.
 
-    A subclass defines `terms`, and inherits generation on CPU and GPU, derivatives and Vecchia's
-    approximation. All its terms have the same functions of time. If it declares `VARIANCE`, all
-    terms are proportional to it.
+    A subclass has the field `anisotropy` and defines `terms`, and inherits generation on CPU and
+    GPU, derivatives and Vecchia's approximation. If it declares `VARIANCE`, all terms are
+    proportional to it.
     """
+
+    optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name, *sorted(maps.NAMES))
+    if TYPE_CHECKING:
+        anisotropy: LinearMap | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "anisotropy", maps.anisotropy_of(self.anisotropy))
+
+    def _kinds(self):
+        """Return the parameters; those of anisotropy are before those of the transformation."""
+        kinds = super()._kinds()
+        if self.anisotropy is None:
+            return kinds
+        at = len(self._own_parameters())
+        return (*kinds[:at], *self.anisotropy.declared, *kinds[at:])
+
+    def parameters(self) -> dict[str, float]:
+        """Return the values of the parameters by name; see `Covariance.parameters`."""
+        values = self._own_parameters()
+        if self.anisotropy is not None:
+            values |= self.anisotropy.parameters()
+        return values | self._of_transform()
+
+    @classmethod
+    def _arguments(cls, values, transform):
+        """Return the arguments of the class for values of parameters."""
+        turn = maps.from_parameters(values)
+        plain = super()._arguments(values, transform)
+        return plain if turn is None else plain | {"anisotropy": turn}
 
     def terms(self, dimensions: int) -> list[Term]:
         """Return the terms of the covariance in a Euclidean space of so many dimensions."""
         raise NotImplementedError
+
+    def turned(self, terms: Iterable[Term]) -> list[Term]:
+        """Return terms with the model's anisotropy, which they have not yet."""
+        if self.anisotropy is None:
+            return list(terms)
+        generators = self.anisotropy.generators()
+        changes = {name: Change(map=change) for name, change in generators.items()}
+        matrix = self.anisotropy.matrix()
+        return [replace(one, map=matrix, changes={**one.changes, **changes}) for one in terms]
+
+    def points(self, inputs: Inputs) -> Floats:
+        """Map inputs to points (n, k) between which distances have no direction."""
+        points = inputs.points
+        return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
+
+    def check_anisotropy(self, metric: Metric, dimensions: int) -> None:
+        """Raise `InvalidInput` where the model has an anisotropy of other locations."""
+        given = self.anisotropy
+        if given is None:
+            return
+        if metric.arc or metric.dimensions(dimensions) != given.dimensions:
+            raise InvalidInput(
+                f"`anisotropy` needs {given.words}. Got metric={metric.name!r} in {dimensions}."
+            )
 
     @property
     def tabulated(self) -> bool:
@@ -535,11 +533,12 @@ class Tabulated(Covariance):
     @property
     def field_names(self) -> tuple[str, ...]:
         """The parameters of the field, besides the one that it is proportional to."""
-        return tuple(
+        own = [
             p.name
             for p in self.declared
             if p.name != self.scaling and not isinstance(p, NoiseParameter)
-        )
+        ]
+        return (*own, *(() if self.anisotropy is None else self.anisotropy.parameters()))
 
     def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> TablePairs:
         """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
@@ -582,6 +581,9 @@ class Isotropic(Tabulated):
         How other packages write the family, by package.
     last_octave : int
         ρ and its derivatives are 0, or negligible, for s ≥ 2^last_octave.
+    is_mixture : bool
+        Whether ρ(√·) is completely monotone, so that ρ is a mixture of Gaussian correlations and
+        valid in all dimensions.
 
     Examples
     --------
@@ -602,61 +604,20 @@ class Isotropic(Tabulated):
     [[2.0, 0.7358]]
     """
 
-    optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name, ANGLE.name, RATIO.name)
     shapes: ClassVar[tuple[Parameter, ...]] = ()
     support: ClassVar[str | None] = None
     on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
     conventions: ClassVar[Mapping[str, Convention]] = {}
     last_octave: ClassVar[int] = 1020
+    is_mixture: ClassVar[bool] = False
     tabulated = True
     variance: float
     range: float
-    anisotropy: Anisotropy | None
+    anisotropy: LinearMap | None
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
         cls.declared = (VARIANCE, RANGE, *cls.shapes, *cls.noise_parts)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "anisotropy", Anisotropy.of(self.anisotropy))
-
-    def _kinds(self):
-        """Return the parameters; with anisotropy its angle and ratio too. See `Covariance`."""
-        kinds = super()._kinds()
-        if self.anisotropy is None:
-            return kinds
-        at = len(self._own_parameters())
-        return (*kinds[:at], ANGLE, RATIO, *kinds[at:])
-
-    def parameters(self) -> dict[str, float]:
-        """Return the values of the parameters by name; see `Covariance.parameters`."""
-        values = self._own_parameters()
-        if self.anisotropy is not None:
-            values |= {ANGLE.name: self.anisotropy.angle, RATIO.name: self.anisotropy.ratio}
-        return values | self._of_transform()
-
-    @classmethod
-    def from_parameters(
-        cls, values: Mapping[str, float], transform: Transformation | None = None
-    ) -> Self:
-        """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`.
-
-        Examples
-        --------
-        >>> from geomxp import Matern
-        >>> model = Matern(1.0, 2.0, 0.7, 0.1, (30.0, 0.5))
-        >>> Matern.from_parameters(model.parameters()) == model
-        True
-        """
-        plain = cls._arguments(values, transform)
-        if values.get("anisotropy_ratio") is not None:
-            plain["anisotropy"] = Anisotropy(
-                values.get("anisotropy_angle", 0.0), values["anisotropy_ratio"]
-            )
-        elif values.get("anisotropy_angle") is not None:
-            raise InvalidInput("`anisotropy_angle` needs `anisotropy_ratio`: give both.")
-        return cls(**plain)
 
     # what a family defines
 
@@ -709,6 +670,12 @@ class Isotropic(Tabulated):
         return function
 
     @property
+    def unit(self) -> Self:
+        """The model of the correlation alone: variance and range 1, no noise, isotropic."""
+        shapes = (getattr(self, shape.name) for shape in self.shapes)
+        return type(self)(1.0, 1.0, *shapes)
+
+    @property
     def table_key(self) -> tuple:
         """Key that identifies the correlation function."""
         return (type(self), *(getattr(self, p.name) for p in self.shapes))
@@ -720,17 +687,18 @@ class Isotropic(Tabulated):
             RANGE.name: Change(log_range=1 / self.range),
         }
         changes |= {shape.name: Change(shapes={shape.name: 1.0}) for shape in self.shapes}
-        turn = None
-        if self.anisotropy is not None:
-            turn, generators = self.anisotropy.matrix(), self.anisotropy.generators()
-            for name, change in zip((ANGLE.name, RATIO.name), generators, strict=True):
-                changes[name] = Change(map=change)
-        return [Term(self, self.variance, self.range, turn, changes=changes)]
+        return self.turned([Term(self, self.variance, self.range, changes=changes)])
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """The parameters of the correlation, whether the model has them or not: shapes first."""
-        return (*(shape.name for shape in self.shapes), RANGE.name, ANGLE.name, RATIO.name)
+        """The parameters of the correlation: shapes first, and last those of an anisotropy.
+
+        Without one they are those of an ellipse, which kernels on a GPU count.
+        """
+        turned = (ANGLE.name, RATIO.name)
+        if self.anisotropy is not None:
+            turned = self.anisotropy.parameters()
+        return (*(shape.name for shape in self.shapes), RANGE.name, *turned)
 
     def evaluate(self, what: str, r: ArrayLike) -> Floats:
         """Evaluate the correlation, its slope or a derivative by the formula.
@@ -799,8 +767,7 @@ class Isotropic(Tabulated):
 
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points between which the model depends on distance only."""
-        points = Inputs.of(inputs, metric).points
-        return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
+        return self.points(Inputs.of(inputs, metric))
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
@@ -816,11 +783,7 @@ class Isotropic(Tabulated):
                 "use the chordal metric."
             )
         super().check_valid_on(metric, dimensions)
-        if self.anisotropy is not None and (metric.arc or metric.dimensions(dimensions) != 2):
-            raise InvalidInput(
-                "`anisotropy` needs Euclidean locations in 2 dimensions. "
-                f"Got metric={metric.name!r} in {dimensions}."
-            )
+        self.check_anisotropy(metric, dimensions)
 
     @classmethod
     def from_convention(cls, package: str, **parameters: float) -> Self:
@@ -869,6 +832,9 @@ class Isotropic(Tabulated):
 FAMILIES: dict[str, type[Covariance]] = {}
 """Families that have names, filled by the package; any other is given as a class or a model."""
 
+COMBINED: list[Callable[[str], type[Covariance] | None]] = []
+"""Functions that return a combination of families by its name, or None."""
+
 
 def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
     """Return the class of a family, given by name, as a class or by a model.
@@ -882,11 +848,12 @@ def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
         return type(family)
     if isinstance(family, type) and issubclass(family, Covariance):
         return family
-    try:
-        return FAMILIES[family]
-    except (KeyError, TypeError):
-        known = ", ".join(FAMILIES)
-        raise InvalidInput(
-            f"`family` must be one of {known}, or a subclass of gx.Covariance. Got {family!r}."
-            f"{did_you_mean(family, FAMILIES)}"
-        ) from None
+    if isinstance(family, str):
+        for find in (FAMILIES.get, *COMBINED):
+            if find(family) is not None:
+                return find(family)
+    raise InvalidInput(
+        f"`family` must be one of {', '.join(FAMILIES)}, a combination of them such as "
+        f"separable-spherical, or a subclass of gx.Covariance. Got {family!r}."
+        f"{did_you_mean(family, FAMILIES)}"
+    )

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .base import Anisotropy, Isotropic, Parameter
+from .anisotropy import LinearMap
+from .base import Isotropic
+from .parameter import Parameter
 from .conventions import Convention
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Cauchy(Isotropic):
         α, 0 < α ≤ 2.
     decay : float
         β > 0.
-    anisotropy : Anisotropy, (angle, ratio) or None
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
 
     Examples
     --------
@@ -41,6 +43,7 @@ class Cauchy(Isotropic):
     """
 
     family = "cauchy"
+    is_mixture = True
     shapes = (
         Parameter("power", 1.0, upper=2.0, search=(0.05, 2.0)),
         Parameter("decay", 1.0, search=(0.05, 50.0)),
@@ -56,7 +59,7 @@ class Cauchy(Isotropic):
     power: float
     decay: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate (1 + r^α)^(-β/α)."""

@@ -13,18 +13,52 @@ from .multivariate import (
     LOADING,
     LOWER_TRIANGLE,
     SMOOTHNESS,
-    Component,
     Multivariate,
     name_of,
 )
+from .term import Change, Term
 
 LEAST_EIGENVALUE, SHRINKING_FACTOR = 0.1, 0.95
 """Least eigenvalue of the correlations of a model made of marginal ones, and the factor that brings
 them nearer to I."""
 
 
+class Coregionalized(Multivariate):
+    """Base of linear models of coregionalization, with fields of any isotropic family."""
+
+    @classmethod
+    def _near(cls, values, correlations, dimensions):
+        deviations, beta = np.sqrt(values.pop("variance")), correlations
+        while np.linalg.eigvalsh(beta).min() < LEAST_EIGENVALUE:
+            beta = SHRINKING_FACTOR * beta + (1 - SHRINKING_FACTOR) * np.eye(len(beta))
+        loading = deviations[:, None] * np.linalg.cholesky(beta)
+        return cls(loading=loading[np.tril_indices(len(beta))].tolist(), **values)
+
+    def components(self) -> list[Term]:
+        """Return one term for each of the fields W_k."""
+        p = self.variables
+        triangle = np.zeros((p, p))
+        triangle[np.tril_indices(p)] = self.loading
+        one, result = np.ones((p, p)), []
+        names = [shape.name for shape in self.in_space.shapes]
+        for k in range(p):
+            loads, changes = triangle[:, k], {}
+            for i in range(k, p):
+                own = np.zeros(p)
+                own[i] = 1.0
+                change = np.outer(own, loads)
+                changes[name_of("loading", (i, k))] = Change(amplitude=change + change.T)
+            changes[name_of("range", (k,))] = Change(log_range=one / self.range[k])
+            for name in names:
+                changes[name_of(name, (k,))] = Change(shapes={name: one})
+            shapes = [one * getattr(self, name)[k] for name in names]
+            amplitude = np.outer(loads, loads)
+            result.append(self.term(amplitude, one * self.range[k], shapes, changes))
+        return result
+
+
 @dataclass(frozen=True)
-class Coregionalization(Multivariate):
+class Coregionalization(Coregionalized):
     """Linear model of coregionalization: Y_i = Σ_k L_ik W_k, with independent Matérn fields W_k.
 
     L is lower triangular, and W_k has variance 1, range a_k and smoothness ν_k:
@@ -65,31 +99,3 @@ class Coregionalization(Multivariate):
     smoothness: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
     nugget_covariance: tuple[float, ...] | None = field(default=None, kw_only=True)
-
-    @classmethod
-    def _near(cls, values, correlations, dimensions):
-        deviations, beta = np.sqrt(values.pop("variance")), correlations
-        while np.linalg.eigvalsh(beta).min() < LEAST_EIGENVALUE:
-            beta = SHRINKING_FACTOR * beta + (1 - SHRINKING_FACTOR) * np.eye(len(beta))
-        loading = deviations[:, None] * np.linalg.cholesky(beta)
-        return cls(loading=loading[np.tril_indices(len(beta))].tolist(), **values)
-
-    def components(self) -> list[Component]:
-        """Return one term for each of the fields W_k."""
-        p = self.variables
-        triangle = np.zeros((p, p))
-        triangle[np.tril_indices(p)] = self.loading
-        one, result = np.ones((p, p)), []
-        for k in range(p):
-            loads, slopes = triangle[:, k], {}
-            for i in range(k, p):
-                own = np.zeros(p)
-                own[i] = 1.0
-                change = np.outer(own, loads)
-                slopes[name_of("loading", (i, k))] = (change + change.T, None, None)
-            slopes[name_of("range", (k,))] = (None, one / self.range[k], None)
-            slopes[name_of("smoothness", (k,))] = (None, None, one)
-            amplitude = np.outer(loads, loads)
-            shapes = one * self.range[k], one * self.smoothness[k]
-            result.append(Component(amplitude, *shapes, slopes))
-        return result

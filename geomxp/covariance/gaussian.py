@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .base import Anisotropy, Isotropic
+from .anisotropy import LinearMap
+from .base import Isotropic
 from .conventions import Convention
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Gaussian(Isotropic):
         a > 0, in the units of the locations (km for longitude and latitude).
     nugget : float
         τ² ≥ 0, the noise variance of each observation.
-    anisotropy : Anisotropy, (angle, ratio) or None
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
 
     Examples
     --------
@@ -40,6 +41,7 @@ class Gaussian(Isotropic):
     """
 
     family = "gaussian"
+    is_mixture = True
     last_octave = 10  # exp(-2^10) is below the smallest number
     conventions: ClassVar = {
         "geomxp": Convention(("variance", "range", "nugget")),
@@ -53,7 +55,7 @@ class Gaussian(Isotropic):
     variance: float
     range: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate exp(-s)."""

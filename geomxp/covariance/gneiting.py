@@ -80,8 +80,36 @@ class _Functions:
         return function
 
 
+class GneitingInTime(SpaceTime):
+    """Base of Gneiting's models, in which time stretches distances."""
+
+    needs_mixture = True
+    temporal = (
+        Parameter("time_power", 0.5, upper=1.0, search=(0.05, 1.0), starts=(1.0,)),
+        Parameter("interaction", 0.5, upper=1.0, **FREE_AT_0, search=(0.0, 1.0)),
+        Parameter("time_decay", 0.5, **FREE_AT_0, search=(0.0, 10.0)),
+    )
+
+    def half_lag(self) -> float:
+        """Return the lag at which the correlation in the plane is ½.
+
+        A shorter one where δ + β < 0.1, and never more than 10¹⁰⁰ times the range in time.
+        """
+        exponent = max(self.time_decay + self.interaction, 0.1)
+        logarithm = np.log(2.0 ** (1 / exponent) - 1) * 0.5 / self.time_power
+        return self.time_range * float(np.exp(min(logarithm, 230.0)))
+
+    def clock(self, dimensions: int) -> Clock:
+        """Return the functions of time; see `SpaceTime.clock`."""
+        shapes = self.time_power, self.interaction, self.time_decay
+        names = (TIME_RANGE.name, "time_power", "interaction")
+        terms = {name: (f"{name} of decay", f"{name} of stretch") for name in names}
+        terms["time_decay"] = ("time_decay of decay", None)
+        return Clock(_Functions(*shapes, dimensions), "time decay", "time stretch", terms)
+
+
 @dataclass(frozen=True)
-class Gneiting(SpaceTime):
+class Gneiting(GneitingInTime):
     """A non-separable model: C = σ² ψ^-(δ + β d/2) M_ν(h / (a ψ^(β/2))), ψ = 1 + |u/b|^2α.
 
     Parameters
@@ -114,11 +142,6 @@ class Gneiting(SpaceTime):
     """
 
     family = "gneiting"
-    temporal = (
-        Parameter("time_power", 0.5, upper=1.0, search=(0.05, 1.0), starts=(1.0,)),
-        Parameter("interaction", 0.5, upper=1.0, **FREE_AT_0, search=(0.0, 1.0)),
-        Parameter("time_decay", 0.5, **FREE_AT_0, search=(0.0, 10.0)),
-    )
 
     variance: float
     range: float
@@ -128,20 +151,3 @@ class Gneiting(SpaceTime):
     interaction: float
     time_decay: float
     nugget: float = 0.0
-
-    def half_lag(self) -> float:
-        """Return the lag at which the correlation in the plane is ½.
-
-        A shorter one where δ + β < 0.1, and never more than 10¹⁰⁰ times the range in time.
-        """
-        exponent = max(self.time_decay + self.interaction, 0.1)
-        logarithm = np.log(2.0 ** (1 / exponent) - 1) * 0.5 / self.time_power
-        return self.time_range * float(np.exp(min(logarithm, 230.0)))
-
-    def clock(self, dimensions: int) -> Clock:
-        """Return the functions of time; see `SpaceTime.clock`."""
-        shapes = self.time_power, self.interaction, self.time_decay
-        names = (TIME_RANGE.name, "time_power", "interaction")
-        terms = {name: (f"{name} of decay", f"{name} of stretch") for name in names}
-        terms["time_decay"] = ("time_decay of decay", None)
-        return Clock(_Functions(*shapes, dimensions), "time decay", "time stretch", terms)

@@ -16,7 +16,9 @@ import numpy as np
 
 from ..errors import InvalidInput
 from . import bessel
-from .base import Anisotropy, Isotropic, Parameter
+from .anisotropy import LinearMap
+from .base import Isotropic
+from .parameter import Parameter
 from .conventions import Convention, Limit
 
 if TYPE_CHECKING:
@@ -81,8 +83,8 @@ class Matern(Isotropic):
         ν > 0; ν = ½ is exp(-h/a), ν → ∞ the Gaussian.
     nugget : float
         τ² ≥ 0, a variance (not relative to σ²); it belongs to each observation.
-    anisotropy : Anisotropy, (angle, ratio) or None
-        Geometric anisotropy, for locations in the plane.
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
+        Geometric anisotropy; a pair is that of locations in the plane.
 
     Raises
     ------
@@ -98,6 +100,7 @@ class Matern(Isotropic):
     """
 
     family = "matern"
+    is_mixture = True
     shapes = (Parameter("smoothness", 0.5, search=(0.02, 30.0)),)
     on_sphere: ClassVar = {"smoothness": (0.0, 0.5)}
     conventions = PACKAGES
@@ -107,7 +110,7 @@ class Matern(Isotropic):
     range: float
     smoothness: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     if TYPE_CHECKING:
         # what may be given; the fields say what is kept
@@ -117,7 +120,7 @@ class Matern(Isotropic):
             range: float,
             smoothness: float,
             nugget: float = 0.0,
-            anisotropy: Anisotropy | tuple[float, float] | None = None,
+            anisotropy: LinearMap | tuple[float, float] | None = None,
         ) -> None: ...
 
     @property

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from .space_time import SpaceTime
 
 
+class CoordinateInTime(SpaceTime):
+    """Base of models with a scaled axis of time: C(h, u) = σ² ρ(√(h²/a² + u²/b²))."""
+
+    further_axes = 1
+
+    def clock(self, dimensions: int) -> None:
+        """Return None: time is a coordinate."""
+        return
+
+
 @dataclass(frozen=True)
-class MaternSpaceTime(SpaceTime):
+class MaternSpaceTime(CoordinateInTime):
     """A Matérn model with a scaled axis of time: C(h, u) = σ² M_ν(√(h²/a² + u²/b²)).
 
     Parameters
@@ -45,7 +55,3 @@ class MaternSpaceTime(SpaceTime):
     time_range: float
     smoothness: float
     nugget: float = 0.0
-
-    def clock(self, dimensions: int) -> None:
-        """Return None: time is a coordinate."""
-        return

@@ -18,7 +18,7 @@ observation of a variable and the field itself are two kinds of inputs, i and p 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
 from math import isqrt
@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import VARIANCE, Anisotropy, Inputs, Isotropic, Tabulated
-from .bessel import LARGEST_TABULATED_NU
+from .anisotropy import NAMES as NAMES_OF_MAPS
+from .anisotropy import LinearMap, anisotropy_of
+from .anisotropy import from_parameters as map_from_parameters
+from .base import VARIANCE, Inputs, Isotropic, Tabulated
 from .conventions import Convention
 from .distance import metric_of
 from .matern import Matern
@@ -41,15 +43,12 @@ from .transformation import ByVariable, transformation
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._typing import Collection, Floats, Mapping, Sequence
+    from .._typing import ArrayLike, Collection, Floats, Mapping, Sequence
     from .distance import Metric
     from .transformation import Transformation
 
 EIGENVALUE_TOLERANCE = 1e-12
 """Eigenvalue of a correlation matrix down to which it counts as positive semidefinite."""
-
-MARGINAL_PARAMETERS = ("variance", "range", "smoothness", "nugget")
-"""Parameters of the model of one variable."""
 
 LARGEST_CORRELATION, SHRINKING_FACTOR = 0.9, 0.95
 """Largest entry of a correlation matrix made of estimates; factor that brings it nearer to I."""
@@ -97,30 +96,6 @@ def variables_of(kind: str, count: int) -> int:
 
 
 @dataclass(frozen=True)
-class Component:
-    """A term of the covariance: amplitudes, ranges and smoothnesses by pair of variables, (p, p).
-
-    `slopes` has for parameters, by name, the derivatives of A, log a and ν, each (p, p) or None.
-    `white` tells whether the correlation is 1 at one location and 0 elsewhere.
-    """
-
-    amplitude: Floats
-    range: Floats
-    smoothness: Floats
-    slopes: dict[str, tuple[Floats | None, Floats | None, Floats | None]]
-    white: bool = False
-
-    def doubled(self) -> Component:
-        """Return the term of the kinds i and p + i, which are alike, (2p, 2p)."""
-
-        def tiled(matrix):
-            return None if matrix is None else np.tile(matrix, (2, 2))
-
-        slopes = {name: tuple(map(tiled, each)) for name, each in self.slopes.items()}
-        return Component(*map(tiled, (self.amplitude, self.range, self.smoothness)), slopes)
-
-
-@dataclass(frozen=True)
 class SameLocation(Isotropic):
     """Correlation of noise: 1 at one location and 0 elsewhere."""
 
@@ -129,7 +104,7 @@ class SameLocation(Isotropic):
     variance: float
     range: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Return 0; see `Isotropic.correlation_of_squares`."""
@@ -144,15 +119,23 @@ class SameLocation(Isotropic):
         return np.zeros_like(s)
 
 
+@dataclass(frozen=True, repr=False)
 class Multivariate(Tabulated):
-    """Base of families for several variables, with Matérn covariances.
+    """Base of families for several variables.
 
     A subclass is a frozen dataclass. Its fields are numbers, or tuples with a number for each
     variable, pair of variables or entry of a lower triangle, as `groups` says. It sets `family`
-    and `groups` and defines `components` and `variances`.
+    and `groups` and defines `components`.
+
+    Parameters
+    ----------
+    anisotropy : Anisotropy, (angle, ratio) or None
+        Geometric anisotropy, the same for all variables.
 
     Attributes
     ----------
+    in_space : type
+        The isotropic family of the correlations.
     groups : dict of str to (str, Parameter)
         For each field how many numbers it has and what they are.
     shapes : tuple of Parameter
@@ -162,11 +145,14 @@ class Multivariate(Tabulated):
     """
 
     uses = ("variable",)
-    optional: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = tuple(sorted(NAMES_OF_MAPS))
+    in_space: ClassVar[type[Isotropic]] = Matern
+    on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
     groups: ClassVar[Mapping[str, tuple[str, Parameter]]] = {}
     shapes: ClassVar[tuple[Parameter, ...]] = ()
     conventions: ClassVar[Mapping[str, Convention]] = {}
     nugget_covariance = None
+    anisotropy: LinearMap | None = field(default=None, kw_only=True)
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -189,6 +175,7 @@ class Multivariate(Tabulated):
         if self.microscale is not None:
             raise InvalidInput(f"models of family {self.family} have no microscale: leave it out.")
         object.__setattr__(self, "transform", _transformations(self.transform, p))
+        object.__setattr__(self, "anisotropy", anisotropy_of(self.anisotropy))
 
     def _count(self):
         """Return the number of variables, from the fields that have one number for each."""
@@ -275,7 +262,8 @@ class Multivariate(Tabulated):
             group: x[0] if groups[group][0] == ONE_FOR_ALL else tuple(x)
             for group, x in fields_.items()
         }
-        return cls(**one, transform=transform and transform.with_values(values))
+        more = {"transform": transform and transform.with_values(values)}
+        return cls(**one, **more, anisotropy=map_from_parameters(values))
 
     @classmethod
     def count_in(cls, names: Collection[str]) -> int:
@@ -299,8 +287,8 @@ class Multivariate(Tabulated):
 
     # what a family defines
 
-    def components(self) -> list[Component]:
-        """Return the terms of the covariance."""
+    def components(self) -> list[Term]:
+        """Return the terms of the field, with numbers for each pair of variables, (p, p)."""
         raise NotImplementedError
 
     @property
@@ -310,6 +298,16 @@ class Multivariate(Tabulated):
 
     # what all families inherit
 
+    def term(
+        self, amplitude: Floats, range: Floats, shapes: Sequence[Floats], changes: dict[str, Change]
+    ) -> Term:
+        """Return a term of amplitudes, ranges and shapes of `in_space`, each (p, p)."""
+        correlations = tuple(
+            tuple(self.in_space(1.0, length, *own) for length, *own in zip(*rows, strict=True))
+            for rows in zip(range, *shapes, strict=True)
+        )
+        return Term(correlations, amplitude, range, changes=changes)
+
     def terms(self, dimensions: int) -> list[Term]:
         """Return the terms of the covariance of all kinds of inputs; see `Tabulated.terms`.
 
@@ -317,29 +315,18 @@ class Multivariate(Tabulated):
         of the noise at one location. It has 2p kinds: observations of variable i, and the field of
         variable i, p + i, which shares no noise with observations.
         """
-        components = self.components()
+        terms = self.components()
         if self.nugget_covariance is not None:
-            p, components = self.variables, [one.doubled() for one in components]
-            amplitude, slopes = np.zeros((2 * p, 2 * p)), {}
+            p, terms = self.variables, [_doubled(one) for one in terms]
+            amplitude, changes = np.zeros((2 * p, 2 * p)), {}
             for (i, j), x in zip(indices(EACH_PAIR, p), self.nugget_covariance, strict=True):
                 amplitude[i, j] = amplitude[j, i] = x
-                slopes[name_of(NUGGET_COVARIANCE.name, (i, j))] = (at(2 * p, i, j), None, None)
-            smoothness = np.full((2 * p, 2 * p), SMOOTHNESS.value)
-            shapes = components[0].range, smoothness
-            components.append(Component(amplitude, *shapes, slopes, white=True))
-        return [self._term_of(one) for one in components]
-
-    def _term_of(self, component):
-        """Return a component as a term."""
-        changes = {
-            name: Change(amplitude, length, {} if nu is None else {SMOOTHNESS.name: nu})
-            for name, (amplitude, length, nu) in component.slopes.items()
-        }
-        kinds = range(len(component.amplitude))
-        correlations = tuple(
-            tuple(self.correlation_of(component, i, j) for j in kinds) for i in kinds
-        )
-        return Term(correlations, component.amplitude, component.range, changes=changes)
+                name = name_of(NUGGET_COVARIANCE.name, (i, j))
+                changes[name] = Change(amplitude=at(2 * p, i, j))
+            white = SameLocation(1.0, 1.0)
+            lengths = terms[0].range
+            terms.append(Term(((white,) * 2 * p,) * 2 * p, amplitude, lengths, changes=changes))
+        return self.turned(terms)
 
     def of_field(self, inputs: Inputs) -> Inputs:
         """Return inputs of the field without noise; see `Covariance.of_field`."""
@@ -403,12 +390,6 @@ class Multivariate(Tabulated):
         (k,) = self.parameter(nugget).where
         return {p.name: 0.0 for p in self.table if p.role == NOISE and k in p.where}
 
-    def correlation_of(self, component: Component, i: int = 0, j: int = 0) -> Isotropic:
-        """Return the correlation of two variables in a component, as a model."""
-        if component.white:
-            return SameLocation(1.0, component.range[i, j])
-        return Matern(1.0, component.range[i, j], component.smoothness[i, j])
-
     @property
     def correlations(self) -> Floats:
         """Correlations of the fields of the variables at one location, (p, p)."""
@@ -416,34 +397,41 @@ class Multivariate(Tabulated):
         deviations = np.sqrt(np.diag(whole))
         return whole / np.outer(deviations, deviations)
 
-    def marginal(self, variable: int) -> Matern:
-        """Return the model of one variable alone, by its number; it must be a Matérn model."""
+    def marginal(self, variable: int) -> Isotropic:
+        """Return the model of one variable alone, by its number; it must be of `in_space`."""
         if variable not in range(self.variables):
             raise InvalidInput(
                 f"`variable` must be a number from 0 to {self.variables - 1}. Got {variable!r}."
             )
-        one, *more = [c for c in self.components() if c.amplitude[variable, variable] > 0]
+        k = variable
+        one, *more = [term for term in self.components() if term.amplitude[k, k] > 0]
         if more:
             raise InvalidInput(
-                f"variable {variable} of this {self.family} model is a sum of {len(more) + 1} "
-                "Matérn fields, not one Matérn model: evaluate its covariance by calling the model."
+                f"variable {k} of this {self.family} model is a sum of {len(more) + 1} "
+                f"{self.in_space.__name__} fields, not one model: evaluate its covariance by "
+                "calling the model."
             )
-        values = (one.amplitude, one.range, one.smoothness)
-        return Matern(*(x[variable, variable] for x in values), self.nugget[variable])
+        correlation = one.correlations[k][k]
+        return replace(
+            correlation,
+            variance=one.amplitude[k, k],
+            nugget=self.nugget[k],
+            anisotropy=self.anisotropy,
+        )
 
     @property
     def tabulated(self) -> bool:
         """Whether there are tables of polynomials; see `Matern.tabulated`."""
-        return max(float(one.smoothness.max()) for one in self.components()) <= LARGEST_TABULATED_NU
+        return all(one.tabulated for one in self._own_correlations())
+
+    def _own_correlations(self):
+        """Return the correlation of each variable with itself, in every term."""
+        return [row[k] for term in self.components() for k, row in enumerate(term.correlations)]
 
     def check_tabulated(self, remedy: str) -> None:
-        """Raise `InvalidInput`, with a remedy, if a smoothness is above 50."""
-        if not self.tabulated:
-            largest = max(float(one.smoothness.max()) for one in self.components())
-            raise InvalidInput(
-                f"smoothnesses must be at most {LARGEST_TABULATED_NU:g} here. "
-                f"Got {largest:g}. {remedy}"
-            )
+        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        for one in self._own_correlations():
+            one.check_tabulated(remedy)
 
     @property
     def largest_variance(self) -> float:
@@ -451,9 +439,8 @@ class Multivariate(Tabulated):
         return float(self.variances.max())
 
     def practical_range(self) -> float:
-        """Return the largest practical range a√(8ν) of a variable; see `Matern.practical_range`."""
-        ranges = [np.diag(c.range * np.sqrt(8 * c.smoothness)) for c in self.components()]
-        return float(max(one.max() for one in ranges))
+        """Return the largest practical range of a variable; see `Matern.practical_range`."""
+        return max(one.practical_range() for one in self._own_correlations())
 
     def variance_of(self, nugget: str) -> float:
         """Return the variance of the variable that a nugget, by name, belongs to."""
@@ -484,13 +471,23 @@ class Multivariate(Tabulated):
                 '(duplicates="drop", --duplicates drop), or leave the nugget covariances out.',
             )
 
+    def valid_dimensions(self, metric: Metric | str, dimensions: int) -> float:
+        """Return the dimensions in which the correlations must be valid; infinite for all."""
+        return metric_of(metric).dimensions(dimensions)
+
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
-        if metric_of(metric).arc:
+        metric = metric_of(metric)
+        if metric.arc and self.in_space.on_sphere is None:
             raise InvalidInput(
                 f"a {self.family} model is not known to be a covariance with great-circle "
                 "distances: use the chordal metric."
             )
+        super().check_valid_on(metric, dimensions)
+        self.check_anisotropy(metric, dimensions)
+        d = self.valid_dimensions(metric, dimensions)
+        for one in self._own_correlations() if d < np.inf and not metric.arc else ():
+            one.check_valid_on("euclidean", int(d))
         if self.nugget_covariance is not None:
             self._check_nuggets()
 
@@ -513,6 +510,9 @@ class Multivariate(Tabulated):
         Those of the covariance of two nuggets are the ends at which their matrix becomes singular.
         """
         found = super().limits(metric, dimensions)
+        if metric_of(metric).arc:
+            bounds = self.in_space.on_sphere or {}
+            found |= {p.name: bounds[p.group] for p in self.table if p.group in bounds}
         if self.nugget_covariance is not None:
             beta, deviations = self.nugget_correlations, np.sqrt(self.nugget)
             for i, j in indices(EACH_PAIR, self.variables):
@@ -529,22 +529,21 @@ class Multivariate(Tabulated):
 
     @classmethod
     def from_marginals(
-        cls, marginals: Sequence[Matern], correlations: Floats, dimensions: int = 2
+        cls, marginals: Sequence[Isotropic], correlations: Floats, dimensions: int = 2
     ) -> Self:
-        """Return a model near Matérn models of the variables and their correlations.
+        """Return a model near models of the variables alone and their correlations.
 
         Parameters
         ----------
-        marginals : sequence of Matern
+        marginals : sequence of Isotropic
             Model of each variable alone.
         correlations : (p, p) ndarray
             Of the fields at one location; brought nearer to 0 as far as the family needs it.
         dimensions : int
             Of the space in which the model must be valid.
         """
-        values = {
-            name: tuple(getattr(one, name) for one in marginals) for name in MARGINAL_PARAMETERS
-        }
+        names = ("variance", "range", *(shape.name for shape in cls.in_space.shapes), "nugget")
+        values = {name: tuple(getattr(one, name) for one in marginals) for name in names}
         return cls._near(values, np.asarray(correlations, dtype=np.float64), dimensions)
 
     @classmethod
@@ -577,14 +576,13 @@ class Multivariate(Tabulated):
 
     def _length(self, i, correlation):
         """Return the distance at which a variable has a correlation with itself."""
-        parts = [c for c in self.components() if c.amplitude[i, i] > 0]
-        total = sum(c.amplitude[i, i] for c in parts)
+        parts = [term for term in self.components() if term.amplitude[i, i] > 0]
         lengths = [
-            distance_at(float(f"{correlation:.3g}"), float(f"{c.smoothness[i, i]:.3g}"))
-            * c.range[i, i]
-            for c in parts
+            distance_at(_rounded(term.correlations[i][i]), float(f"{correlation:.3g}"))
+            * term.range[i, i]
+            for term in parts
         ]
-        weights = [c.amplitude[i, i] / total for c in parts]
+        weights = [term.amplitude[i, i] for term in parts]
         return float(np.exp(np.average(np.log(lengths), weights=weights)))
 
     def neighbour_key(self, known: Inputs) -> tuple[int, ...]:
@@ -596,6 +594,10 @@ class Multivariate(Tabulated):
         """Return the key whose variables are 2^(halves/2) times as far apart."""
         return tuple(half + halves for half in key)
 
+    def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
+        """Map inputs to points between which distances have no direction."""
+        return self.points(Inputs.of(inputs, metric))
+
     def neighbour_points(self, inputs: Inputs, key: tuple[int, ...]) -> Floats:
         """Map inputs to points (n, k + q): the last coordinates are those of the variables."""
         apart = np.zeros((self.variables, self.variables))
@@ -605,6 +607,31 @@ class Multivariate(Tabulated):
         if self.nugget_covariance is not None:
             axes = np.vstack((axes, axes))
         return inputs.with_variable_axes(axes)
+
+
+def _doubled(term):
+    """Return the term of the kinds i and p + i, which are alike, (2p, 2p)."""
+
+    def tiled(matrix):
+        return None if matrix is None else np.tile(matrix, (2, 2))
+
+    changes = {
+        name: Change(
+            tiled(one.amplitude),
+            tiled(one.log_range),
+            {shape: tiled(own) for shape, own in one.shapes.items()},
+        )
+        for name, one in term.changes.items()
+    }
+    correlations = tuple(2 * row for row in 2 * term.correlations)
+    return Term(correlations, *map(tiled, (term.amplitude, term.range)), changes=changes)
+
+
+def _rounded(model):
+    """Return the model of range 1 with three digits of its shapes: near enough, and remembered."""
+    unit = model.unit
+    shapes = {shape.name: float(f"{getattr(unit, shape.name):.3g}") for shape in unit.shapes}
+    return replace(unit, **shapes)
 
 
 def placed(apart: Floats) -> Floats:

@@ -23,7 +23,6 @@ from .multivariate import (
     ONE_FOR_ALL,
     OWN_VARIANCE,
     SMOOTHNESS,
-    Component,
     Multivariate,
     at,
     indices,
@@ -32,6 +31,7 @@ from .multivariate import (
     nearer,
     symmetric,
 )
+from .term import Change, Term
 
 if TYPE_CHECKING:
     from .._typing import Floats
@@ -62,28 +62,26 @@ class _Matern(Multivariate):
     def _rho(self):
         return symmetric(self.correlation, self.variables)
 
-    def components(self) -> list[Component]:
+    def components(self) -> list[Term]:
         """Return the only term."""
         p, rho = self.variables, self._rho
         deviation = np.sqrt(self.variance)
         amplitude = rho * np.outer(deviation, deviation)
-        nu = np.asarray(self.smoothness)
-        nu = (nu[:, None] + nu) / 2
-        slopes = {}
+        names = [shape.name for shape in self.in_space.shapes]
+        shapes = [np.asarray(getattr(self, name)) for name in names]
+        changes = {}
         for k in range(p):
             # 1 where the variable is one of the pair, 2 where it is both
             own = np.zeros((p, p))
             own[k] += 1
             own[:, k] += 1
-            slopes[name_of("variance", (k,))] = (
-                amplitude * own / (2 * self.variance[k]),
-                None,
-                None,
-            )
-            slopes[name_of("smoothness", (k,))] = (None, None, own / 2)
+            change = amplitude * own / (2 * self.variance[k])
+            changes[name_of("variance", (k,))] = Change(amplitude=change)
+            for name in names:
+                changes[name_of(name, (k,))] = Change(shapes={name: own / 2})
         if np.ndim(self.range) == 0:
             lengths = np.full((p, p), self.range)
-            slopes["range"] = (None, 1 / lengths, None)
+            changes["range"] = Change(log_range=1 / lengths)
         else:
             inverse = np.asarray(self.range) ** -2.0
             lengths = ((inverse[:, None] + inverse) / 2) ** -0.5
@@ -92,12 +90,24 @@ class _Matern(Multivariate):
                 own[k] += 1
                 own[:, k] += 1
                 change = own * lengths**2 / 2 / self.range[k] ** 3
-                slopes[name_of("range", (k,))] = (None, change, None)
+                changes[name_of("range", (k,))] = Change(log_range=change)
         if "correlation" in self.groups:
             for i, j in indices(EACH_PAIR, p):
                 change = at(p, i, j) * deviation[i] * deviation[j]
-                slopes[name_of("correlation", (i, j))] = (change, None, None)
-        return [Component(amplitude, lengths, nu, slopes)]
+                changes[name_of("correlation", (i, j))] = Change(amplitude=change)
+        between = [(one[:, None] + one) / 2 for one in shapes]
+        return [self.term(amplitude, lengths, between, changes)]
+
+    def factors_on_sphere(self) -> Floats:
+        """Return κ for great-circle distances, (p, p)."""
+        raise NotImplementedError
+
+    def _kappa(self, metric, dimensions):
+        """Return κ, and in words where it holds."""
+        if metric_of(metric).arc:
+            return self.factors_on_sphere(), "with great-circle distances"
+        d = self.valid_dimensions(metric, dimensions)
+        return self.factors(d), f"in {'all' if d == np.inf else f'{d:g}'} dimensions"
 
     def _beta(self, kappa):
         """Return β = ρ/κ, of which no entry is much larger than 1: smooth fields have κ = 0."""
@@ -117,8 +127,7 @@ class _Matern(Multivariate):
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         super().check_valid_on(metric, dimensions)
-        d = metric_of(metric).dimensions(dimensions)
-        kappa = self.factors(d)
+        kappa, where = self._kappa(metric, dimensions)
         beta = self._beta(kappa)
         if (
             np.abs(beta).max() > 1 + EIGENVALUE_TOLERANCE
@@ -126,7 +135,7 @@ class _Matern(Multivariate):
         ):
             most = ", ".join(f"{kappa[i, j]:.4g}" for i, j in indices(EACH_PAIR, self.variables))
             raise InvalidInput(
-                f"in {d} dimensions these correlations are too large for the smoothnesses (and "
+                f"{where} these correlations are too large for the smoothnesses (and "
                 f"ranges): divided by {most} they must be a correlation matrix. Got "
                 f"{', '.join(f'{x:.4g}' for x in self.correlation)}."
             )
@@ -137,7 +146,7 @@ class _Matern(Multivariate):
         Those of a correlation are the ends at which β becomes singular.
         """
         found = super().limits(metric, dimensions)
-        kappa = self.factors(metric_of(metric).dimensions(dimensions))
+        kappa, _ = self._kappa(metric, dimensions)
         beta = self._beta(kappa)
         for i, j in indices(EACH_PAIR, self.variables):
             middle, half = interval(beta, i, j)
@@ -146,8 +155,41 @@ class _Matern(Multivariate):
         return found
 
 
+class Uncorrelated(_Matern):
+    """Base of independent variables, with correlations of any isotropic family."""
+
+    @property
+    def _rho(self):
+        return np.eye(self.variables)
+
+    @classmethod
+    def _near(cls, values, correlations, dimensions):
+        return cls(**values)
+
+    def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
+        """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
+        shared = {name: getattr(self, name) for name in SHARED_GROUPS}
+        p = self.variables
+        if family is FlexibleMatern:
+            nothing = (0.0,) * (p * (p - 1) // 2)
+            return FlexibleMatern(self.variance, correlation=nothing, **shared), {}
+        if family is Coregionalization:
+            loading = np.diag(np.sqrt(self.variance))
+            names = {name_of("variance", (k,)): name_of("loading", (k, k)) for k in range(p)}
+            return Coregionalization(loading, **shared), names
+        return super().as_member_of(family)
+
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        Multivariate.check_valid_on(self, metric, dimensions)
+
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter; see `Covariance.limits`."""
+        return Multivariate.limits(self, metric, dimensions)
+
+
 @dataclass(frozen=True)
-class Independent(_Matern):
+class Independent(Uncorrelated):
     """Independent variables, each with a Matérn model of its own: C_ij = 0 for i ≠ j.
 
     Parameters
@@ -182,35 +224,6 @@ class Independent(_Matern):
     smoothness: tuple[float, ...]
     nugget: tuple[float, ...] = 0.0
     nugget_covariance: tuple[float, ...] | None = field(default=None, kw_only=True)
-
-    @property
-    def _rho(self):
-        return np.eye(self.variables)
-
-    @classmethod
-    def _near(cls, values, correlations, dimensions):
-        return cls(**values)
-
-    def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
-        """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
-        shared = {name: getattr(self, name) for name in SHARED_GROUPS}
-        p = self.variables
-        if family is FlexibleMatern:
-            nothing = (0.0,) * (p * (p - 1) // 2)
-            return FlexibleMatern(self.variance, correlation=nothing, **shared), {}
-        if family is Coregionalization:
-            loading = np.diag(np.sqrt(self.variance))
-            names = {name_of("variance", (k,)): name_of("loading", (k, k)) for k in range(p)}
-            return Coregionalization(loading, **shared), names
-        return super().as_member_of(family)
-
-    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
-        """Raise `InvalidInput` with great-circle distances."""
-        Multivariate.check_valid_on(self, metric, dimensions)
-
-    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
-        """Return the bounds of each parameter; see `Covariance.limits`."""
-        return Multivariate.limits(self, metric, dimensions)
 
 
 @dataclass(frozen=True)
@@ -276,8 +289,31 @@ class ParsimoniousMatern(_Matern):
 
         nu, half = np.asarray(self.smoothness), dimensions / 2
         between = (nu[:, None] + nu) / 2
+        if half == np.inf:
+            own = -gammaln(nu) / 2
+            return np.exp(own[:, None] + own + gammaln(between))
         own = (gammaln(nu + half) - gammaln(nu)) / 2
         return np.exp(own[:, None] + own + gammaln(between) - gammaln(between + half))
+
+    def factors_on_sphere(self) -> Floats:
+        """Return κ for great-circle distances and smoothnesses of at most ½, (p, p).
+
+        Matérn's correlation is then a mixture of exponential ones: with x = ½ - ν the density of
+        exp(-th/a) is (t² - 1)^(x - 1) / (Γ(½ - x) Γ(x)) for t > 1, and matrices of densities are
+        positive semidefinite where [ρ_ij / (Γ(ν_ij) Γ(½ - ν_ij))] is. Thus κ_ij is
+        Γ(ν_ij) Γ(½ - ν_ij) over the root of the same products of i and j.
+        """
+        from scipy.special import gammaln
+
+        nu = np.minimum(self.smoothness, 0.5)
+        between = (nu[:, None] + nu) / 2
+
+        def logarithm(nu):
+            # an exponential correlation is a mixture of itself
+            return gammaln(nu) + gammaln(np.maximum(0.5 - nu, 1e-300))
+
+        own = -logarithm(nu) / 2
+        return np.exp(own[:, None] + own + logarithm(between))
 
 
 @dataclass(frozen=True)
@@ -338,7 +374,7 @@ class FlexibleMatern(_Matern):
         between, mean = (nu[:, None] + nu) / 2, (alpha[:, None] ** 2 + alpha**2) / 2
         own = nu * np.log(alpha) - gammaln(nu) / 2
         kappa = own[:, None] + own + gammaln(between) - between * np.log(mean)
-        if self.variables == 2:
+        if self.variables == 2 and dimensions < np.inf:
             # the least √(f₁₁f₂₂)/f₁₂ of the spectral densities of correlations, f_ij(ω) =
             # Γ(ν_ij + d/2)/Γ(ν_ij) α_ij^2ν_ij (α_ij² + ω²)^-(ν_ij + d/2), but for a constant
             half = dimensions / 2
@@ -346,6 +382,14 @@ class FlexibleMatern(_Matern):
             kappa[0, 1] += gammaln(nu + half).sum() / 2 - gammaln(between[0, 1] + half)
             kappa[0, 1] = kappa[1, 0] = kappa[0, 1] + _least(weights, alpha**2)
         return np.exp(kappa)
+
+    def factors_on_sphere(self) -> Floats:
+        """Raise `InvalidInput`: no correlations besides 0 are known to be valid."""
+        raise InvalidInput(
+            "a flexible-matern model with great-circle distances is not known to be a covariance: "
+            "between variables of different ranges no mixture of exponential correlations is "
+            "positive definite. Use the chordal metric, or a parsimonious-matern model."
+        )
 
 
 def _least(weights, squares):

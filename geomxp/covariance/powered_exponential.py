@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .base import Anisotropy, Isotropic, Parameter
+from .anisotropy import LinearMap
+from .base import Isotropic
+from .parameter import Parameter
 from .conventions import Convention
 from .table import HIGHEST_OCTAVE
 
@@ -30,7 +32,7 @@ class PoweredExponential(Isotropic):
         σ² > 0, a > 0 and τ² ≥ 0, as of `Matern`.
     power : float
         p, 0 < p ≤ 2; p = 1 is the exponential model, p = 2 the Gaussian.
-    anisotropy : Anisotropy, (angle, ratio) or None
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
 
     Examples
     --------
@@ -39,6 +41,7 @@ class PoweredExponential(Isotropic):
     """
 
     family = "powered-exponential"
+    is_mixture = True
     shapes = (Parameter("power", 1.0, upper=2.0, search=(0.05, 2.0)),)
     on_sphere: ClassVar = {"power": (0.0, 1.0)}
     conventions: ClassVar = {
@@ -52,7 +55,7 @@ class PoweredExponential(Isotropic):
     range: float
     power: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     @property
     def last_octave(self) -> int:

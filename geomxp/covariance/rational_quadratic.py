@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .base import Anisotropy, Isotropic, Parameter
+from .anisotropy import LinearMap
+from .base import Isotropic
+from .parameter import Parameter
 from .conventions import Convention, Limit
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class RationalQuadratic(Isotropic):
         σ² > 0, a > 0 and τ² ≥ 0, as of `Matern`.
     shape : float
         κ > 0.
-    anisotropy : Anisotropy, (angle, ratio) or None
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
 
     Examples
     --------
@@ -39,6 +41,7 @@ class RationalQuadratic(Isotropic):
     """
 
     family = "rational-quadratic"
+    is_mixture = True
     shapes = (Parameter("shape", 1.0, search=(0.02, 1000.0)),)
     conventions: ClassVar = {
         "geomxp": Convention(("variance", "range", "shape", "nugget")),
@@ -55,7 +58,7 @@ class RationalQuadratic(Isotropic):
     range: float
     shape: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate (1 + q)^(-κ), q = s/(2κ)."""

@@ -16,8 +16,37 @@ from .space_time import TIME_RANGE, SpaceTime, distance_at
 from .term import Clock
 
 
+class SeparableInTime(SpaceTime):
+    """Base of separable models, with Matérn's correlation in time."""
+
+    temporal = (Parameter("time_smoothness", 0.5, search=(0.02, 30.0), starts=(1.0,)),)
+
+    @property
+    def time(self) -> Matern:
+        """The correlation of the field at one location, as a function of the lag in time."""
+        return Matern(1.0, self.time_range, self.time_smoothness)
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether there are tables of polynomials: smoothnesses are at most 50."""
+        return self.space.tabulated and self.time.tabulated
+
+    def check_tabulated(self, remedy: str) -> None:
+        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        self.space.check_tabulated(remedy)
+        self.time.check_tabulated(remedy)
+
+    def half_lag(self) -> float:
+        """Return the lag at which the correlation is ½."""
+        return distance_at(self.time.unit, 0.5) * self.time_range
+
+    def clock(self, dimensions: int) -> Clock:
+        """Return the functions of time; see `SpaceTime.clock`."""
+        terms = {TIME_RANGE.name: ("slope", None), "time_smoothness": ("smoothness", None)}
+        return Clock(self.time, "correlation", None, terms)
+
 @dataclass(frozen=True)
-class Separable(SpaceTime):
+class Separable(SeparableInTime):
     """A separable model, Matérn in space and in time: C(h, u) = σ² M_ν(h/a) M_η(|u|/b).
 
     Parameters
@@ -44,7 +73,6 @@ class Separable(SpaceTime):
     """
 
     family = "separable"
-    temporal = (Parameter("time_smoothness", 0.5, search=(0.02, 30.0), starts=(1.0,)),)
     on_sphere: ClassVar = Matern.on_sphere
 
     variance: float
@@ -53,27 +81,3 @@ class Separable(SpaceTime):
     smoothness: float
     time_smoothness: float
     nugget: float = 0.0
-
-    @property
-    def time(self) -> Matern:
-        """The covariance of the field at one location, as a function of the lag in time."""
-        return Matern(self.variance, self.time_range, self.time_smoothness, self.nugget)
-
-    @property
-    def tabulated(self) -> bool:
-        """Whether there are tables of polynomials: ν ≤ 50 and η ≤ 50."""
-        return self.space.tabulated and self.time.tabulated
-
-    def check_tabulated(self, remedy: str) -> None:
-        """Raise `InvalidInput`, with a remedy, if there is no table."""
-        self.space.check_tabulated(remedy)
-        self.time.check_tabulated(remedy)
-
-    def half_lag(self) -> float:
-        """Return the lag at which the correlation is ½."""
-        return distance_at(0.5, self.time_smoothness) * self.time_range
-
-    def clock(self, dimensions: int) -> Clock:
-        """Return the functions of time; see `SpaceTime.clock`."""
-        terms = {TIME_RANGE.name: ("slope", None), "time_smoothness": ("smoothness", None)}
-        return Clock(self.time, "correlation", None, terms)

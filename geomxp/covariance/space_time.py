@@ -4,14 +4,15 @@ With h the distance and u the lag in time, and v = (u/b)²,
 
     C(h, u) = σ² G(v) ρ(h √Q(v) / a),
 
-where ρ is Matérn's correlation. The decay G is the correlation in time at one location, the stretch
-Q shortens distances as the lag grows; Q = 1 makes space and time separable. Each function comes
-from a table of polynomials (`covariance.table`): an entry needs no power and no Bessel function.
+where ρ is the correlation of an isotropic family. The decay G is the correlation in time at one
+location, the stretch Q shortens distances as the lag grows; Q = 1 makes space and time separable.
+Each function comes from a table of polynomials (`covariance.table`): an entry needs no power and no
+Bessel function.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, ClassVar
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import RANGE, VARIANCE, Inputs, Tabulated
+from .base import RANGE, VARIANCE, Inputs, Isotropic, Tabulated
 from .conventions import Convention
 from .distance import metric_of
 from .matern import Matern
@@ -28,6 +29,7 @@ from .term import Change, Clock, Term
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats, Mapping
+    from .anisotropy import LinearMap
     from .distance import Metric
 
 TIME_RANGE = Parameter("time_range", 1.0, unit="time")
@@ -35,9 +37,9 @@ SMOOTHNESS = replace(Matern.shapes[0], starts=(0.6, 1.0, 3.0))
 
 
 @lru_cache(maxsize=256)
-def distance_at(correlation: float, smoothness: float) -> float:
-    """Return the scaled distance h/a at which Matérn's correlation has this value."""
-    return Matern(1.0, 1.0, smoothness).effective_range(correlation)
+def distance_at(unit: Isotropic, correlation: float) -> float:
+    """Return the distance at which a model of range 1 has a correlation."""
+    return unit.effective_range(correlation)
 
 
 HIGHEST_MATCHED, LOWEST_MATCHED = 0.99, 1e-6
@@ -48,19 +50,31 @@ LARGEST_LOG_LAG = 230.0
 """Largest logarithm of an effective lag over the range in time, 10¹⁰⁰."""
 
 
+@dataclass(frozen=True, repr=False)
 class SpaceTime(Tabulated):
-    """Base of space-time families with a Matérn correlation in space.
+    """Base of space-time families.
 
-    A subclass is a frozen dataclass with the fields variance, range, time_range, smoothness, the
-    parameters in `temporal`, and nugget, in this order. It sets `family` and `temporal` and defines
-    `clock`.
+    A subclass is a frozen dataclass with the fields variance, range, time_range, the shapes of
+    `in_space`, the parameters in `temporal`, and nugget, in this order. It sets `family` and
+    `temporal` and defines `clock`.
+
+    Parameters
+    ----------
+    anisotropy : Anisotropy, (angle, ratio) or None
+        Geometric anisotropy in space.
 
     Attributes
     ----------
+    in_space : type
+        The isotropic family of the correlation at one time.
     temporal : tuple of Parameter
         Parameters of G and Q besides the range in time.
     shapes : tuple of Parameter
-        The smoothness and those of `temporal`.
+        Those of the correlation in space and those of `temporal`.
+    needs_mixture : bool
+        Whether ρ(√·) must be completely monotone, because time stretches distances.
+    further_axes : int
+        1 where time is a coordinate, in which the correlation in space must be valid too.
     conventions : dict of str to Convention
         How other packages write the family, by package.
     on_sphere : dict of str to (float, float), or None
@@ -71,16 +85,21 @@ class SpaceTime(Tabulated):
     temporal: ClassVar[tuple[Parameter, ...]] = ()
     shapes: ClassVar[tuple[Parameter, ...]] = ()
     conventions: ClassVar[Mapping[str, Convention]] = {}
-    anisotropy: ClassVar[None] = None
+    in_space: ClassVar[type[Isotropic]] = Matern
     on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
-    variance: float
-    range: float
-    time_range: float
-    smoothness: float
+    needs_mixture: ClassVar[bool] = False
+    further_axes: ClassVar[int] = 0
+    anisotropy: LinearMap | None = field(default=None, kw_only=True)
+
+    if TYPE_CHECKING:
+        variance: float
+        range: float
+        time_range: float
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        cls.shapes = (SMOOTHNESS, *cls.temporal)
+        in_space = (SMOOTHNESS,) if cls.in_space is Matern else cls.in_space.shapes
+        cls.shapes = (*in_space, *cls.temporal)
         cls.declared = (VARIANCE, RANGE, TIME_RANGE, *cls.shapes, *cls.noise_parts)
 
     # what a family defines
@@ -112,16 +131,21 @@ class SpaceTime(Tabulated):
         """
         if self.clock(2) is None:
             return self.range / self.time_range
+        lag, correlation = self.matched(shortest)
+        return distance_at(self.space.unit, correlation) * self.range / lag
+
+    def matched(self, shortest: float) -> tuple[float, float]:
+        """Return the lag that is matched with a distance, and its correlation; see `time_scale`."""
         lag, correlation = self.half_lag(), 0.5
         if lag < shortest:
             lag, correlation = shortest, self.correlation_in_time(shortest)
-        correlation = min(max(correlation, LOWEST_MATCHED), HIGHEST_MATCHED)
-        return distance_at(correlation, self.smoothness) * self.range / lag
+        return lag, min(max(correlation, LOWEST_MATCHED), HIGHEST_MATCHED)
 
     @property
-    def space(self) -> Matern:
-        """The covariance of the field at one time."""
-        return Matern(self.variance, self.range, self.smoothness, self.nugget)
+    def space(self) -> Isotropic:
+        """The covariance of the field at one time, without anisotropy."""
+        shapes = (getattr(self, shape.name) for shape in self.in_space.shapes)
+        return self.in_space(self.variance, self.range, *shapes, self.nugget)
 
     @property
     def tabulated(self) -> bool:
@@ -134,22 +158,30 @@ class SpaceTime(Tabulated):
 
     def terms(self, dimensions: int) -> list[Term]:
         """Return the only term; see `Tabulated.terms`."""
-        clock = self.clock(dimensions)
         changes = {
             VARIANCE.name: Change(amplitude=1.0),
             RANGE.name: Change(log_range=1 / self.range),
-            SMOOTHNESS.name: Change(shapes={SMOOTHNESS.name: 1.0}),
-            **{parameter.name: Change(clock={parameter.name: 1.0}) for parameter in self.temporal},
-            # a function of |u|/b changes with log b as with -log |u|
-            TIME_RANGE.name: Change(clock={TIME_RANGE.name: -1 / self.time_range}),
+            **{one.name: Change(shapes={one.name: 1.0}) for one in self.in_space.shapes},
         }
-        where = self.range, None, self.time_range, clock
-        return [Term(self.space, self.variance, *where, changes=changes)]
+        term = Term(self.space, self.variance, self.range, changes=changes)
+        return self.turned([self.timed(term, dimensions)])
+
+    def timed(self, term: Term, dimensions: int) -> Term:
+        """Return a term in space with this model's functions of time."""
+        changes = {name.name: Change(clock={name.name: 1.0}) for name in self.temporal}
+        # a function of |u|/b changes with log b as with -log |u|
+        changes[TIME_RANGE.name] = Change(clock={TIME_RANGE.name: -1 / self.time_range})
+        return replace(
+            term,
+            time_range=self.time_range,
+            clock=self.clock(dimensions),
+            changes={**term.changes, **changes},
+        )
 
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k + 1): the last coordinate is time, by `time_scale`."""
         inputs = Inputs.of(inputs, metric)
-        return inputs.with_time_axis(self.time_scale())
+        return np.column_stack((self.points(inputs), inputs.time * self.time_scale()))
 
     def neighbour_key(self, known: Inputs) -> int:
         """Return `time_scale` at lags of at least the median step, in half powers of two."""
@@ -166,16 +198,38 @@ class SpaceTime(Tabulated):
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
         found = super().limits(metric, dimensions)
-        return found | (self.on_sphere or {}) if metric_of(metric).arc else found
+        if metric_of(metric).arc:
+            return found | (self.on_sphere or {})
+        within = self.space.limits(*self._of_space(metric, dimensions))
+        return found | {shape.name: within[shape.name] for shape in self.in_space.shapes}
+
+    def widest_limits(
+        self, metric: Metric | str, dimensions: int
+    ) -> dict[str, tuple[float, float]] | None:
+        """Return the bounds of each parameter for any values of the others."""
+        within = self.space.widest_limits(*self._of_space(metric, dimensions))
+        if within is None or metric_of(metric).arc:
+            return None
+        shapes = {shape.name: within[shape.name] for shape in self.in_space.shapes}
+        return self.limits(metric, dimensions) | shapes
+
+    def _of_space(self, metric, dimensions):
+        """Return metric and dimensions in which the correlation in space must be valid."""
+        if not self.further_axes:
+            return metric, dimensions
+        return "euclidean", metric_of(metric).dimensions(dimensions) + self.further_axes
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
-        if metric_of(metric).arc and self.on_sphere is None:
+        metric = metric_of(metric)
+        if metric.arc and self.on_sphere is None:
             raise InvalidInput(
                 f"a {self.family} model is not known to be a covariance with great-circle "
                 "distances: use the chordal metric."
             )
         super().check_valid_on(metric, dimensions)
+        self.space.check_valid_on(*self._of_space(metric, dimensions))
+        self.check_anisotropy(metric, dimensions)
 
     def effective_range(self, correlation: float = 0.05) -> float:
         """Return the distance at which the correlation at one time has fallen to 5 %, or as given.

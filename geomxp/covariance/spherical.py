@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .base import Anisotropy, Isotropic
+from .anisotropy import LinearMap
+from .base import Isotropic
 from .conventions import Convention
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Spherical(Isotropic):
     ----------
     variance, range, nugget : float
         σ² > 0, a > 0 and τ² ≥ 0, as of `Matern`; beyond the range the covariance is 0.
-    anisotropy : Anisotropy, (angle, ratio) or None
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
 
     Examples
     --------
@@ -48,7 +49,7 @@ class Spherical(Isotropic):
     variance: float
     range: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate 1 - 3/2 r + 1/2 r³."""

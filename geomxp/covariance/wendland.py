@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.polynomial.polynomial import polyval
 
-from .base import Anisotropy, Isotropic, Parameter
+from .anisotropy import LinearMap
+from .base import Isotropic
+from .parameter import Parameter
 from .bessel import log_gamma_and_digamma
 from .distance import EARTH_RADIUS, metric_of
 from .table import (
@@ -52,7 +54,7 @@ class Wendland(Isotropic):
         0 ≤ κ ≤ 100.
     shape : float
         (d+1)/2 + κ ≤ μ ≤ 1000 in d dimensions.
-    anisotropy : Anisotropy, (angle, ratio) or None
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
 
     Examples
     --------
@@ -74,7 +76,7 @@ class Wendland(Isotropic):
     smoothness: float
     shape: float
     nugget: float = 0.0
-    anisotropy: Anisotropy | None = None
+    anisotropy: LinearMap | None = None
 
     def at_squares(self, s: Floats, rest: Floats) -> _Functions:
         """Return the function that evaluates ρ or a derivative at s; see `Isotropic.at_squares`."""

@@ -665,8 +665,8 @@ def _slope_of_correlations(model, name):
     whole = sum(one.amplitude for one in parts)
     change = np.zeros_like(whole)
     for one in parts:
-        slope = one.slopes.get(name, (None, None, None))[0]
-        change += 0.0 if slope is None else slope
+        slope = one.changes.get(name)
+        change += 0.0 if slope is None or slope.amplitude is None else slope.amplitude
     relative = np.diag(change) / (2 * np.diag(whole))
     deviations = np.sqrt(np.diag(whole))
     by_deviations = model.correlations * (relative[:, None] + relative)

@@ -971,7 +971,7 @@ def semivariance_between(model, h, i, j):
     """Evaluate γ_ij(h) of a multivariate model for h > 0: of variable i, or of i and j."""
     nugget = model.nugget_matrix[i, j]
     return nugget + sum(
-        one.amplitude[i, j] * (1.0 - model.correlation_of(one, i, j).correlation(h))
+        one.amplitude[i, j] * (1.0 - one.correlations[i][j].correlation(h))
         for one in model.components()
     )
 

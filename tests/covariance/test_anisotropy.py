@@ -1,0 +1,89 @@
+"""Maps to isotropic coordinates, against ellipsoids written out and differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.covariance.anisotropy import (
+    KINDS,
+    Anisotropy,
+    Anisotropy3D,
+    AxisRatios,
+    AxisRatios3D,
+    anisotropy_of,
+    from_parameters,
+)
+
+MAPS = [Anisotropy(30.0, 0.4), Anisotropy3D(30.0, 20.0, -50.0, 0.6, 0.2)]
+MAPS += [AxisRatios(3.0), AxisRatios3D(0.5, 0.05)]
+
+
+@pytest.mark.parametrize("one", MAPS, ids=str)
+def test_generators_are_slopes_of_the_matrix(one):
+    matrix, values = one.matrix(), one.parameters()
+    for name, generator in one.generators().items():
+        high, low = (
+            type(one).from_parameters(values | {name: values[name] + step}).matrix()
+            for step in (1e-5, -1e-5)
+        )
+        np.testing.assert_allclose(generator @ matrix, (high - low) / 2e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("one", MAPS, ids=str)
+def test_the_range_has_its_length_along_each_principal_axis(one):
+    # M'M has the inverse squares of the lengths of the ellipsoid's axes
+    lengths = 1 / np.sqrt(np.linalg.eigvalsh(one.matrix().T @ one.matrix()))
+    ratios = [one.parameters()[p.name] for p in one.declared if not p.unit]
+    np.testing.assert_allclose(sorted(lengths), sorted([1.0, *ratios]), rtol=1e-12)
+
+
+def test_the_longest_range_has_the_azimuth_and_the_dip():
+    one = Anisotropy3D(30.0, 20.0, 70.0, 0.5, 0.25)
+    a, b = np.radians((30.0, 20.0))
+    along = np.array((np.cos(a) * np.cos(b), np.sin(a) * np.cos(b), np.sin(b)))
+    np.testing.assert_allclose(one.matrix() @ along, [1.0, 0.0, 0.0], atol=1e-15)
+    # without dip and roll the second one is in the plane, across the longest
+    flat = Anisotropy3D(30.0, 0.0, 0.0, 0.5, 0.25).matrix()
+    np.testing.assert_allclose(flat @ [-np.sin(a), np.cos(a), 0.0], [0.0, 2.0, 0.0], atol=1e-15)
+    # a roll turns it towards the third axis
+    turned = replace(one, angle=0.0, dip=0.0, roll=90.0).matrix()
+    np.testing.assert_allclose(turned @ [0.0, 0.0, 1.0], [0.0, 2.0, 0.0], atol=1e-15)
+
+
+def test_a_plane_in_space_is_the_ellipse():
+    plane, space = Anisotropy(40.0, 0.3), Anisotropy3D(40.0, 0.0, 0.0, 0.3, 1.0)
+    np.testing.assert_allclose(space.matrix()[:2, :2], plane.matrix(), rtol=1e-15)
+
+
+def test_equal_ratios_make_the_roll_have_no_effect():
+    one = Anisotropy3D(30.0, 20.0, 0.0, 0.5, 0.5)
+    u = np.random.default_rng(0).standard_normal((5, 3))
+    for roll in (10.0, 80.0):
+        other = replace(one, roll=roll)
+        np.testing.assert_allclose(
+            np.linalg.norm(u @ other.matrix().T, axis=1), np.linalg.norm(u @ one.matrix().T, axis=1)
+        )
+
+
+@pytest.mark.parametrize("one", MAPS, ids=str)
+def test_parameters_are_read_back(one):
+    assert from_parameters({"range": 1.0} | one.parameters()) == one
+    assert anisotropy_of(one) is one
+    assert one.dimensions == len(one.matrix())
+
+
+def test_wrong_maps_are_named():
+    with pytest.raises(gx.InvalidInput, match="pair"):
+        anisotropy_of(3)
+    with pytest.raises(gx.InvalidInput, match="`anisotropy_ratio` must be greater than 0 and at"):
+        Anisotropy(10.0, 1.5)
+    with pytest.raises(gx.InvalidInput, match="`anisotropy_angle` needs `anisotropy_ratio`"):
+        from_parameters({"anisotropy_angle": 3.0})
+    with pytest.raises(gx.InvalidInput, match="`axis_ratio_3` needs `axis_ratio_2`"):
+        from_parameters({"axis_ratio_3": 3.0})
+    with pytest.raises(gx.InvalidInput, match="together"):
+        from_parameters({"axis_ratio_2": 3.0, "anisotropy_ratio": 0.5})
+    assert from_parameters({"range": 1.0}) is None
+    assert len({kind.declared for kind in KINDS}) == len(KINDS)
