@@ -106,7 +106,7 @@ class Covariance:
     noise_parts: ClassVar[tuple[NoiseParameter, ...]] = (NUGGET,)
     optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name,)
     variables: ClassVar[int] = 1
-    nugget_covariance: ClassVar[None] = None
+    nugget_covariance = None
     microscale: float | None = field(default=None, kw_only=True)
     transform: Transformation | None = field(default=None, kw_only=True)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from .anisotropy import LinearMap
 from .base import Isotropic
-from .parameter import Parameter
 from .conventions import Convention
+from .parameter import Parameter
 
 if TYPE_CHECKING:
     from .._typing import Floats

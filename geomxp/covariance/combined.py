@@ -77,10 +77,8 @@ def in_time(name: str, space: type[Covariance]) -> type[Covariance]:
         groups = {key: group for key, group in space.groups.items() if key != "nugget"}
         groups |= {p.name: (ONE_FOR_ALL, p) for p in (TIME_RANGE, *matern.temporal)}
         groups["nugget"] = space.groups["nugget"]
-        more = [
-            (p.name, object, field(kw_only=True)) for p in (TIME_RANGE, *matern.temporal)
-        ]
-        own = {"groups": groups, "family": title, "timing": matern}
+        more = [(p.name, object, field(kw_only=True)) for p in (TIME_RANGE, *matern.temporal)]
+        own = {"groups": groups, "family": title, "timing": matern, "title": name}
         return _made(title, (_VariablesInTime, space), more, own)
     own = {"in_space": space, "family": title}
     own["on_sphere"] = space.on_sphere if base is SeparableInTime else None
@@ -181,6 +179,17 @@ class _VariablesInTime(Multivariate):
 
     uses = ("time", "variable")
     timing: ClassVar[type[SpaceTime]] = Separable
+    title: ClassVar[str] = "separable"
+
+    @classmethod
+    def family_alone(cls) -> type[SpaceTime]:
+        """Return the family of one variable alone."""
+        return in_time(cls.title, cls.in_space)
+
+    @classmethod
+    def _shared(cls, marginals):
+        names = [TIME_RANGE.name, *(parameter.name for parameter in cls.timing.temporal)]
+        return {name: float(np.mean([getattr(one, name) for one in marginals])) for name in names}
 
     @property
     def _timing(self):

@@ -18,8 +18,8 @@ from ..errors import InvalidInput
 from . import bessel
 from .anisotropy import LinearMap
 from .base import Isotropic
-from .parameter import Parameter
 from .conventions import Convention, Limit
+from .parameter import Parameter
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats

@@ -544,7 +544,18 @@ class Multivariate(Tabulated):
         """
         names = ("variance", "range", *(shape.name for shape in cls.in_space.shapes), "nugget")
         values = {name: tuple(getattr(one, name) for one in marginals) for name in names}
+        values |= cls._shared(marginals)
         return cls._near(values, np.asarray(correlations, dtype=np.float64), dimensions)
+
+    @classmethod
+    def family_alone(cls) -> type[Tabulated]:
+        """Return the family of one variable alone."""
+        return cls.in_space
+
+    @classmethod
+    def _shared(cls, marginals):
+        """Return values of parameters that all variables share, from models of each alone."""
+        return {}
 
     @classmethod
     def _near(cls, values, correlations, dimensions):

@@ -14,8 +14,8 @@ import numpy as np
 
 from .anisotropy import LinearMap
 from .base import Isotropic
-from .parameter import Parameter
 from .conventions import Convention
+from .parameter import Parameter
 from .table import HIGHEST_OCTAVE
 
 if TYPE_CHECKING:

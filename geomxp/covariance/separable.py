@@ -45,6 +45,7 @@ class SeparableInTime(SpaceTime):
         terms = {TIME_RANGE.name: ("slope", None), "time_smoothness": ("smoothness", None)}
         return Clock(self.time, "correlation", None, terms)
 
+
 @dataclass(frozen=True)
 class Separable(SeparableInTime):
     """A separable model, Matérn in space and in time: C(h, u) = σ² M_ν(h/a) M_η(|u|/b).

@@ -119,7 +119,8 @@ class SpaceTime(Tabulated):
         """Return the correlation at a lag, at one location, by default in the plane."""
         place = np.zeros((1, dimensions))
         inputs = [Inputs(place, time=np.array([when])) for when in (0.0, lag)]
-        return float(self(*inputs)[0, 0] / self.variance)
+        # at one location anisotropy has no effect
+        return float(replace(self, anisotropy=None)(*inputs)[0, 0] / self.variance)
 
     # what all families inherit
 

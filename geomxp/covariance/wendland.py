@@ -24,9 +24,9 @@ from numpy.polynomial.polynomial import polyval
 
 from .anisotropy import LinearMap
 from .base import Isotropic
-from .parameter import Parameter
 from .bessel import log_gamma_and_digamma
 from .distance import EARTH_RADIUS, metric_of
+from .parameter import Parameter
 from .table import (
     FOLD_FACTOR,
     PI,

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from .._version import __version__
+from ..covariance.anisotropy import kind_with
 from ..covariance.base import Isotropic, family_of
 from ..covariance.matern import Matern
 from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation, transformation
@@ -24,7 +25,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
-from .names import ANISOTROPY, is_nugget_covariance
+from .names import is_nugget_covariance
 from .parameters import check_bounds, template
 
 MOST_EMBEDDED_BYTES = 200_000
@@ -341,8 +342,7 @@ def _bounds(document, family, transform, path, variables=1):
     """Return the bounds in a document; none if it has no entry for them."""
     bounds = document.get("bounds") or {}
     with _naming(path):
-        anisotropic = bool(set(ANISOTROPY) & set(bounds))
-        model = template(family, anisotropic, transform, variables=variables)
+        model = template(family, kind_with(bounds), transform, variables=variables)
         return check_bounds(bounds, {}, (), model)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..covariance.base import FAMILIES, Covariance, Isotropic, family_of
+from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
 from ..covariance.transformation import ByVariable, Transformation, started, transformation
 from ..data import tables
@@ -37,12 +38,13 @@ from ..likelihood.exact import caution, check_model_and_method
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .names import (
-    ANISOTROPY,
+    AXES,
     MICROSCALE,
     NOISE,
     NUGGET,
     RANGE,
     is_nugget_covariance,
+    map_of,
     titles,
     with_titles,
 )
@@ -79,7 +81,7 @@ def fit(
     bounds: Mapping[str, Interval] | None = None,
     trend: TrendLike = "constant",
     reml: bool = False,
-    anisotropy: bool = False,
+    anisotropy: bool | Literal["axes"] = False,
     microscale: bool | None = None,
     nugget_covariance: bool = False,
     transform: str
@@ -129,8 +131,9 @@ def fit(
         several variables also a dict with a trend for each.
     reml : bool
         Maximise the restricted likelihood.
-    anisotropy : bool
-        Estimate geometric anisotropy (also if `model` has one); for locations in the plane.
+    anisotropy : bool or "axes"
+        Estimate geometric anisotropy (also if `model` has one), for Euclidean locations in 2 or 3
+        dimensions: an ellipse or an ellipsoid, or one range for each axis ("axes").
     microscale : bool, optional
         Whether to estimate a microscale variance, shared by replicates at one location, in
         addition to the nugget, which is independent for each value. Default: only if there are at
@@ -198,7 +201,9 @@ def fit(
     """
     began = time.perf_counter()
     _check_types(observations, model, method, start, bounds)
-    flags = {"reml": reml, "anisotropy": anisotropy, "raise_on_failure": raise_on_failure}
+    flags = {"reml": reml, "raise_on_failure": raise_on_failure}
+    if anisotropy != AXES:
+        flags["anisotropy"] = anisotropy
     flags["nugget_covariance"] = nugget_covariance
     check_flags(**flags, progress=progress, strict=strict)
     chosen = None if isinstance(method, str) else method
@@ -358,9 +363,12 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
             f"`model` is of the family {model.family!r} and `family` is {family!r}: leave one out."
         )
     kind = family_of("matern" if family is None else family) if model is None else type(model)
-    anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
+    dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
+    turned = map_of(anisotropy, dimensions)
+    if model is not None and getattr(model, "anisotropy", None) is not None:
+        turned = turned or type(model.anisotropy)
     options = {"microscale": microscale and MICROSCALE in kind.optional}
-    if model is not None and "variable" in kind.uses and not anisotropy:
+    if model is not None and "variable" in kind.uses and not turned:
         return model
     if observations.variable is not None:
         options["variables"] = len(observations.variable_labels)
@@ -368,7 +376,7 @@ def _start_model(observations, model, family, anisotropy, microscale=False):
         raise InvalidInput(
             f"a {kind.family} model needs the variable of each value: give `variable` (--variable)."
         )
-    return template(kind, anisotropy or anisotropic, **options)
+    return template(kind, turned, **options)
 
 
 def _with_nugget_covariances(base):

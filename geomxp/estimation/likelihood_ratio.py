@@ -28,7 +28,15 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit as fit_again
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, is_nugget_covariance, titles
+from .names import (
+    ANISOTROPY,
+    MICROSCALE,
+    NUGGET,
+    RANGE,
+    anisotropy_of,
+    is_nugget_covariance,
+    titles,
+)
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
 from .small_sample import trend_inference
@@ -311,7 +319,7 @@ def reached(fit, observations, start=None):
                 bounds=fit.bounds,
                 trend=fit.trend.text,
                 reml=fit.reml,
-                anisotropy=ANISOTROPY[1] in fit.model.parameters(),
+                anisotropy=anisotropy_of(fit.model),
                 progress=False,
                 raise_on_failure=False,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..covariance import anisotropy as maps
 from ..covariance.noise import NUGGET_COVARIANCE
 
 if TYPE_CHECKING:
@@ -21,7 +22,32 @@ NOISE = (NUGGET, MICROSCALE)
 LOADING = "loading"
 """Weights of the fields of a linear model of coregionalization in the variables."""
 
-ANISOTROPY = ("anisotropy_angle", "anisotropy_ratio")
+ANISOTROPY = (maps.ANGLE.name, maps.RATIO.name)
+ANISOTROPY += tuple(sorted(maps.NAMES - set(ANISOTROPY)))
+"""Parameters of anisotropy; first those of the plane, the angle and the ratio."""
+
+
+AXES = "axes"
+"""What asks for one range for each axis."""
+
+
+def map_of(anisotropy, dimensions):
+    """Return the kind of anisotropy that is asked for: none, by default, or one range an axis.
+
+    >>> map_of(True, 3).__name__, map_of("axes", 2).__name__, map_of(False, 2)
+    ('Anisotropy3D', 'AxisRatios', None)
+    """
+    if not anisotropy:
+        return None
+    planes, spaces = (maps.Anisotropy, maps.AxisRatios), (maps.Anisotropy3D, maps.AxisRatios3D)
+    # others are refused where the model is checked
+    return (spaces if dimensions == 3 else planes)[anisotropy == AXES]
+
+
+def anisotropy_of(model):
+    """Return what `fit` is asked for a model of the same anisotropy: False, True or "axes"."""
+    given = getattr(model, "anisotropy", None)
+    return AXES if isinstance(given, maps.AxisRatios) else given is not None
 
 
 def words(names):

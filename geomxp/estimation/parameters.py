@@ -5,6 +5,7 @@ from math import inf, log
 
 import numpy as np
 
+from ..covariance.anisotropy import DIP, SECOND_AXIS, THIRD_AXIS
 from ..covariance.base import Isotropic
 from ..covariance.noise import variances_in
 from ..errors import InvalidInput
@@ -58,20 +59,26 @@ FINE_GRID_RANGE_RATIO = 1.4
 SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES = 1.1, 80
 """This ratio for compact supports, whose likelihoods have kinks, and limit on the number."""
 
+START_ANGLES, START_AXIS_RATIOS = (0.0, 45.0, 90.0, 135.0), (0.2, 1.0, 5.0)
+"""Angles in degrees, and ratios of the ranges of two axes, at which searches start."""
+
 SINGULAR_EIGENVALUE = 1e-3
 """Eigenvalue of the correlations of nuggets that counts as 0, where a bound is as near."""
 
 
 def template(
-    family, anisotropic, transform=None, microscale=False, variables=1, nugget_covariance=False
+    family, turned=None, transform=None, microscale=False, variables=1, nugget_covariance=False
 ):
-    """Return a model of a family at its declared values, with further parameters if requested."""
+    """Return a model of a family at its declared values, with further parameters if requested.
+
+    `turned` is the kind of anisotropy, or None.
+    """
     values = {p.name: p.value for p in family.declared_for(variables)}
     values |= {p.name: p.value for p in family.optional_for(variables) if nugget_covariance}
     values |= {MICROSCALE: 0.0} if microscale else {}
-    values |= {ANISOTROPY[1]: 0.5} if anisotropic else {}
+    values |= {p.name: p.value for p in turned.declared} if turned else {}
     model = family.from_parameters(values, transform)
-    if anisotropic and ANISOTROPY[1] not in model.parameters():
+    if turned and getattr(model, "anisotropy", None) is None:
         raise InvalidInput(
             f"the family {family.family!r} has no geometric anisotropy: leave `anisotropy` out."
         )
@@ -106,7 +113,7 @@ class ParameterTable:
             and not linear & set(bounds)
             and all(name in self.free or fixed[name] == 0 for name in noise)
         )
-        self.anisotropic = ANISOTROPY[1] in self.parameters
+        self.anisotropic = bool(set(ANISOTROPY) & set(self.parameters))
 
     def holding(self, **values):
         """Return the table with some parameters fixed at values as well."""
@@ -332,7 +339,7 @@ class ParameterTable:
         `following` are pairs (name, "lower" or "upper") of parameters that stay at a limit, which
         depends on those that move. With `relative` those of nugget covariances are correlations.
         """
-        wrap = not set(ANISOTROPY[:1]) & set(self.bounds)
+        wrap = not set(ANISOTROPY[:1]) & set(self.bounds) and DIP.name not in self.parameters
         names = self.free if names is None else names
         return Coordinates(
             names,
@@ -366,8 +373,11 @@ class ParameterTable:
         axes["share"] = NUGGET_SHARES if self.shapes else FINE_NUGGET_SHARES
         if NUGGET in given:
             axes["share"] = [None]
-        angles = self.anisotropic and ANISOTROPY[0] not in given
-        axes["angle"] = (0.0, 45.0, 90.0, 135.0) if angles else [None]
+        angles = ANISOTROPY[0] in self.parameters and ANISOTROPY[0] not in given
+        for name in [p.name for p in (SECOND_AXIS, THIRD_AXIS) if p.name in self.free]:
+            if name not in given:
+                axes[name] = START_AXIS_RATIOS
+        axes["angle"] = START_ANGLES if angles else [None]
         models = []
         for choice in product(*axes.values()):
             values = dict(zip(axes, choice, strict=True))

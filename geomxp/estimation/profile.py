@@ -18,7 +18,6 @@ from ..covariance.multivariate import NUGGET_COVARIANCE, Multivariate
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .coordinates import Coordinates, practical_factor
 from .names import (
-    ANISOTROPY,
     MICROSCALE,
     NOISE,
     NUGGET,
@@ -82,12 +81,13 @@ def problem_of(fit):
     Problem and estimate are in scaled units, within the bounds of the fit.
     """
     values, design = fit.model.parameters(), design_of(fit)
+    turned = getattr(fit.model, "anisotropy", None)
     units = Units.of(fit.observations, design, fit.model)
     scaled = units.scaled(fit.observations)
     table = ParameterTable(
         template(
             type(fit.model),
-            ANISOTROPY[1] in values,
+            turned and type(turned),
             fit.model.transform,
             microscale=MICROSCALE in values,
             variables=fit.model.variables,

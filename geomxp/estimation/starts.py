@@ -15,10 +15,9 @@ import scipy
 
 from ..covariance.base import Isotropic
 from ..covariance.distance import metric_of
-from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
 from ..covariance.ordering import order_points
-from ..covariance.parameter import name_of
+from ..covariance.parameter import FIELD, name_of
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
@@ -236,7 +235,7 @@ def _of_variables(problem, start, least, seed):
     for each in (marginals, usual, *others):
         rho = _common_correlations(observations, residuals, each, noisy)
         model = type(table.model).from_marginals(each, rho, dimensions)
-        model = replace(model, transform=table.model.transform)
+        model = replace(model, transform=table.model.transform, anisotropy=table.model.anisotropy)
         if table.model.nugget_covariance is not None:
             # noise as correlated as the fields are
             model = model.with_nugget_correlations(rho if noisy else np.eye(count))
@@ -253,7 +252,13 @@ def _of_variables(problem, start, least, seed):
 
 def _alone_variable(problem, observations, rows, given, i):
     """Return the Matérn model that fits one variable best; a guess for few values."""
-    guess = Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
+    extent, kind = problem.table.extent, problem.table.model.family_alone()
+    usual = kind.from_parameters({p.name: p.value for p in kind.declared})
+    units = {"value²": problem.table.variance, "length": extent.longest / 8}
+    units["time"] = (extent.lags or (1.0, 1.0))[1] / 8
+    guess = usual.replace(
+        **{p.name: units[p.unit] for p in usual.table if p.unit in units and p.role == FIELD}
+    )
     if len(rows) < LEAST_COMMON_LOCATIONS:
         return guess
     observations = observations.of_variable(observations.variable_labels[i])
@@ -261,7 +266,7 @@ def _alone_variable(problem, observations, rows, given, i):
     design = design[:, np.abs(design).max(axis=0, initial=0.0) > 0]
     held = {
         name: given[key]
-        for name in ("variance", "range", "smoothness", "nugget")
+        for name in guess.parameters()
         for key in (name_of(name, (i,)), name)
         if key in given
     }
@@ -278,9 +283,7 @@ def _alone_variable(problem, observations, rows, given, i):
     if known is not None:
         return known
     values = ordinary_residuals(observations.values, design)
-    table = ParameterTable(
-        Matern(1.0, 1.0, 0.5, 0.0), held, {}, observations, float(np.mean(values**2))
-    )
+    table = ParameterTable(usual, held, {}, observations, float(np.mean(values**2)))
     method = Exact() if len(observations) <= EXACT_GRID_LOCATIONS else Vecchia(GRID_NEIGHBOURS)
     alone = Problem(
         observations, design, problem.reml, method, table, Monitor(10**9), CLIMB_TOLERANCE
@@ -300,10 +303,13 @@ the same variables share them."""
 
 def _moved(model, random):
     """Return a random model near that of one variable."""
-    factors = np.exp(RANDOM_START_DEVIATION * random.standard_normal(4))
-    nugget = max(model.nugget, LEAST_START_NUGGET_RATIO * model.variance)
-    values = np.array([model.variance, model.range, model.smoothness, nugget])
-    return Matern(*(factors * values).tolist())
+    values = model.parameters()
+    values[NUGGET] = max(model.nugget, LEAST_START_NUGGET_RATIO * model.variance)
+    factors = np.exp(RANDOM_START_DEVIATION * random.standard_normal(len(values)))
+    moved = {name: x * factor for (name, x), factor in zip(values.items(), factors, strict=True)}
+    for p in model.table:
+        moved[p.name] = min(moved[p.name], p.upper)
+    return model.replace(**moved)
 
 
 def by_place(observations, values, p):

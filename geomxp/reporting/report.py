@@ -293,7 +293,7 @@ def _page(fit, command, level, places, budget, progress):
         "estimates": _estimates(findings),
         "maps": maps.all() if maps else [],
         "numbers": maps.numbers() if maps else None,
-        "neighbours": maps.neighbours(findings.graph) if findings.graph else None,
+        "neighbours": maps.neighbours(findings.graph) if maps and findings.graph else None,
         "charts": _charts(findings),
         "conventions": _conventions(fit.model),
         "source": source,

@@ -63,7 +63,7 @@ def wanted_for(model, names, noise):
     turns = [basis[name] for name in (ANGLE.name, RATIO.name) if name in basis]
     if wanted[turns].any():
         # a GPU computes them together, from the derivative by the range
-        wanted[[basis[RANGE.name], *turns]] = True
+        wanted[[basis.get(RANGE.name, turns[0]), *turns]] = True
     return wanted
 
 
