@@ -45,6 +45,17 @@ class Dataset:
     length_unit: str = ""
     time: str | None = None
 
+    @property
+    def columns(self) -> TableColumns:
+        """Options of the readers in place of their defaults."""
+        return {
+            "locations": self.locations,
+            "values": self.value,
+            "covariates": self.covariates,
+            "metric": self.metric,
+            "time": self.time,
+        }
+
 
 _SP_SOURCE = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
 _GSTAT_SOURCE = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
@@ -214,14 +225,7 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     (155, 'log_zinc', ('sqrt_dist',))
     """
     entry = find(name)
-    own = {
-        "locations": entry.locations,
-        "values": entry.value,
-        "covariates": entry.covariates,
-        "metric": entry.metric,
-        "time": entry.time,
-    }
-    columns = own | {key: value for key, value in columns.items() if value is not None}
+    columns = entry.columns | {key: value for key, value in columns.items() if value is not None}
     observations = read_table(path(name), **columns)
     observations.source["dataset"] = name
     if entry.length_unit and observations.location_names == entry.locations:

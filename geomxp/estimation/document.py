@@ -18,6 +18,7 @@ from ..covariance.matern import Matern
 from ..covariance.transformation import TRANSFORMS, transformation
 from ..data import spatial, tables
 from ..data.observations import Observations, read_table
+from ..data.options import READER_OPTIONS, reading
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
 from ..likelihood.exact import Exact
@@ -109,6 +110,8 @@ def read(path, family=None, method=None, metric=None, transform=None, **where):
         )
     document = tables.read_json(path)
     _check(document, SCHEMA, str(path), "")
+    if document.get("table") is not None:
+        _check(document["table"], READER_OPTIONS.schema(), str(path), "table.")
     method = method or _method(document["method"], path, where)
     observations, origin = _observations(document, path, metric)
     entries = _entries(document, path, observations, family, method, transform)
@@ -376,44 +379,29 @@ def _read_again(table, path):
     """Read the table that a fit names, and refuse it if it has changed."""
     from ..data import datasets
 
-    columns = _columns_of(table)
+    columns = reading(table)
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
         file = _file_of(table, path)
         _check_unchanged(file, table, path)
-        observations = read_table(file, decimal=table.get("decimal"), **columns)
+        observations = read_table(file, **columns)
     _check_unchanged(observations.source["path"], table, path)
     return observations
 
 
-def _columns_of(table):
-    """Return the columns that a fit's table was read with, as `read_table` takes them."""
-    columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
-    columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
-    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit", "crs")
-    return columns | {name: table[name] for name in options if name in table}
-
-
 def _columns_named(seen):
-    """Return the columns of a table of which only the names in the observations are known."""
-    wide = seen.variable is not None and seen.value_name == ", ".join(seen.variable_names)
-    if wide and seen.error_variance is not None:
+    """Return the options with which a table has columns of the names in the observations."""
+    given = {"value_unit": seen.value_unit or None}
+    if seen.error_variance is not None:
+        given["error_variance"] = seen.error_variance_name
+    source = READER_OPTIONS.kept(given, seen)
+    if "values" in source and "error_variance" in source:
         raise InvalidInput(
             "the fit does not name the columns of the error variances of its variables: read the "
             "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
         )
-    extra = ("time", "error_variance") if wide else ("time", "variable", "error_variance")
-    return {
-        "locations": seen.location_names,
-        "covariates": seen.covariate_names,
-        "metric": seen.metric,
-        "values": seen.variable_names if wide else seen.value_name,
-        "value_unit": seen.value_unit,
-        **{
-            name: getattr(seen, f"{name}_name") for name in extra if getattr(seen, name) is not None
-        },
-    }
+    return reading({"value": seen.value_name} | source)
 
 
 def read_as_observed(fit, path, decimal=None, drop_missing=False):
@@ -430,8 +418,9 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
     """
     seen, table = fit.observations, fit.observations.source
     known = table.get("path") is not None
-    columns = _columns_of(table) if known else _columns_named(seen)
-    data = tables.read_data(path, decimal or table.get("decimal"))
+    columns = reading(table) if known else _columns_named(seen)
+    columns["decimal"] = decimal or columns.get("decimal")
+    data = tables.read_data(path, columns["decimal"])
     if spatial.is_geographic_frame(data) or spatial.is_grid(data):
         own = columns["locations"] if seen.dimensions > 2 else None
         columns |= {"locations": own, "metric": None, "crs": None}
@@ -439,7 +428,7 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
     columns["duplicates"] = columns.get("duplicates", "keep")
     columns["drop_missing"] = drop_missing or columns.get("drop_missing", False)
     try:
-        return Observations.from_frame(data, **columns)
+        return Observations.from_options(data, columns)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 
@@ -546,22 +535,8 @@ SCHEMA = {
         "sha256": str,
         "digest?": str,
         "dataset?": str,
-        "locations": [str],
         "value": str,
-        "values?": JSON_TEXTS,
-        "covariates": [str],
-        "formula?": JSON_TEXTS,
-        "metric": str,
-        "drop_missing": bool,
-        "missing?": (*JSON_NUMBER, list),
         "missing_values?": {str: int},
-        "duplicates?": str,
-        "decimal?": str,
-        "crs?": str,
-        "time?": str,
-        "variable?": str,
-        "error_variance?": JSON_TEXTS,
-        "value_unit?": str,
     },
     "observations?": dict,
 }

@@ -12,7 +12,8 @@ import numpy as np
 from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_points
-from ..data.observations import Observations, checked_inputs
+from ..data.arrays import checked_inputs
+from ..data.observations import Observations
 from ..errors import (
     GeomxpWarning,
     InvalidInput,

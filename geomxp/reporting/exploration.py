@@ -16,8 +16,10 @@ import numpy as np
 from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
-from ..data.names import in_formula, joined, option
-from ..data.observations import LEAST_LOCATIONS, Observations, few, summary, summary_html
+from ..data.names import in_formula, option
+from ..data.observations import LEAST_LOCATIONS, Observations
+from ..data.options import READER_OPTIONS, reading
+from ..data.summaries import few, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.cost import Cost, in_words, predicted_cost
@@ -893,36 +895,20 @@ def _command(found, given):
         return None
     entry = datasets.DATASETS.get(source.get("dataset"))
     words = ["geomxp", "fit", source["dataset"] if entry else source["path"]]
-    own = (list(entry.locations), entry.value, entry.metric) if entry else (None, None, None)
-    if source["locations"] != own[0]:
-        words += ["--locations", joined(source["locations"])]
-    if source["value"] != own[1]:
-        words += ["--value", joined(source.get("values", [source["value"]]))]
-    usual = "chordal" if spatial.names_say_degrees(source["locations"]) else "euclidean"
-    if source["metric"] != (own[2] or usual):
-        words += ["--metric", source["metric"]]
-    if found.trend == "covariates" and not (entry and source["covariates"] == [*entry.covariates]):
-        words += ["--covariates", joined(source["covariates"])]
+    usual = {"metric": "euclidean"}
+    if spatial.names_say_degrees(source["locations"]):
+        usual["metric"] = "chordal"
+    # the options of the trend name the columns of a formula
+    columns = reading(source) | {"formula": None}
+    if found.trend != "covariates":
+        del columns["covariates"]
+    words += READER_OPTIONS.command(columns, entry.columns if entry else usual)
+    words += ["--family", SPACE_TIME_FAMILY] if columns.get("time") else []
     kind = Trend.of(given, found.trend)
     if kind.formula is not None:
         words += ["--formula", kind.formula.text]
     elif found.trend != (entry.trend if entry else "constant"):
         words += ["--trend", found.trend]
-    if source.get("crs"):
-        words += ["--crs", source["crs"]]
-    if source.get("missing"):
-        words += [
-            "--missing",
-            ",".join(f"{number!r}".removesuffix(".0") for number in source["missing"]),
-        ]
-    words += ["--drop-missing"] if source["drop_missing"] else []
-    words += ["--time", source["time"], "--family", SPACE_TIME_FAMILY] if source.get("time") else []
-    if source.get("error_variance"):
-        errors = source["error_variance"]
-        errors = [errors] if isinstance(errors, str) else [each or "none" for each in errors]
-        words += ["--error-variance", joined(errors)]
-    for name in ("decimal", "duplicates", "value_unit"):
-        words += [f"--{name.removeprefix('value_')}", source[name]] if source.get(name) else []
     if found.suggestion is not None:
         words += ["--transform", found.suggestion.name]
     if next_method(found)[0] != "exact":

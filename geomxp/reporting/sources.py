@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 
 from ..covariance.base import FAMILIES
 from ..data import datasets
+from ..data.options import READER_OPTIONS, reading
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform
@@ -102,30 +103,10 @@ def reading_lines(observations, source=None):
             f"observations = gx.Observations(locations, values{covariates}{metric})",
         ]
     entry = datasets.DATASETS.get(source.get("dataset"))
-    usual = {"locations": (), "values": None, "covariates": (), "metric": None, "time": None}
     start = f"observations = gx.read_table({source['path']!r}"
     if entry:
-        usual = {"locations": entry.locations, "values": entry.value}
-        usual |= {"covariates": entry.covariates, "metric": entry.metric, "time": entry.time}
         start = f"observations = gx.datasets.load({source['dataset']!r}"
-    usual |= {"formula": None, "drop_missing": False, "crs": None, "variable": None}
-    usual |= {"error_variance": None, "missing": None, "decimal": None, "duplicates": None}
-    usual |= {"value_unit": None}
-    arguments = {
-        "locations": tuple(source["locations"]),
-        "values": tuple(source["values"]) if "values" in source else source["value"],
-        "covariates": tuple(source["covariates"]),
-        "formula": source.get("formula"),
-        "metric": source["metric"],
-        "drop_missing": source["drop_missing"],
-        "crs": source.get("crs"),
-        "time": source.get("time"),
-        "variable": source.get("variable"),
-        "error_variance": source.get("error_variance"),
-        **{name: source.get(name) for name in ("missing", "decimal", "duplicates", "value_unit")},
-    }
-    changed = {name: value for name, value in arguments.items() if value != usual[name]}
-    return [call(start, changed)]
+    return [call(start, READER_OPTIONS.changed(reading(source), entry and entry.columns))]
 
 
 class _Code(str):
