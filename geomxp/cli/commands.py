@@ -12,20 +12,22 @@ import numpy as np
 from ..covariance.base import FAMILIES
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, rasters, readers, spatial, tables
-from ..data.options import READER_OPTIONS, check_choice, numbers
+from ..data.options import FLAG, READER_OPTIONS, check_choice, numbers
 from ..data.reading import found_locations, longitude_first
 from ..data.times import as_numbers, is_date
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.document import read_as_observed
-from ..estimation.fit import fit as fit_model
+from ..estimation.fit import fit_with
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.names import titles
+from ..estimation.options import FIT_OPTIONS
 from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
+from ..likelihood.trend import TRENDS
 from ..plots import divergences
 from ..prediction import kriging
 from ..prediction.raster import check_holds_series, grid_over, in_system, predict_raster
@@ -101,7 +103,6 @@ def explore(given):
     *opt.TABLE_OPTIONS,
     *opt.TREND_OPTIONS,
     *opt.SEARCH_OPTIONS,
-    "strict",
     *opt.METHOD_OPTIONS,
     *("intervals", "level", "output", "embed", "report", "report_level", "report_places"),
     output={"help": "JSON file to write the fit to."},
@@ -133,11 +134,8 @@ def fit(given):
         tables.check_is_for_json(output)
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     method = opt.method_of(given)
-    settings = opt.search_settings(given) | {
-        "reml": given.reml,
-        "trend": opt.trend_of(given, opt.usual_trend(given.table)),
-        "progress": screen.progress,
-    }
+    settings = FIT_OPTIONS.parsed(vars(given))
+    settings["trend"] = opt.trend_of(given, opt.usual_trend(given.table))
     z_value(given.level)
     check_choice("--report-level", given.report_level, REPORT_LEVELS)
     places = given.report_places
@@ -149,8 +147,8 @@ def fit(given):
         check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
         observations = opt.observations(given)
-        method = opt.chosen(given, method, observations, opt.has_table(given))
-        fitted = fit_model(observations, method=method, **settings, strict=given.strict)
+        method = opt.chosen(given, method, observations, opt.has_table(settings))
+        fitted = fit_with(observations, None, method, settings, progress=screen.progress)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
     except FitFailed as error:
@@ -186,17 +184,12 @@ def _advised(outcome, words):
     """Return an outcome whose remedy is a command, and not a call."""
     if not outcome.options:
         return outcome
-    changed = []
-    for name, value in outcome.options.items():
-        if name == "fixed":
-            changed += [
-                word for pair in value.items() for word in ("--fix", "{}={:g}".format(*pair))
-            ]
-        elif name == "strict":
-            words = [word for word in words if word != "--strict"]
-        else:
-            words = without(f"--{name}", words)
-            changed += [f"--{name}", f"{value}"]
+    for one in (FIT_OPTIONS[name] for name in outcome.options):
+        if one.kind is FLAG:
+            words = [word for word in words if word != one.flag]
+        elif one.name != "fixed":
+            words = without(one.flag, words)
+    changed = FIT_OPTIONS.command(outcome.options)
     return replace(outcome, remedy=shlex.join(["geomxp", *adding(changed, words)]))
 
 
@@ -414,7 +407,7 @@ def compare_models(given):
     formulas = tuple(part.strip() for part in (given.formulas or "").split(";") if part.strip())
     kinds = opt.words(given.trends or "")
     for kind in kinds:
-        check_choice("--trends", kind, opt.TRENDS, ' Write formulas as --formulas "A; B".')
+        check_choice("--trends", kind, TRENDS, ' Write formulas as --formulas "A; B".')
     families = opt.words(given.family)
     for family in families:
         check_choice("--family", family, tuple(FAMILIES))

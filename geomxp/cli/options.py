@@ -30,8 +30,8 @@ from ..data.options import READER_OPTIONS, check_choice, either, number, pairs
 from ..data.readers import TEXT_ENDINGS, layout
 from ..data.summaries import few
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
+from ..estimation.options import FAMILY_PARAMETERS, FIT_OPTIONS
 from ..estimation.parameters import template
-from ..estimation.search import SEARCHES
 from ..likelihood.automatic import AUTO, METHOD_FLAGS, automatic, choice_in_words
 from ..likelihood.exact import WHOLE, Exact
 from ..likelihood.trend import TRENDS
@@ -61,17 +61,6 @@ FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
 BENCHMARKS = ("ceilings", "matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
-FAMILY_PARAMETERS = tuple(
-    {
-        f"{one.name}=": None
-        for kind in FAMILIES.values()
-        for one in (*kind.declared_for(2), *kind.optional_for(2))
-    }
-)
-TRANSFORM_PARAMETERS = tuple(
-    f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared
-)
-PARAMETERS = (*FAMILY_PARAMETERS, "anisotropy_angle=", "anisotropy_ratio=", *TRANSFORM_PARAMETERS)
 
 
 # Shell completion: proposals for a word that is being typed.
@@ -155,12 +144,15 @@ class Option:
     name: str | None = None  # name on the command line, where it is not that of the table
 
     @classmethod
-    def of(cls, option, panel):
+    def of(cls, option, panel, **changes):
         """Return an option of the library as one of commands."""
-        known = columns if option.column else option.known or None
-        return cls(
-            panel, option.value, option.help, option.default or None, known, name=option.flag
-        )
+        fields = {
+            "default": None if option.default == () else option.default,
+            "known": columns if option.column else option.known or None,
+            "least": option.least,
+            "name": option.flag,
+        }
+        return cls(option.panel or panel, option.value, option.help, **fields | changes)
 
     def parameter(self, key):
         """Return the option as a parameter of a function, as typer reads it."""
@@ -196,38 +188,11 @@ OPTIONS = {
     "places": Option(None, "LOCATIONS", "Table of locations, or a data set's name.", None, tables),
     "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
     **{name: Option.of(one, DATA) for name, one in READER_OPTIONS.items()},
+    **{name: Option.of(one, SEARCH) for name, one in FIT_OPTIONS.items()},
+    # the usual trend is that of the data set
+    "trend": Option.of(FIT_OPTIONS["trend"], MODEL, default=None),
+    "family": Option.of(FIT_OPTIONS["family"], MODEL, default="matern"),
     "n": Option(DATA, "N", "Number of random locations, without a table.", least=1),
-    "trend": Option(
-        MODEL,
-        "NAME",
-        f"{either(TRENDS)}. Of several variables also one for each: "
-        '"zinc: linear; lead: constant".',
-        known=TRENDS,
-    ),
-    "formula": Option.of(READER_OPTIONS["formula"], MODEL),
-    "reml": Option(MODEL, "", "Maximize the restricted likelihood."),
-    "fix": Option(
-        MODEL, "NAME=VALUE", "Hold a parameter at a value; repeatable.", known=PARAMETERS
-    ),
-    "bounds": Option(
-        MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
-    ),
-    "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
-    "microscale": Option(
-        MODEL,
-        "YES|NO",
-        "Whether to estimate the microscale variance separately from the nugget; if not given, yes "
-        "if at least 10 observations are repeated, not all with equal values.",
-        known=("yes", "no"),
-    ),
-    "nugget_covariance": Option(MODEL, "", "Estimate the nugget covariances of several variables."),
-    "transform": Option(
-        MODEL,
-        "NAME",
-        f"Transformation of the values to the Gaussian scale: {either(TRANSFORMS)}.",
-        known=TRANSFORMS,
-    ),
-    "family": Option(MODEL, "NAME", f"Covariance family: {either(FAMILIES)}.", "matern", FAMILIES),
     "parameter": Option(
         MODEL,
         "NAME=VALUE",
@@ -260,33 +225,6 @@ OPTIONS = {
     "trends": Option(MODEL, "A,B,…", "Kinds of trend: constant,linear.", None, TRENDS),
     "formulas": Option(MODEL, "A; B; …", 'Trends by formula: "elev; elev + poly(x, 2)".'),
     "criterion": Option(MODEL, "NAME", "aic, aicc or bic.", "aic", ("aic", "aicc", "bic")),
-    "search": Option(
-        SEARCH,
-        "NAME",
-        "scoring (Fisher scoring, with derivatives), bobyqa (without), lbfgs or slsqp.",
-        "scoring",
-        SEARCHES,
-    ),
-    "start": Option(SEARCH, "NAME=VALUE", "Value to start from; repeatable.", known=PARAMETERS),
-    "starts": Option(SEARCH, "N", "Least number of starting points.", 1),
-    "starts_on": Option(
-        MACHINE,
-        "PLACE",
-        "Where the searches of --starts run: cpu is this process; tcp://host:8786 is a Dask "
-        "cluster, one search on each worker.",
-        "cpu",
-        ("cpu",),
-    ),
-    "tolerance": Option(SEARCH, "NUMBER", "Tolerance on the log-likelihood.", 1e-6),
-    "evaluations": Option(SEARCH, "N", "Limit on the number of evaluations.", 1000),
-    "checkpoint": Option(
-        SEARCH,
-        "FILE",
-        "Save the best model after each improvement; the same command resumes from this file.",
-    ),
-    "strict": Option(
-        SEARCH, "", "Fail if the likelihood has its supremum at a limit of a parameter."
-    ),
     "bootstrap": Option(
         SEARCH,
         "N",
@@ -295,7 +233,6 @@ OPTIONS = {
         0,
         least=0,
     ),
-    "seed": Option(SEARCH, "N", "Seed of the random numbers.", 0, least=0),
     "method": Option(
         METHOD,
         "NAME",
@@ -425,21 +362,7 @@ OPTIONS = {
 TABLE_OPTIONS = ("table", *(name for name in READER_OPTIONS if name != "formula"))
 TREND_OPTIONS = ("trend", "formula", "reml")
 MODEL_OPTIONS = ("family", "variance", "range", "smoothness", "nugget", "parameter")
-SEARCH_OPTIONS = (
-    *(
-        "family",
-        "fix",
-        "bounds",
-        "anisotropy",
-        "microscale",
-        "nugget_covariance",
-        "transform",
-        "search",
-        "start",
-        "starts",
-    ),
-    *("starts_on", "tolerance", "evaluations", "checkpoint", "seed"),
-)
+SEARCH_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in TREND_OPTIONS)
 EXACT_OPTIONS = (
     *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback"),
     *("memory", "device_memory", "scratch"),
@@ -544,14 +467,6 @@ def number_or_text(text):
         return float(text)
     except ValueError:
         return text
-
-
-def box(option, name, text):
-    """Parse `lower:upper`."""
-    lower, colon, upper = text.partition(":")
-    if not colon:
-        raise InvalidInput(f"{option} needs name=lower:upper. Got {name + '=' + text!r}.")
-    return number(option, name, lower), number(option, name, upper)
 
 
 def held_or_free(option, text):
@@ -666,9 +581,8 @@ def trend_of(given, default):
     formula = vars(given).get("formula")
     if given.trend is not None and formula is not None:
         raise InvalidInput("give only one of --trend and --formula.")
-    if given.trend is not None and ":" not in given.trend:
-        # or a trend for each variable, such as zinc: linear; lead: constant
-        check_choice("--trend", given.trend, TRENDS, ' Write a formula as --formula "A + B".')
+    if given.trend is not None:
+        FIT_OPTIONS["trend"].kind.parse("--trend", given.trend)
     if formula is not None:
         # a column may have the name of a kind of trend
         return f"~ {formula}"
@@ -677,8 +591,7 @@ def trend_of(given, default):
 
 def family_of(given):
     """Return the class of the covariance family that --family names."""
-    check_choice("--family", given.family, tuple(FAMILIES))
-    return FAMILIES[given.family]
+    return FAMILIES[FIT_OPTIONS["family"].kind.parse("--family", given.family)]
 
 
 def model_of(given, otherwise=""):
@@ -707,24 +620,6 @@ def model_of(given, otherwise=""):
     if missing:
         raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")
     return family.from_parameters(values)
-
-
-def search_settings(given):
-    """Return the options of the search as arguments of `geomxp.fit`."""
-    if given.transform is not None:
-        check_choice("--transform", given.transform, tuple(TRANSFORMS))
-    if given.microscale is not None:
-        check_choice("--microscale", given.microscale, ("yes", "no"))
-    same = ("anisotropy", "nugget_covariance", "transform", "search", "starts", "starts_on")
-    return {
-        "fixed": pairs("--fix", given.fix),
-        "start": pairs("--start", given.start),
-        "bounds": pairs("--bounds", given.bounds, "name=lower:upper", box),
-        "checkpoint": given.checkpoint,
-        "seed": given.seed,
-        "family": family_of(given).family,
-        "microscale": {"yes": True, "no": False}.get(given.microscale),
-    } | {name: vars(given)[name] for name in (*same, "tolerance", "evaluations")}
 
 
 def method_of(given):
@@ -772,10 +667,10 @@ def where_of(given):
     return {name: vars(given)[name] for name in PLACEMENT_OPTIONS}
 
 
-def has_table(given):
-    """Whether the models of the options for `fit` have a table of the correlation."""
-    values = pairs("--fix", given.fix) | pairs("--start", given.start)
-    model = template(family_of(given), False, variables=2)
+def has_table(settings):
+    """Whether the models of the options of `fit` have a table of the correlation."""
+    values = settings.get("fixed", {}) | settings.get("start", {})
+    model = template(FAMILIES[settings["family"]], False, variables=2)
     try:
         return model.replace(**values).tabulated
     except InvalidInput:

@@ -229,10 +229,14 @@ class Option:
         Value if the option is not given.
     spelling : str
         Option of the command line; by default --name.
+    panel : str
+        Heading of the option in the help; by default that of the table.
     known : tuple of str
         Words that a shell proposes.
     column : bool
         Whether values are columns of the table, which a shell proposes.
+    least : int, optional
+        Smallest whole number that the command line takes.
     kept : callable, optional
         kept(given, result) returns the value for a saved fit from the options that were given and
         the result of the function; None for nothing. By default the value that was given.
@@ -246,8 +250,10 @@ class Option:
     help: str
     default: Any = None
     spelling: str = ""
+    panel: str = ""
     known: tuple[str, ...] = ()
     column: bool = False
+    least: int | None = None
     kept: Callable[[Mapping[str, Any], Any], Any] | None = None
     always: bool = False
 
@@ -308,6 +314,11 @@ class Options(dict[str, Option]):
             for name, value in found.items()
             if value is not None
         }
+
+    def own(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values, other than defaults, that the result of the function does not tell."""
+        changed = self.changed(given)
+        return {name: value for name, value in changed.items() if self[name].kept is None}
 
     def read(self, document: Document) -> dict[str, Any]:
         """Return the values in the entries of a saved fit."""
@@ -411,6 +422,7 @@ READER_OPTIONS = Options.of(
         FORMULAS,
         "FORMULA",
         'Trend in columns and coordinates: "elev + poly(x, 2)".',
+        panel="Model",
     ),
     Option(
         "metric",

@@ -26,6 +26,7 @@ from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .names import ANISOTROPY, is_nugget_covariance
+from .options import FIT_OPTIONS
 from .parameters import check_bounds, template
 
 MOST_EMBEDDED_BYTES = 200_000
@@ -57,6 +58,7 @@ def of(fit):
         "free": list(fit.free),
         "boundary": list(fit.boundary),
         "bounds": {name: list(box) for name, box in fit.bounds.items()},
+        **({"options": dict(fit.options)} if fit.options else {}),
         "information": None if fit.information is None else fit.information.tolist(),
         **_score_variance_entry(fit),
         "log_likelihood": fit.log_likelihood,
@@ -112,6 +114,8 @@ def read(path, family=None, method=None, metric=None, transform=None, **where):
     _check(document, SCHEMA, str(path), "")
     if document.get("table") is not None:
         _check(document["table"], READER_OPTIONS.schema(), str(path), "table.")
+    if document.get("options") is not None:
+        _check(document["options"], FIT_OPTIONS.schema(), str(path), "options.")
     method = method or _method(document["method"], path, where)
     observations, origin = _observations(document, path, metric)
     entries = _entries(document, path, observations, family, method, transform)
@@ -298,6 +302,7 @@ def _entries(document, path, observations, family, method, transform):
         "information": _information(document, path, "information"),
         "boundary": tuple(document.get("boundary") or ()),
         "bounds": _bounds(document, family, transform, path, variables),
+        "options": FIT_OPTIONS.read(document.get("options") or {}),
         "score_variance": _information(document, path, "score_variance"),
     }
 
@@ -522,6 +527,7 @@ SCHEMA = {
     "free": [str],
     "boundary?": [str],
     "bounds?": {str: Array(1)},
+    "options?": dict,
     "information?": Array(2),
     "score_variance?": Array(2),
     "log_likelihood": JSON_NUMBER,

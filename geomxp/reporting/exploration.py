@@ -21,6 +21,7 @@ from ..data.observations import LEAST_LOCATIONS, Observations
 from ..data.options import READER_OPTIONS, reading
 from ..data.summaries import few, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
+from ..estimation.options import FIT_OPTIONS
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.cost import Cost, in_words, predicted_cost
 from ..likelihood.exact import Exact
@@ -888,6 +889,15 @@ def _reading(found, given):
     return source | changed | {"path": str(path)}
 
 
+def _next_options(found, given):
+    """Return the options of the next fit."""
+    return {
+        "family": None if in_time(given) is None else SPACE_TIME_FAMILY,
+        "trend": found.trend,
+        "transform": None if found.suggestion is None else found.suggestion.name,
+    }
+
+
 def _command(found, given):
     """Return the command of the next fit; None if the observations were not read from a file."""
     source = _reading(found, given)
@@ -898,19 +908,17 @@ def _command(found, given):
     usual = {"metric": "euclidean"}
     if spatial.names_say_degrees(source["locations"]):
         usual["metric"] = "chordal"
-    # the options of the trend name the columns of a formula
+    options = _next_options(found, given)
+    kind = Trend.of(given, found.trend)
     columns = reading(source) | {"formula": None}
+    if kind.formula is not None:
+        columns["formula"] = kind.formula.text
+        del options["trend"]
     if found.trend != "covariates":
+        # the trend of a fit with --covariates
         del columns["covariates"]
     words += READER_OPTIONS.command(columns, entry.columns if entry else usual)
-    words += ["--family", SPACE_TIME_FAMILY] if columns.get("time") else []
-    kind = Trend.of(given, found.trend)
-    if kind.formula is not None:
-        words += ["--formula", kind.formula.text]
-    elif found.trend != (entry.trend if entry else "constant"):
-        words += ["--trend", found.trend]
-    if found.suggestion is not None:
-        words += ["--transform", found.suggestion.name]
+    words += FIT_OPTIONS.command(options, {"trend": entry.trend} if entry else None)
     if next_method(found)[0] != "exact":
         words += ["--method", "vecchia"]
     stem = source["dataset"] if entry else Path(source["path"]).stem
@@ -919,11 +927,7 @@ def _command(found, given):
 
 def _call(found, given):
     """Return the next fit in Python."""
-    arguments = {} if found.trend == "constant" else {"trend": found.trend}
-    if in_time(given) is not None:
-        arguments["family"] = SPACE_TIME_FAMILY
-    if found.suggestion is not None:
-        arguments["transform"] = found.suggestion.name
+    arguments = FIT_OPTIONS.changed(_next_options(found, given))
     if next_method(found)[0] != "exact":
         method, _ = COSTED_METHODS["vecchia, 30 neighbours"]
         arguments["method"] = method_text(method, given.distinct_inputs)

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from ..covariance.base import FAMILIES
 from ..data import datasets
 from ..data.options import READER_OPTIONS, reading
+from ..estimation.options import FIT_OPTIONS
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform
@@ -63,26 +64,13 @@ def without_home(command):
     return command.replace(f"'{home}/", "$HOME'/").replace(f"{home}/", "$HOME/")
 
 
-def held(fit):
-    """Return the parameters that were held at given values, by name."""
-    values = fit.model.parameters()
-    return {name: v for name, v in values.items() if name not in (*fit.free, *fit.boundary)}
-
-
 def python_lines(fit):
     """Return Python code that repeats the fit."""
-    model, trend = fit.model, fit.trend.text
-    arguments = {
-        "method": method_text(fit.method, len(fit.observations)),
-        "fixed": held(fit) or None,
-        "bounds": fit.bounds or None,
-        "trend": None if trend == "constant" else trend,
-        "family": None if model.family == "matern" else _family(model),
-        "reml": fit.reml or None,
-        "anisotropy": "anisotropy_ratio" in model.parameters() or None,
-        "transform": None if model.transform is None else model.transform.name,
-    }
-    arguments = {name: value for name, value in arguments.items() if value is not None}
+    method = method_text(fit.method, len(fit.observations))
+    options = FIT_OPTIONS.changed(FIT_OPTIONS.kept(fit.options, fit))
+    if FAMILIES.get(fit.model.family) is not type(fit.model):
+        options["family"] = _Code(type(fit.model).__name__)
+    arguments = ({} if method is None else {"method": method}) | options
     lines = ["import geomxp as gx", "", *reading_lines(fit.observations)]
     lines += [call("fit = gx.fit(observations", arguments), "print(fit)"]
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
@@ -116,12 +104,6 @@ class _Code(str):
 
     def __repr__(self):
         return str(self)
-
-
-def _family(model):
-    """Return the expression of a covariance family."""
-    known = FAMILIES.get(model.family) is type(model)
-    return model.family if known else _Code(type(model).__name__)
 
 
 def method_text(method, n):
