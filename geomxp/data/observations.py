@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .._typing import (
         Any,
         ArrayLike,
+        Callable,
         DataArray,
         Document,
         Floats,
@@ -86,11 +87,128 @@ class TableColumns(TypedDict, total=False):
     value_unit: str | None
 
 
-EXTRA_COLUMNS = ("time", "variable", "error_variance", "replicates")
-"""Optional columns of observations, with one number for each value."""
-
 LENGTH_SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Symbols of units of length."""
+
+
+TEXT_FIELDS = (
+    *("value_name", "crs", "length_unit", "time_name", "variable_name", "error_variance_name"),
+    *("value_unit", "time_unit", "time_origin", "time_calendar", "time_zone"),
+)
+"""Fields of observations that are text."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of observations.
+
+    Parameters
+    ----------
+    name : str
+    values : (n,) ndarray
+        Numbers; codes of `levels` if there are any.
+    role : str
+        "location", "value", "covariate", or one of `ROLES`.
+    unit : str
+        "" if it is unknown, or there is none.
+    levels : tuple of str
+    """
+
+    name: str
+    values: Floats | Whole
+    role: str
+    unit: str = ""
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Role:
+    """Role of an optional column of observations, with one number for each value.
+
+    Parameters
+    ----------
+    name : str
+        Field with the numbers; `NAME_name` is that with the column's name.
+    checked : callable
+        checked(observations, n) returns the fields in their final form, by name, or raises
+        `InvalidInput`.
+    named : bool
+        Whether the column has a name of its own, other than those of the coordinates.
+    unit, levels : str
+        Fields with the unit and the levels of the column, if it has any.
+    """
+
+    name: str
+    checked: Callable[[Observations, int], dict[str, Any]]
+    named: bool = True
+    unit: str = ""
+    levels: str = ""
+
+    def column(self, observations):
+        """Return the column of this role."""
+        return Column(
+            getattr(observations, f"{self.name}_name") if self.named else self.name,
+            getattr(observations, self.name),
+            self.name,
+            getattr(observations, self.unit) if self.unit else "",
+            getattr(observations, self.levels) if self.levels else (),
+        )
+
+
+def _checked_times(observations, n):
+    time, axis = times.as_numbers(observations.time, observations.time_axis)
+    return {
+        "time": read_only(one_for_each(time, "time", n)),
+        "time_unit": axis.unit,
+        "time_origin": axis.origin,
+        "time_calendar": axis.calendar,
+        "time_zone": axis.zone,
+    }
+
+
+def _checked_variables(observations, n):
+    names, numbers = observations.variable_names, observations.variable
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"`variable_names` must be different. Got {few(names, 8)}.")
+    if not names or is_text(numbers):
+        names = names or names_of_variables(numbers)
+        numbers = variable_numbers(numbers, names)
+    numbers = checked_variable(numbers, n, names)
+    return {"variable_names": names, "variable": read_only(numbers)}
+
+
+def _checked_error_variances(observations, n):
+    return {"error_variance": read_only(checked_error_variance(observations.error_variance, n))}
+
+
+def _checked_replicates(observations, n):
+    return {"replicates": read_only(checked_replicates(observations.replicates, n))}
+
+
+ROLES = {
+    one.name: one
+    for one in (
+        Role("time", _checked_times, unit="time_unit"),
+        Role("variable", _checked_variables, levels="variable_labels"),
+        Role("error_variance", _checked_error_variances),
+        Role("replicates", _checked_replicates, named=False),
+    )
+}
+"""Roles of optional columns."""
+
+NAMED_ROLES = tuple(name for name, role in ROLES.items() if role.named)
+
+
+def _check_one_level(codes, first, rows, name):
+    """Raise `InvalidInput` if a covariate of text differs between rows at one location."""
+    differ = np.flatnonzero(codes != codes[first])
+    if len(differ):
+        other = differ[0]
+        raise InvalidInput(
+            f"covariate {name!r} differs between rows {rows[first[other]] + 1} and "
+            f"{rows[other] + 1} at one location, and text has no mean: use "
+            "duplicates='drop' or 'keep' (--duplicates drop)."
+        )
 
 
 @by_content
@@ -248,77 +366,79 @@ units of the locations>
 
     def __post_init__(self):
         self._match_rows()
-        metric = metric_of(self.metric)
-        texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
-        about_time = "time_unit", "time_origin", "time_calendar", "time_zone"
-        for name in (*texts, "error_variance_name", "value_unit", *about_time):
+        self._check_texts()
+        put = object.__setattr__
+        for name, value in self._checked_locations().items():
+            put(self, name, value)
+        put(self, "values", read_only(self._checked_values()))
+        if self.variable is None:
+            # as of replace(observations, variable=None)
+            put(self, "variable_names", ())
+        for role in ROLES.values():
+            if getattr(self, role.name) is not None:
+                for name, value in role.checked(self, len(self.locations)).items():
+                    put(self, name, value)
+        if self.covariates is not None:
+            put(self, "covariates", read_only(self._checked_covariates(len(self.locations))))
+        self._check_names()
+
+    def _check_texts(self):
+        for name in TEXT_FIELDS:
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
         for name in ("location_names", "covariate_names", "variable_names"):
             object.__setattr__(self, name, checked_names(name, getattr(self, name)))
-        locations = checked_locations(
-            self.locations, self.metric, self.location_names, MISSING_ADVICE
-        )
-        values = as_numbers(self.values, "values")
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.shape != (len(locations),):
-            raise InvalidInput(
-                f"`values` must hold one number for each of the {len(locations)} locations. "
-                f"Got shape {values.shape}."
-            )
+
+    def _checked_locations(self):
+        """Return the locations on their branch of longitude, its meridian, and their names."""
+        metric, names = metric_of(self.metric), self.location_names
+        locations = checked_locations(self.locations, self.metric, names, MISSING_ADVICE)
         if len(locations) < LEAST_LOCATIONS:
             raise InvalidInput(
                 f"at least {LEAST_LOCATIONS} locations are needed. Got {len(locations)}."
             )
-        check_finite(values[:, None], (self.value_name,), "values", MISSING_ADVICE)
-        put = object.__setattr__
         locations, meridian = on_branch(locations, metric, self.central_meridian)
-        put(self, "central_meridian", meridian)
-        put(self, "locations", read_only(locations))
-        put(self, "values", read_only(values))
-        if self.time is not None:
-            time, axis = times.as_numbers(self.time, self.time_axis)
-            put(self, "time", read_only(one_for_each(time, "time", len(locations))))
-            for name in about_time:
-                put(self, name, getattr(axis, name.removeprefix("time_")))
-        self._check_variable_names()
-        if self.variable is not None:
-            names, numbers = self.variable_names, self.variable
-            if not names or is_text(numbers):
-                names = names or names_of_variables(numbers)
-                numbers = variable_numbers(numbers, names)
-            put(self, "variable_names", names)
-            put(self, "variable", read_only(checked_variable(numbers, len(locations), names)))
-        if self.error_variance is not None:
-            error = checked_error_variance(self.error_variance, len(locations))
-            put(self, "error_variance", read_only(error))
-        if self.replicates is not None:
-            put(self, "replicates", read_only(checked_replicates(self.replicates, len(values))))
-        if self.covariates is not None:
-            put(self, "covariates", read_only(self._checked_covariates(len(locations))))
-        names = self.location_names or default_names(self.metric, locations.shape[1])
-        put(self, "location_names", tuple(names))
-        named = ("time", "variable", "error_variance")
-        extra = [name for name in named if getattr(self, name) is not None]
-        used = [*names, *(getattr(self, f"{name}_name") for name in extra)]
+        return {
+            "locations": read_only(locations),
+            "central_meridian": meridian,
+            "location_names": names or tuple(default_names(self.metric, locations.shape[1])),
+        }
+
+    def _checked_values(self):
+        values, n = as_numbers(self.values, "values"), len(self.locations)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.shape != (n,):
+            raise InvalidInput(
+                f"`values` must hold one number for each of the {n} locations. "
+                f"Got shape {values.shape}."
+            )
+        check_finite(values[:, None], (self.value_name,), "values", MISSING_ADVICE)
+        return values
+
+    def _check_names(self):
+        """Refuse columns of one name; warn if the names of coordinates say another metric."""
+        different = [one for one in self.columns if one.role in ("location", *NAMED_ROLES)]
+        used = [one.name for one in different]
         if len(set(used)) < len(used):
-            what = ", ".join(["coordinates", *extra])
+            roles = [one.role for one in different if one.role != "location"]
+            what = ", ".join(["coordinates", *roles])
             raise InvalidInput(f"{what} must be different columns. Got {', '.join(used)}.")
-        if metric.embedding is None and looks_like_degrees(self.locations, names):
+        names = self.location_names
+        if metric_of(self.metric).embedding is None and looks_like_degrees(self.locations, names):
             warnings.warn(
                 f"the coordinates {', '.join(names)} look like longitude and latitude in degrees, "
                 'but metric="euclidean" gives a degree the same length everywhere: use '
                 'metric="chordal", which measures km.',
                 GeomxpWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _match_rows(self):
         """Put the rows of all columns into the order of the labels, and keep these."""
         put, labels = object.__setattr__, labels_of(self.locations)
-        names = ("values", "covariates", *EXTRA_COLUMNS)
+        names = ("values", "covariates", *ROLES)
         columns = {name: getattr(self, name) for name in names}
         own = self.row_labels if labels is None else labels
         for name, column in zip(names, aligned(own, **columns), strict=True):
@@ -330,14 +450,6 @@ units of the locations>
             # without rows: refused later
             matches = False
         put(self, "row_labels", own if matches else None)
-
-    def _check_variable_names(self):
-        names = self.variable_names
-        if self.variable is None:
-            # as of replace(observations, variable=None)
-            object.__setattr__(self, "variable_names", ())
-        elif len(set(names)) < len(names):
-            raise InvalidInput(f"`variable_names` must be different. Got {few(names, 8)}.")
 
     def _checked_covariates(self, n):
         put, given = object.__setattr__, self.covariates
@@ -391,26 +503,47 @@ units of the locations>
         return summary_html(*self._summary())
 
     def _summary(self):
-        columns = dict(zip(self.location_names, self.locations.T, strict=True))
-        if self.time is not None:
-            columns[self.time_name] = self.time
-        if self.variable is None:
-            columns[self.value_name] = self.values
-        for number, label in enumerate(self.variable_labels):
-            columns[label] = self.values[self.variable == number]
-        if self.error_variance is not None:
-            columns[self.error_variance_name] = self.error_variance
-        if self.replicates is not None:
-            columns["replicates"] = self.replicates
-        if self.covariates is not None:
-            named = zip(self.covariate_names, self.covariates.T, strict=True)
-            columns |= {name: self.levels.get(name, column) for name, column in named}
+        columns = {}
+        for one in self.columns:
+            if one.role == "value" and self.variable is not None:
+                for number, label in enumerate(self.variable_labels):
+                    columns[label] = one.values[self.variable == number]
+            elif one.role != "variable":
+                columns[one.name] = one.levels or one.values
         where = f"{self.metric} distances in {self.unit}"
         where += f"{self._branch_in_words}{self._times_in_words}"
         if self.variable is not None:
             of = f"{self._variables_in_words} at {self._places_in_words}"
             return f"{len(self):,} observations of {of}, {where}{self._missing_in_words}", columns
         return f"{len(self):,} observations, {where}", columns
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns with their names, units, levels and roles, coordinates first.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> jura = gx.datasets.load("jura", covariates=("Rock",), value_unit="mg/kg")
+        >>> [(one.name, one.role, one.unit) for one in jura.columns]
+        [('x', 'location', 'km'), ('y', 'location', 'km'), ('Co', 'value', 'mg/kg'), \
+('Rock', 'covariate', '')]
+        >>> jura.columns[-1].levels[:2]
+        ('Argovian', 'Kimmeridgian')
+        """
+        unit = "degree" if self.geographic else self.unit
+        coordinates = zip(self.location_names, self.locations.T, strict=True)
+        found = [Column(name, values, "location", unit) for name, values in coordinates]
+        own = {name: role.column(self) for name, role in ROLES.items() if name in self.extra()}
+        found += [own.pop("time")] if "time" in own else []
+        found += [Column(self.value_name, self.values, "value", self.value_unit), *own.values()]
+        if self.covariates is not None:
+            named = zip(self.covariate_names, self.covariates.T, strict=True)
+            found += [
+                Column(name, values, "covariate", levels=self.levels.get(name, ()))
+                for name, values in named
+            ]
+        return tuple(found)
 
     @property
     def _variables_in_words(self):
@@ -466,14 +599,7 @@ units of the locations>
     @cached_property
     def inputs(self) -> Inputs:
         """Locations with all else that covariances and variances of errors depend on."""
-        return Inputs(
-            self.locations,
-            self.metric,
-            time=self.time,
-            variable=self.variable,
-            error_variance=self.error_variance,
-            replicates=self.replicates,
-        )
+        return Inputs(self.locations, self.metric, **self.extra())
 
     @property
     def dimensions(self) -> int:
@@ -651,17 +777,7 @@ sqrt_dist>
         repeated = first != np.arange(len(first))
         if duplicates == "keep" or not repeated.any():
             return self
-        row = int(np.argmax(repeated))
-        count = int(repeated.sum())
-        same = int((repeated & (self.values == self.values[first])).sum())
-        noun, earlier = "row", "row"
-        if self.variable is not None:
-            noun, earlier = "value", "value of the same variable"
-        found = (
-            f"{count:,} {noun}{'s are' if count > 1 else ' is'} at the location of an earlier "
-            f"{earlier} (row {rows[row] + 1} at that of row {rows[first[row]] + 1}), {same:,} "
-            "with the same value"
-        )
+        found = self._repeated_in_words(first, rows)
         if duplicates is None:
             warnings.warn(
                 f"{found}. They are kept as replicates. To confirm this, use duplicates='keep'; to "
@@ -673,30 +789,40 @@ sqrt_dist>
         if duplicates == "error":
             raise InvalidInput(f"{found}: use duplicates='mean' or 'keep' (--duplicates mean).")
         kept = self.subset(~repeated)
-        if duplicates == "drop":
-            return kept
-        group = np.cumsum(~repeated)[first] - 1
+        return kept if duplicates == "drop" else self._with_means(kept, first, rows)
+
+    def _repeated_in_words(self, first, rows):
+        """How many observations are at the location of an earlier one, `first`, (n,)."""
+        repeated = first != np.arange(len(first))
+        row, count = int(np.argmax(repeated)), int(repeated.sum())
+        same = int((repeated & (self.values == self.values[first])).sum())
+        noun, earlier = "row", "row"
+        if self.variable is not None:
+            noun, earlier = "value", "value of the same variable"
+        return (
+            f"{count:,} {noun}{'s are' if count > 1 else ' is'} at the location of an earlier "
+            f"{earlier} (row {rows[row] + 1} at that of row {rows[first[row]] + 1}), {same:,} "
+            "with the same value"
+        )
+
+    def _with_means(self, kept, first, rows):
+        """Return the observations `kept` with means over those at their locations, `first`."""
+        group = np.cumsum(first == np.arange(len(first)))[first] - 1
         counts = np.bincount(group)
 
         def means(column):
             return np.bincount(group, column) / counts
 
-        covariates = self.covariates
-        if covariates is not None:
-            for name in self.levels:
-                codes = covariates[:, self.covariate_names.index(name)]
-                if (codes != codes[first]).any():
-                    other = int(np.argmax(codes != codes[first]))
-                    raise InvalidInput(
-                        f"covariate {name!r} differs between rows {rows[first[other]] + 1} and "
-                        f"{rows[other] + 1} at one location, and text has no mean: use "
-                        "duplicates='drop' or 'keep' (--duplicates drop)."
-                    )
-            covariates = np.column_stack([means(column) for column in covariates.T])
-            for name in self.levels:
-                column = self.covariate_names.index(name)
-                covariates[:, column] = kept.covariates[:, column]
-        columns = {"values": means(self.values), "covariates": covariates}
+        columns = {"values": means(self.values)}
+        if self.covariates is not None:
+            covariates = np.array(kept.covariates)
+            for position, name in enumerate(self.covariate_names):
+                column = self.covariates[:, position]
+                if name in self.levels:
+                    _check_one_level(column, first, rows, name)
+                else:
+                    covariates[:, position] = means(column)
+            columns["covariates"] = covariates
         if self.error_variance is not None:
             columns["error_variance"] = means(self.error_variance) / counts
         # the nugget stays that of one measurement
@@ -838,8 +964,8 @@ sqrt_dist>
             )
 
     def extra(self) -> dict[str, Floats]:
-        """Return the columns of `EXTRA_COLUMNS` that these observations have, by name."""
-        columns = {name: getattr(self, name) for name in EXTRA_COLUMNS}
+        """Return the columns with one of `ROLES` that these observations have, by role."""
+        columns = {name: getattr(self, name) for name in ROLES}
         return {name: column for name, column in columns.items() if column is not None}
 
     def covariate_frame(self) -> Frame:

@@ -476,6 +476,14 @@ READER_OPTIONS = Options.of(
         column=True,
     ),
     Option(
+        "missing",
+        MARKERS,
+        "A,B",
+        "Numbers that mark a missing value: -9999.",
+        (),
+        kept=_markers,
+    ),
+    Option(
         "drop_missing",
         FLAG,
         "",
@@ -483,14 +491,6 @@ READER_OPTIONS = Options.of(
         False,
         kept=lambda given, _: bool(given.get("drop_missing")),
         always=True,
-    ),
-    Option(
-        "missing",
-        MARKERS,
-        "A,B",
-        "Numbers that mark a missing value: -9999.",
-        (),
-        kept=_markers,
     ),
     Option(
         "decimal",

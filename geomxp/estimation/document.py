@@ -17,7 +17,7 @@ from ..covariance.base import Isotropic, family_of
 from ..covariance.matern import Matern
 from ..covariance.transformation import TRANSFORMS, transformation
 from ..data import spatial, tables
-from ..data.observations import Observations, read_table
+from ..data.observations import NAMED_ROLES, ROLES, Observations, read_table
 from ..data.options import READER_OPTIONS, reading
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
@@ -193,19 +193,14 @@ def _score_variance_entry(fit):
 
 def _arrays_entry(observations):
     """Return the entry of observations that come from no table."""
-    extra = {}
-    for name in ("time", "variable", "error_variance"):
-        if getattr(observations, name) is not None:
-            label = f"{name}_name"
-            extra[name] = getattr(observations, name).tolist()
-            extra[label] = getattr(observations, label)
+    extra = {name: column.tolist() for name, column in observations.extra().items()}
+    named = [one for one in observations.columns if one.role in NAMED_ROLES]
+    extra |= {f"{one.role}_name": one.name for one in named}
     if observations.variable_names:
         extra["variable_names"] = list(observations.variable_names)
     for name in ("time_unit", "time_origin", "time_calendar", "time_zone"):
         if getattr(observations, name):
             extra[name] = getattr(observations, name)
-    if observations.replicates is not None:
-        extra["replicates"] = observations.replicates.tolist()
     return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),
@@ -571,18 +566,13 @@ OBSERVATIONS_SCHEMA = {
     "crs?": str,
     "length_unit?": str,
     "value_unit?": str,
-    "time?": Array(1),
-    "time_name?": str,
+    **{f"{name}?": Array(1) for name in ROLES},
+    **{f"{name}_name?": str for name in NAMED_ROLES},
     "time_unit?": str,
     "time_origin?": str,
     "time_calendar?": str,
     "time_zone?": str,
-    "variable?": Array(1),
-    "variable_name?": str,
     "variable_names?": [str],
-    "error_variance?": Array(1),
-    "error_variance_name?": str,
-    "replicates?": Array(1),
 }
 """Schema of the observations in a saved fit, which has all names that they may have."""
 

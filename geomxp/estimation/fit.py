@@ -235,10 +235,7 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
     if chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
         said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
         warnings.warn(said, GeomxpWarning, stacklevel=3)
-    limit = asked.evaluations * asked.starts
-    problem, resumed = _problem(
-        request, asked.tolerance, asked.search, limit, asked.checkpoint, progress
-    )
+    problem, resumed = _problem(request, asked, progress)
     with problem.monitor:
         first = request.start if resumed is None else resumed
         first = request.units.inward(request.template, first)
@@ -463,8 +460,11 @@ def _has_table(request):
     return request.template.replace(**(request.fixed | request.start)).tabulated
 
 
-def _problem(request, tolerance, search, evaluations, checkpoint, progress):
-    """Return the scaled problem, and the start values in its checkpoint or None."""
+def _problem(request, asked, progress):
+    """Return the scaled problem, and the start values in its checkpoint or None.
+
+    `asked` has the options of the search.
+    """
     observations, units, base = request.observations, request.units, request.template
     scaled = units.scaled(observations)
     table = ParameterTable(
@@ -486,13 +486,21 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
     if any(map(is_nugget_covariance, base.parameters())):
         settings = *settings, "nugget covariances"
     mark = fingerprint(observations, request.design, settings)
-    resumed, count = _resume(checkpoint, mark, base)
-    monitor = Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
+    resumed, count = _resume(asked.checkpoint, mark, base)
+    limit = count + asked.evaluations * asked.starts
+    monitor = Monitor(limit, request.outward, asked.checkpoint, mark, progress)
     monitor.count = count
     if resumed is not None:
         resumed = {name: resumed.parameters()[name] for name in table.free}
     problem = Problem(
-        scaled, request.design, request.reml, request.method, table, monitor, tolerance, search
+        scaled,
+        request.design,
+        request.reml,
+        request.method,
+        table,
+        monitor,
+        asked.tolerance,
+        asked.search,
     )
     return problem, resumed
 
