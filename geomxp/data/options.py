@@ -14,6 +14,7 @@ import numpy as np
 
 from ..covariance.distance import METRICS, metric_of
 from ..errors import InvalidInput, check_flags, check_one_of, did_you_mean
+from .arrays import as_numbers
 from .names import checked_names, joined, split
 from .spatial import describe
 
@@ -98,16 +99,15 @@ def _as_it_is(name, value):
     return value
 
 
-def _checked_text(name, value):
-    if not (value is None or isinstance(value, str)):
-        raise InvalidInput(f"`{name}` must be text. Got {value!r:.60}.")
-    return value
+def _text(needed):
+    """Return the check of a value that is text or not given."""
 
+    def check(name, value):
+        if not (value is None or isinstance(value, str)):
+            raise InvalidInput(f"`{name}` must {needed}. Got {value!r:.60}.")
+        return value
 
-def _checked_column(name, value):
-    if not (value is None or isinstance(value, str)):
-        raise InvalidInput(f"`{name}` must name a column by text. Got {value!r:.60}.")
-    return value
+    return check
 
 
 def _checked_flag(name, value):
@@ -130,11 +130,7 @@ def _checked_metric(name, value):
 
 
 def _checked_markers(name, value):
-    try:
-        markers = np.atleast_1d(np.asarray(value, dtype=np.float64))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"`{name}` must be an array of numbers: {error}.") from None
-    return markers.ravel()
+    return as_numbers(value, name).ravel()
 
 
 @dataclass(frozen=True)
@@ -165,8 +161,8 @@ class Kind:
 
 NUMBER_IN_JSON = (int, float)
 
-TEXT = Kind(str, check=_checked_text)
-COLUMN = Kind(str, check=_checked_column)
+TEXT = Kind(str, check=_text("be text"))
+COLUMN = Kind(str, check=_text("name a column by text"))
 FLAG = Kind(bool, check=_checked_flag)
 NAMES = Kind(
     [str], lambda _, text: split(text), lambda value: [joined(value)], checked_names, tuple
@@ -300,8 +296,13 @@ class Options(dict[str, Option]):
 
     def parsed(self, texts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the options that a command line gives."""
-        given = {name: texts[name] for name in self if texts.get(name) not in (None, False)}
-        return {name: self[name].kind.parse(self[name].flag, text) for name, text in given.items()}
+        given = {name: texts[name] for name in self if name in texts}
+        return {
+            name: self[name].kind.parse(self[name].flag, text)
+            for name, text in given.items()
+            # 0 is a value, which may be refused later
+            if text is not None and text is not False
+        }
 
     def kept(self, given: Mapping[str, Any], result: Any) -> Document:
         """Return the entries of a saved fit."""

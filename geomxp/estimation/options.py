@@ -302,4 +302,15 @@ FIT_OPTIONS = Options.of(
     ),
 )
 """Options of `fit`. Those without `kept` are in `Fit.options` if they are not the defaults; a fit
-tells the others."""
+tells the others. Those of the heading "Model" say what is estimated, all others how."""
+
+
+def model_options(fit):
+    """Return the options of a fit that say what it estimates, for fits of other observations."""
+    values = FIT_OPTIONS.kept(fit.options, fit)
+    values = {name: value for name, value in values.items() if FIT_OPTIONS[name].panel == MODEL}
+    return values | {
+        "family": type(fit.model),
+        "transform": fit.model.transform,
+        "microscale": fit.model.microscale is not None,
+    }

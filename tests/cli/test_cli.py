@@ -241,6 +241,8 @@ PLACES = "x,y\n1,2\n"
             "--accuracy cannot be used with",
         ),
         (["bench", "choleski"], "Got 'choleski'. Did you mean 'cholesky'?"),
+        (["fit", "meuse", "--tolerance", "0"], "`tolerance` must be greater than 0"),
+        (["fit", "meuse", "--starts", "0"], "`starts` must be a whole number"),
         (["fit", "meuse", "--fix", "smoothness"], "--fix needs name=value"),
         (["fit", "meuse", "--fix", "smoothness=rough"], "'rough' is not a number"),
         (["fit", "meuse", "--fix", "smoothness=-1"], "`smoothness` must be greater than 0"),

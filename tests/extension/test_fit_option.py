@@ -8,8 +8,9 @@ from terminals import run_with_new_options
 
 import geomxp as gx
 from geomxp.data.options import Kind, Option
+from geomxp.estimation.bootstrap import refit
 from geomxp.estimation.fit import fit_with
-from geomxp.estimation.options import FIT_OPTIONS
+from geomxp.estimation.options import FIT_OPTIONS, MODEL
 from geomxp.reporting import exploration
 from geomxp.reporting.sources import python_lines
 
@@ -24,7 +25,8 @@ def one_line(name, text):
 
 @pytest.fixture(autouse=True)
 def note(monkeypatch):
-    row = Option("note", Kind(str, check=one_line), "TEXT", "Note that the fit keeps.")
+    kind = Kind(str, check=one_line)
+    row = Option("note", kind, "TEXT", "Note that the fit keeps.", panel=MODEL)
     monkeypatch.setitem(FIT_OPTIONS, "note", row)
 
 
@@ -56,11 +58,12 @@ def test_a_saved_fit_and_its_report_have_the_option(run):
     assert "note='no flood'" in python_lines(fit)
 
 
-def test_advice_after_a_fit_repeats_the_option():
-    options = {"fixed": HELD, "note": "no flood", "strict": True}
-    fit = fit_with(gx.datasets.load("meuse"), None, None, options, progress=False)
+def test_a_fit_of_other_observations_has_the_option():
+    seen, options = gx.datasets.load("meuse"), {"fixed": HELD, "note": "no flood", "strict": True}
+    fit = fit_with(seen, None, None, options, progress=False)
+    again = refit(fit, seen.subset(range(100)), fit.method)
     assert fit.options == {"note": "no flood"}
-    assert FIT_OPTIONS.kept(fit.options, fit)["note"] == "no flood"
+    assert again.options["note"] == "no flood"
 
 
 def test_the_next_command_and_call_of_an_exploration_can_have_the_option(monkeypatch):
