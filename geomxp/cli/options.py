@@ -148,7 +148,7 @@ class Option:
         """Return an option of the library as one of commands."""
         fields = {
             "default": None if option.default == () else option.default,
-            "known": columns if option.column else option.known or None,
+            "known": columns if option.kind.column else option.kind.known or None,
             "least": option.least,
             "name": option.flag,
         }

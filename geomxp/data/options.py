@@ -95,7 +95,8 @@ def plain_number(value):
 # Kinds of values
 
 
-def _as_it_is(name, value):
+def as_given(name, value):
+    """Return a value that is checked elsewhere, or needs no check."""
     return value
 
 
@@ -150,22 +151,33 @@ class Kind:
         `InvalidInput`.
     read : callable
         read(value) returns a value of JSON as an argument of the function.
+    known : tuple of str
+        Words that a shell proposes.
+    column : bool
+        Whether values are columns of the table, which a shell proposes.
     """
 
     json: Any
-    parse: Callable[[str, str], Any] = _as_it_is
+    parse: Callable[[str, str], Any] = as_given
     write: Callable[[Any], list[str]] = lambda value: [str(value)]
-    check: Callable[[str, Any], Any] = _as_it_is
+    check: Callable[[str, Any], Any] = as_given
     read: Callable[[Any], Any] = lambda value: value
+    known: tuple[str, ...] = ()
+    column: bool = False
 
 
 NUMBER_IN_JSON = (int, float)
 
 TEXT = Kind(str, check=_text("be text"))
-COLUMN = Kind(str, check=_text("name a column by text"))
+COLUMN = Kind(str, check=_text("name a column by text"), column=True)
 FLAG = Kind(bool, check=_checked_flag)
 NAMES = Kind(
-    [str], lambda _, text: split(text), lambda value: [joined(value)], checked_names, tuple
+    [str],
+    lambda _, text: split(text),
+    lambda value: [joined(value)],
+    checked_names,
+    tuple,
+    column=True,
 )
 NAME_OR_NAMES = Kind(
     (str, list),
@@ -173,21 +185,22 @@ NAME_OR_NAMES = Kind(
     lambda value: [joined(_listed(value))],
     _name_or_names,
     lambda value: value if isinstance(value, str) else tuple(value),
+    column=True,
 )
 SOME_NAMES = replace(
     NAME_OR_NAMES,
     parse=_some_or_none,
     write=lambda value: [joined(one or "none" for one in _listed(value))],
-    check=_as_it_is,
+    check=as_given,
 )
-FORMULAS = replace(NAME_OR_NAMES, parse=_as_it_is)
+FORMULAS = replace(NAME_OR_NAMES, parse=as_given, column=False)
 MARKERS = Kind(
     (*NUMBER_IN_JSON, list),
     numbers,
     lambda value: [",".join(map(plain_number, np.ravel(value).tolist()))],
     _checked_markers,
 )
-METRIC = Kind(str, check=_checked_metric)
+METRIC = Kind(str, check=_checked_metric, known=tuple(METRICS))
 
 
 def one_of(*words):
@@ -202,7 +215,7 @@ def one_of(*words):
             check_one_of(name, value, words)
         return value
 
-    return Kind(str, parse, check=check)
+    return Kind(str, parse, check=check, known=words)
 
 
 # Options
@@ -227,10 +240,6 @@ class Option:
         Option of the command line; by default --name.
     panel : str
         Heading of the option in the help; by default that of the table.
-    known : tuple of str
-        Words that a shell proposes.
-    column : bool
-        Whether values are columns of the table, which a shell proposes.
     least : int, optional
         Smallest whole number that the command line takes.
     kept : callable, optional
@@ -247,8 +256,6 @@ class Option:
     default: Any = None
     spelling: str = ""
     panel: str = ""
-    known: tuple[str, ...] = ()
-    column: bool = False
     least: int | None = None
     kept: Callable[[Mapping[str, Any], Any], Any] | None = None
     always: bool = False
@@ -393,7 +400,6 @@ READER_OPTIONS = Options.of(
         NAMES,
         "X,Y",
         "Columns of the coordinates; if not given, x,y or lon,lat or easting,northing.",
-        column=True,
         kept=lambda _, observations: observations.location_names,
         always=True,
     ),
@@ -404,7 +410,6 @@ READER_OPTIONS = Options.of(
         'Column of the values, or a function of one: "log(zinc)"; several columns, zinc,lead, are '
         "variables.",
         spelling="--value",
-        column=True,
         kept=_variables,
     ),
     Option(
@@ -414,7 +419,6 @@ READER_OPTIONS = Options.of(
         "Columns of covariates; the trend is then 'covariates'. Put a name that contains "
         "a comma in quotation marks: 'pH w,\"Cd, mg\"'.",
         (),
-        column=True,
         kept=lambda _, observations: observations.covariate_names,
         always=True,
     ),
@@ -430,7 +434,6 @@ READER_OPTIONS = Options.of(
         METRIC,
         "NAME",
         f"{either(METRICS)}; chordal if the columns are lon,lat.",
-        known=tuple(METRICS),
         kept=lambda _, observations: str(observations.metric),
         always=True,
     ),
@@ -443,7 +446,7 @@ READER_OPTIONS = Options.of(
     ),
     Option(
         "crs",
-        replace(TEXT, check=_as_it_is),
+        replace(TEXT, check=as_given),
         "EPSG:N",
         "Coordinate reference system of the coordinates.",
         # longitude and latitude have been transformed to EPSG:4326
@@ -455,7 +458,6 @@ READER_OPTIONS = Options.of(
         "COLUMN",
         "Column of the times, numbers or dates, for space-time families. If not given, the "
         "coordinate of the times of a NetCDF grid with several.",
-        column=True,
         # also where the time of a grid was found
         kept=lambda _, seen: None if seen.time is None else seen.time_name,
     ),
@@ -465,7 +467,6 @@ READER_OPTIONS = Options.of(
         "COLUMN",
         "Column naming the variable of each value (names, numbers from 0, or codes), in a table "
         "with one row for each value.",
-        column=True,
         kept=_variable,
     ),
     Option(
@@ -474,15 +475,9 @@ READER_OPTIONS = Options.of(
         "COLUMN",
         "Column of the known variances of the errors of measurement, or a function of columns: "
         '"I(zinc_se ** 2)"; for several values one for each, or none.',
-        column=True,
     ),
     Option(
-        "missing",
-        MARKERS,
-        "A,B",
-        "Numbers that mark a missing value: -9999.",
-        (),
-        kept=_markers,
+        "missing", MARKERS, "A,B", "Numbers that mark a missing value: -9999.", (), kept=_markers
     ),
     Option(
         "drop_missing",
@@ -498,7 +493,6 @@ READER_OPTIONS = Options.of(
         one_of(*DECIMAL_SIGNS),
         "SIGN",
         "Decimal sign of a CSV table, . or , (recognized if not given).",
-        known=DECIMAL_SIGNS,
     ),
     Option(
         "duplicates",
@@ -506,7 +500,6 @@ READER_OPTIONS = Options.of(
         "NAME",
         f"Rows at the location of an earlier row: {either(DUPLICATES)}; kept, with a warning, if "
         "not given.",
-        known=DUPLICATES,
     ),
 )
 """Options of `Observations.from_frame` and the readers of files; `decimal` only of these."""

@@ -314,8 +314,6 @@ def _microscale(requested, model, named, held, reduced, observations, design):
     `named` are the parameters that the caller names, `held` those that are fixed, and `reduced`
     tells whether the method reduces replicates.
     """
-    if requested is not None:
-        check_flags(microscale=requested)
     given = MICROSCALE in named or (model is not None and model.microscale is not None)
     if requested is None and not given:
         return reduced and determine_microscale(observations, design)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from ..covariance.base import FAMILIES
@@ -12,6 +13,7 @@ from ..data.options import (
     Kind,
     Option,
     Options,
+    as_given,
     check_choice,
     either,
     number,
@@ -78,11 +80,6 @@ def _trend(flag, text):
     return text
 
 
-def _yes_or_no(flag, word):
-    check_choice(flag, word, ("yes", "no"))
-    return word == "yes"
-
-
 def _checked_flag_or_none(name, value):
     if value is not None:
         check_flags(**{name: value})
@@ -100,12 +97,21 @@ VALUES = Kind(
     pairs,
     lambda values: [f"{name}={plain_number(value)}" for name, value in values.items()],
     _checked_dict,
+    known=PARAMETERS,
 )
 BOXES = Kind(
     {str: list},
     lambda flag, items: pairs(flag, items, "name=lower:upper", _box),
     lambda boxes: [f"{name}={':'.join(map(plain_number, box))}" for name, box in boxes.items()],
     _checked_dict,
+    known=PARAMETERS,
+)
+YES_OR_NO = Kind(
+    bool,
+    lambda flag, word: one_of("yes", "no").parse(flag, word) == "yes",
+    lambda yes: ["yes" if yes else "no"],
+    _checked_flag_or_none,
+    known=("yes", "no"),
 )
 
 
@@ -119,18 +125,8 @@ def whole(least=1, most=LARGEST_WHOLE):
     return Kind(int, check=check)
 
 
-ANY = Kind(str)
-"""What `fit` checks together with other arguments."""
-
-
-def _choice(words):
-    """Return the kind of names that a command line checks, and `fit` with other arguments."""
-
-    def parse(flag, word):
-        check_choice(flag, word, tuple(words))
-        return word
-
-    return Kind(str, parse)
+PLACE = Kind(str, known=("cpu",))
+PATH = Kind(str)
 
 
 # The table
@@ -147,22 +143,20 @@ def _text_of(transform):
 FIT_OPTIONS = Options.of(
     Option(
         "family",
-        _choice(FAMILIES),
+        replace(one_of(*FAMILIES), check=as_given),
         "NAME",
         f"Covariance family: {either(FAMILIES)}.",
         panel=MODEL,
-        known=tuple(FAMILIES),
         kept=lambda _, fit: None if fit.model.family == "matern" else fit.model.family,
     ),
     Option(
         "fixed",
-        Kind({str: NUMBER_IN_JSON}, VALUES.parse, VALUES.write),
+        replace(VALUES, check=as_given),
         "NAME=VALUE",
         "Hold a parameter at a value; repeatable.",
         (),
         spelling="--fix",
         panel=MODEL,
-        known=PARAMETERS,
         kept=lambda _, fit: held_values(fit) or None,
     ),
     Option(
@@ -171,18 +165,16 @@ FIT_OPTIONS = Options.of(
         "NAME=LOW:HIGH",
         "Search between bounds; repeatable.",
         panel=MODEL,
-        known=PARAMETERS,
         kept=lambda _, fit: fit.bounds or None,
     ),
     Option(
         "trend",
-        Kind(str, _trend),
+        Kind(str, _trend, known=TRENDS),
         "NAME",
         f"{either(TRENDS)}. Of several variables also one for each: "
         '"zinc: linear; lead: constant".',
         "constant",
         panel=MODEL,
-        known=TRENDS,
         kept=lambda _, fit: fit.trend.text,
     ),
     Option(
@@ -205,12 +197,11 @@ FIT_OPTIONS = Options.of(
     ),
     Option(
         "microscale",
-        Kind(bool, _yes_or_no, lambda yes: ["yes" if yes else "no"], _checked_flag_or_none),
+        YES_OR_NO,
         "YES|NO",
         "Whether to estimate the microscale variance separately from the nugget; if not given, yes "
         "if at least 10 observations are repeated, not all with equal values.",
         panel=MODEL,
-        known=("yes", "no"),
     ),
     Option(
         "nugget_covariance",
@@ -223,11 +214,10 @@ FIT_OPTIONS = Options.of(
     ),
     Option(
         "transform",
-        _choice(TRANSFORMS),
+        replace(one_of(*TRANSFORMS), check=as_given),
         "NAME",
         f"Transformation of the values to the Gaussian scale: {either(TRANSFORMS)}.",
         panel=MODEL,
-        known=tuple(TRANSFORMS),
         kept=lambda _, fit: _text_of(fit.model.transform),
     ),
     Option(
@@ -236,31 +226,17 @@ FIT_OPTIONS = Options.of(
         "NAME",
         "scoring (Fisher scoring, with derivatives), bobyqa (without), lbfgs or slsqp.",
         "scoring",
-        known=tuple(SEARCHES),
     ),
-    Option(
-        "start",
-        VALUES,
-        "NAME=VALUE",
-        "Value to start from; repeatable.",
-        known=PARAMETERS,
-    ),
-    Option(
-        "starts",
-        whole(1, MOST_STARTS),
-        "N",
-        "Least number of starting points.",
-        1,
-    ),
+    Option("start", VALUES, "NAME=VALUE", "Value to start from; repeatable."),
+    Option("starts", whole(1, MOST_STARTS), "N", "Least number of starting points.", 1),
     Option(
         "starts_on",
-        ANY,
+        PLACE,
         "PLACE",
         "Where the searches of --starts run: cpu is this process; tcp://host:8786 is a Dask "
         "cluster, one search on each worker.",
         "cpu",
         panel=MACHINE,
-        known=("cpu",),
         kept=_not_kept,
     ),
     Option(
@@ -270,28 +246,15 @@ FIT_OPTIONS = Options.of(
         "Tolerance on the log-likelihood.",
         1e-6,
     ),
-    Option(
-        "evaluations",
-        whole(),
-        "N",
-        "Limit on the number of evaluations.",
-        1000,
-    ),
+    Option("evaluations", whole(), "N", "Limit on the number of evaluations.", 1000),
     Option(
         "checkpoint",
-        ANY,
+        PATH,
         "FILE",
         "Save the best model after each improvement; the same command resumes from this file.",
         kept=_not_kept,
     ),
-    Option(
-        "seed",
-        whole(0, inf),
-        "N",
-        "Seed of the random numbers.",
-        0,
-        least=0,
-    ),
+    Option("seed", whole(0, inf), "N", "Seed of the random numbers.", 0, least=0),
     Option(
         "strict",
         FLAG,
