@@ -505,6 +505,6 @@ READER_OPTIONS = Options.of(
 """Options of `Observations.from_frame` and the readers of files; `decimal` only of these."""
 
 
-def reading(source: Document) -> dict[str, Any]:
+def options_of(source: Document) -> dict[str, Any]:
     """Return the options that a table was read with, from the source of its observations."""
     return {"values": source["value"]} | READER_OPTIONS.read(source)

@@ -18,7 +18,7 @@ from ..covariance.matern import Matern
 from ..covariance.transformation import TRANSFORMS, transformation
 from ..data import spatial, tables
 from ..data.observations import NAMED_ROLES, ROLES, Observations, read_table
-from ..data.options import READER_OPTIONS, reading
+from ..data.options import READER_OPTIONS, options_of
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
 from ..likelihood.exact import Exact
@@ -379,7 +379,7 @@ def _read_again(table, path):
     """Read the table that a fit names, and refuse it if it has changed."""
     from ..data import datasets
 
-    columns = reading(table)
+    columns = options_of(table)
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
@@ -401,7 +401,7 @@ def _columns_named(seen):
             "the fit does not name the columns of the error variances of its variables: read the "
             "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
         )
-    return reading({"value": seen.value_name} | source)
+    return options_of({"value": seen.value_name} | source)
 
 
 def read_as_observed(fit, path, decimal=None, drop_missing=False):
@@ -418,7 +418,7 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
     """
     seen, table = fit.observations, fit.observations.source
     known = table.get("path") is not None
-    columns = reading(table) if known else _columns_named(seen)
+    columns = options_of(table) if known else _columns_named(seen)
     columns["decimal"] = decimal or columns.get("decimal")
     data = tables.read_data(path, columns["decimal"])
     if spatial.is_geographic_frame(data) or spatial.is_grid(data):

@@ -18,7 +18,7 @@ from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
 from ..data.names import in_formula, option
 from ..data.observations import LEAST_LOCATIONS, Observations
-from ..data.options import READER_OPTIONS, reading
+from ..data.options import READER_OPTIONS, options_of
 from ..data.summaries import few, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..estimation.options import FIT_OPTIONS
@@ -910,7 +910,7 @@ def _command(found, given):
         usual["metric"] = "chordal"
     options = _next_options(found, given)
     kind = Trend.of(given, found.trend)
-    columns = reading(source) | {"formula": None}
+    columns = options_of(source) | {"formula": None}
     if kind.formula is not None:
         columns["formula"] = kind.formula.text
         del options["trend"]

@@ -3,12 +3,11 @@
 import os
 import platform
 import time
-from importlib import metadata
 from pathlib import Path, PurePath
 
 from ..covariance.base import FAMILIES
 from ..data import datasets
-from ..data.options import READER_OPTIONS, reading
+from ..data.options import READER_OPTIONS, options_of
 from ..estimation.options import FIT_OPTIONS
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.exact import Exact
@@ -20,6 +19,9 @@ REPORTED_LIBRARIES = ("numpy", "scipy", "nlopt", "numba")
 
 def machine():
     """Return the software and the machine in words, without names of people or hosts."""
+    # it takes a hundredth of a second to import
+    from importlib import metadata
+
     from threadpoolctl import threadpool_info
 
     versions = [f"Python {platform.python_version()}"]
@@ -94,7 +96,7 @@ def reading_lines(observations, source=None):
     start = f"observations = gx.read_table({source['path']!r}"
     if entry:
         start = f"observations = gx.datasets.load({source['dataset']!r}"
-    return [call(start, READER_OPTIONS.changed(reading(source), entry and entry.columns))]
+    return [call(start, READER_OPTIONS.changed(options_of(source), entry and entry.columns))]
 
 
 class _Code(str):
