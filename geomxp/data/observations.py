@@ -528,10 +528,9 @@ units of the locations>
         >>> [(one.name, one.role, one.unit) for one in jura.columns]
         [('x', 'location', 'km'), ('y', 'location', 'km'), ('Co', 'value', 'mg/kg'), \
 ('Rock', 'covariate', '')]
-        >>> jura.columns[-1].levels[:2]
-        ('Argovian', 'Kimmeridgian')
         """
-        unit = "degree" if self.geographic else self.unit
+        length = LENGTH_SYMBOLS.get(self.length_unit, self.length_unit)
+        unit = "degree" if self.geographic else length
         coordinates = zip(self.location_names, self.locations.T, strict=True)
         found = [Column(name, values, "location", unit) for name, values in coordinates]
         own = {name: role.column(self) for name, role in ROLES.items() if name in self.extra()}

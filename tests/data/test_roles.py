@@ -103,3 +103,11 @@ def test_columns_that_a_role_cannot_have_are_refused(changes, message):
     places = [[0, 0], [1, 0], [0, 1], [1, 1]]
     with pytest.raises(gx.InvalidInput, match=message):
         gx.Observations(places, [1.0, 2.0, 3.0, 4.0], **changes)
+
+
+def test_a_unit_that_is_not_known_is_empty():
+    places = [[0, 0], [1, 0], [0, 1]]
+    plain = gx.Observations(places, [1.0, 2.0, 3.0])
+    metric = gx.Observations(places, [1.0, 2.0, 3.0], length_unit="metre")
+    assert [one.unit for one in plain.columns] == ["", "", ""]
+    assert [one.unit for one in metric.columns] == ["m", "m", ""]
