@@ -295,7 +295,6 @@ def test_numbers_may_stand_for_all_variables_and_matrices_for_pairs():
         ),
         (lambda: gx.Coregionalization((1.0, 0.5, -1.0), 0.2, 0.5), "`loading_22` must be greater"),
         (lambda: gx.Independent(1.0, 0.5, 0.5, microscale=0.1), "have no microscale"),
-        (lambda: gx.Independent(1.0, 0.5, 0.5, transform="log"), "have no transform"),
     ],
 )
 def test_wrong_arguments_are_named(make, words):

@@ -564,7 +564,7 @@ def test_neighbours_have_the_smallest_divergence_of_all_scales_of_time(count):
                 inputs, "maximin", count, model.neighbour_points(inputs, key + halves)
             )
             passes.know(np.empty((0, len(inputs))))
-            out, _ = passes.reduce(model, wanted_for(model, (), passes.noise))
+            out, _ = passes.reduce(model, wanted_for(model, (), model.noise(inputs)))
             values[key + halves] = 0.5 * out[0]
             loss = values[key + halves] - values.get(key, np.inf)
             if halves > 0:
