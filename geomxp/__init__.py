@@ -20,8 +20,11 @@ from .covariance import (
     Spherical,
     Wendland,
 )
-from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
+from .covariance.base import Anisotropy, Covariance, Isotropic
 from .covariance.distance import Metric
+from .covariance.inputs import Inputs
+from .covariance.noise import NoiseParameter
+from .covariance.parameter import Parameter
 from .covariance.transformation import BoxCox, Log, Logit, Sqrt, Transformation, TukeyGH
 from .data import datasets
 from .data.observations import Observations, read_table
@@ -107,6 +110,7 @@ __all__ = [
     "MissingPackage",
     "Misspecification",
     "ModelComparison",
+    "NoiseParameter",
     "NotEnoughMemory",
     "NotPositiveDefinite",
     "Observations",

@@ -1,6 +1,7 @@
 """Type aliases of arguments and results. This module imports nothing from the package."""
 
 from collections.abc import Callable as Callable
+from collections.abc import Collection as Collection
 from collections.abc import Hashable as Hashable
 from collections.abc import Iterable as Iterable
 from collections.abc import Mapping as Mapping

@@ -9,8 +9,9 @@ roundoff u of the arithmetic and the condition number κ of the covariance matri
 
 import numpy as np
 
-from .covariance.base import Covariance, Inputs
+from .covariance.base import Covariance
 from .covariance.distance import EARTH_RADIUS, Metric, metric_of
+from .covariance.inputs import Inputs
 from .covariance.matern import Matern
 from .data.observations import Observations
 from .likelihood.base import profile_variance, rescale_variance
@@ -211,17 +212,18 @@ def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e
     assert sigma.shape == (n, n)
     np.testing.assert_allclose(sigma, sigma.T, rtol=0, atol=1e-14 * np.abs(sigma).max())
     np.testing.assert_allclose(sigma.diagonal(), model.diagonal(inputs), rtol=1e-14)
-    for what in (sigma + np.eye(n) * model.noise(inputs), model(inputs, inputs)):
+    for what in (sigma + np.diag(model.noise(inputs).variances), model(inputs, inputs)):
         assert np.linalg.eigvalsh(what)[0] > -1e-12 * np.abs(what).max(), "not positive definite"
     some, others = slice(0, n // 3), slice(n // 3, n)
     part = model.matrix(inputs[some], inputs[others])
     np.testing.assert_allclose(part, sigma[some, others], rtol=0, atol=1e-14 * np.abs(sigma).max())
     scaled = model.scaled(4.0)
     np.testing.assert_allclose(scaled.matrix(inputs, inputs), 4 * sigma, rtol=1e-14)
-    np.testing.assert_allclose(scaled.noise(inputs), 4 * model.noise(inputs), rtol=1e-14)
+    noise = model.noise(inputs)
+    np.testing.assert_allclose(scaled.noise(inputs).variances, 4 * noise.variances, rtol=1e-14)
     slopes = model.derivatives(inputs, inputs)
     for p in model.table:
-        if p.name in model.noise_names:
+        if p.name in noise.names:
             assert p.name not in slopes
             continue
         step = 1e-5 * (abs(p.value) or 1.0)

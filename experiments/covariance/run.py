@@ -17,7 +17,8 @@ import numpy as np
 
 import geomxp as gx
 from geomxp.benchmarks import bench
-from geomxp.covariance.base import FAMILIES, Inputs
+from geomxp.covariance.base import FAMILIES
+from geomxp.covariance.inputs import Inputs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

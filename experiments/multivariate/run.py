@@ -45,7 +45,7 @@ def log_determinant(model, inputs, count, points):
     order = order_points(inputs.points, "maximin")
     passes = LocalPasses(inputs, order, count, points)
     passes.know(np.empty((0, len(inputs))))
-    out, _ = passes.reduce(model, wanted_for(model, (), passes.noise))
+    out, _ = passes.reduce(model, wanted_for(model, (), model.noise(inputs)))
     return float(out[0])
 
 

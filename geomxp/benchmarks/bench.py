@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..covariance.matern import Matern
 from ..covariance.ordering import hilbert
 from ..covariance.table import Table

@@ -599,8 +599,7 @@ def model_of(given, otherwise=""):
     family, own = family_of(given), MODEL_OPTIONS[1:-1]
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
     values |= pairs("--parameter", given.parameter)
-    # names of parameters of several variables end with their numbers
-    count = max((int(name[-1]) for name in values if name[-1].isdecimal()), default=2)
+    count = family.count_in(values)
     optional = [parameter.name for parameter in family.optional_for(count)]
     names = [parameter.name for parameter in family.declared_for(count)] + optional
     for name in values:

@@ -10,31 +10,38 @@ precision and out-of-core execution.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import cos, inf, radians, sin
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import InvalidInput, did_you_mean
-from ..runtime.equality import by_content
 from .conventions import Convention, convention_of
-from .distance import Metric, meridians, metric_of
-from .generate import DensePairs, TablePairs, box_of
-from .parameter import Parameter, central_derivative, finite
+from .distance import Metric, metric_of
+from .generate import DensePairs, TablePairs
+from .inputs import Inputs
+from .noise import MICROSCALE, NUGGET, Noise, NoiseParameter
+from .parameter import TRANSFORMATION, Parameter, central_derivative, finite
 from .table import Sampled
-from .transformation import Transformation, transformation
+from .transformation import ByVariable, Transformation, transformation
 
 if TYPE_CHECKING:
     from typing import Any, Self
 
-    from .._typing import ArrayLike, Callable, Floats, Hashable, Mapping, Sequence, Whole
+    from .._typing import (
+        ArrayLike,
+        Callable,
+        Collection,
+        Floats,
+        Hashable,
+        Mapping,
+        Sequence,
+    )
 
 
 VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
 RANGE = Parameter("range", 1.0, unit="length")
-NUGGET = Parameter("nugget", 0.0, unit="value²", linear=True, closed=True)
-MICROSCALE = Parameter("microscale", 0.0, unit="value²", linear=True, closed=True)
 ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", search=(-180.0, 360.0))
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
 
@@ -48,155 +55,10 @@ FAMILIES_WITH = {
 }
 
 
-@by_content
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """Locations, times and variables: the arguments of a covariance.
-
-    Inputs can stand for observations where no values are needed.
-
-    Parameters
-    ----------
-    locations : (n, d) ndarray
-    metric : Metric or str
-    time : (n,) ndarray, optional
-        For space-time families.
-    variable : (n,) ndarray of int, optional
-        Number of the variable, from 0; for multivariate families.
-    error_variance : (n,) ndarray, optional
-        Known variance of each measurement's error, in addition to the nugget; 0 if not given.
-    replicates : (n,) ndarray, optional
-        Number of measurements of which each value is the mean; 1 if not given.
-
-    Examples
-    --------
-    >>> inputs = Inputs(np.zeros((3, 2)), time=np.array([0.0, 1.0, 0.0]))
-    >>> inputs, inputs.duplicate()
-    (<Inputs: 3 locations, euclidean, time>, (0, 2))
-    """
-
-    locations: Floats
-    metric: Metric | str = "euclidean"
-    time: Floats | None = None
-    variable: Whole | None = None
-    error_variance: Floats | None = None
-    replicates: Floats | None = None
-
-    values = covariates = None
-
-    @classmethod
-    def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:
-        """Return inputs unchanged; combine locations and a metric into inputs."""
-        if isinstance(inputs, Inputs):
-            return inputs
-        return cls(np.asarray(inputs, dtype=np.float64), metric)
-
-    def __len__(self) -> int:
-        return len(self.locations)
-
-    def __repr__(self) -> str:
-        extra = [name for name in ("time", "variable") if getattr(self, name) is not None]
-        parts = [f"{len(self):,} locations", str(self.metric), *extra]
-        return f"<Inputs: {', '.join(parts)}>"
-
-    def __getitem__(self, rows: slice | Whole) -> Inputs:
-        columns = self.time, self.variable, self.error_variance, self.replicates
-        some = (None if column is None else column[rows] for column in columns)
-        return Inputs(self.locations[rows], self.metric, *some)
-
-    def with_rows_of(self, other: Inputs) -> Inputs:
-        """Return these locations (times, variables) and those of other inputs, without errors."""
-        pairs = ((getattr(one, name) for one in (self, other)) for name in ("time", "variable"))
-        columns = (None if a is None else np.concatenate((a, b)) for a, b in pairs)
-        return Inputs(np.vstack((self.locations, other.locations)), self.metric, *columns)
-
-    @property
-    def points(self) -> Floats:
-        """Points of the metric's Euclidean space, (n, k)."""
-        return metric_of(self.metric).embed(self.locations)
-
-    @cached_property
-    def box(self) -> Floats:
-        """Lowest and highest coordinates of the points, (2, k)."""
-        return box_of(self.points)
-
-    @cached_property
-    def lags(self) -> tuple[float, float]:
-        """The smallest and the largest lag between different times; 1 and 1 without."""
-        between = np.diff(np.unique(self.time))
-        return (float(between.min()), float(between.sum())) if len(between) else (1.0, 1.0)
-
-    @cached_property
-    def median_step(self) -> float:
-        """The median step between different times; 0 without."""
-        steps = np.diff(np.unique(self.time))
-        return float(np.median(steps)) if len(steps) else 0.0
-
-    def with_variable_axes(self, axes: Floats) -> Floats:
-        """Return points (n, k + q) whose last coordinates are those of the variables, (p, q)."""
-        return np.column_stack((self.points, axes[self.variable]))
-
-    def with_time_axis(self, scale: float) -> Floats:
-        """Return points (n, k + 1) whose last coordinate is the time, multiplied by a factor."""
-        return np.column_stack((self.points, self.time * scale))
-
-    @property
-    def inputs(self) -> Inputs:
-        """The inputs themselves, as `Observations.inputs`."""
-        return self
-
-    @property
-    def dimensions(self) -> int:
-        """Number of coordinates, d."""
-        return self.locations.shape[-1]
-
-    @property
-    def variables(self) -> int:
-        """Number of variables: 1, or one more than the largest number in `variable`."""
-        return 1 if self.variable is None else int(self.variable.max(initial=0)) + 1
-
-    def first_rows(self) -> Whole:
-        """Return the first row with the same inputs as each row, (n,)."""
-        locations = self.locations + 0.0
-        if metric_of(self.metric).geographic:
-            locations[:, 0] = meridians(locations)
-        extra = [column for column in (self.time, self.variable) if column is not None]
-        keys = np.column_stack([locations, *extra])
-        order = np.lexsort(keys.T[::-1])
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
-        # lexsort is stable: rows with the same inputs stay in their order
-        rows = np.empty_like(order)
-        rows[order] = order[new][np.cumsum(new) - 1]
-        return rows
-
-    @cached_property
-    def distinct_inputs(self) -> int:
-        """Number of distinct locations; those of different times or variables are different."""
-        return len(np.unique(self.first_rows()))
-
-    @cached_property
-    def distinct_locations(self) -> int:
-        """Number of distinct locations, whatever their times and variables."""
-        return replace(self, time=None, variable=None).distinct_inputs
-
-    @property
-    def duplicate_inputs(self) -> bool:
-        """Whether several rows have the same location, time and variable."""
-        return self.distinct_inputs < len(self)
-
-    def duplicate(self) -> tuple[int, int] | None:
-        """Return the first rows (i, j), i < j, that have equal inputs and no known error, or None.
-
-        With such rows the model needs a nugget.
-        """
-        if self.error_variance is not None:
-            exact = np.flatnonzero(self.error_variance == 0)
-            pair = replace(self[exact], error_variance=None).duplicate()
-            return pair and (int(exact[pair[0]]), int(exact[pair[1]]))
-        first = self.first_rows()
-        later = np.flatnonzero(first != np.arange(len(first)))
-        return (int(first[later[0]]), int(later[0])) if len(later) else None
+@cache
+def _of_transformation(declared):
+    """Return the parameters of a transformation with their role."""
+    return tuple(replace(p, role=TRANSFORMATION) for p in declared)
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,15 +83,15 @@ class Covariance:
     family : str
         The family's name.
     declared : tuple of Parameter
-        Its parameters in a fixed order, with values to start from. "nugget" is the noise variance
-        of each observation and not a part of `matrix`.
+        Its parameters in a fixed order, with values to start from. Those of the noise, such as
+        "nugget", the variance of each measurement's error, are not a part of `matrix`.
     uses : tuple of {"time", "variable"}
         Inputs beside the locations that `matrix` reads. Inputs without them are refused, and so
         are inputs with others.
     tabulated : bool
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
-    noise_names : tuple of str
-        Parameters of the noise: only the diagonal of Σ depends on them.
+    noise_parts : tuple of NoiseParameter
+        Variances of the noise: the nugget, and those of a family of one's own.
     optional : tuple of str
         Parameters that a model may have or not.
     variables : int
@@ -240,9 +102,10 @@ class Covariance:
     declared: ClassVar[tuple[Parameter, ...]]
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
-    noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name, MICROSCALE.name)
+    noise_parts: ClassVar[tuple[NoiseParameter, ...]] = (NUGGET,)
     optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name,)
     variables: ClassVar[int] = 1
+    nugget_covariance: ClassVar[None] = None
     microscale: float | None = field(default=None, kw_only=True)
     transform: Transformation | None = field(default=None, kw_only=True)
 
@@ -269,6 +132,11 @@ class Covariance:
         if self.microscale is not None:
             object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
         transform = transformation(self.transform)
+        if isinstance(transform, ByVariable):
+            raise InvalidInput(
+                f"a {self.family} model has one variable: give one `transform`. Got "
+                f"{len(transform.transforms)}."
+            )
         object.__setattr__(self, "transform", transform)
         if transform is not None:
             own = {p.name for p in (*self.declared, MICROSCALE)}
@@ -288,7 +156,16 @@ class Covariance:
     def _kinds(self):
         """Return the parameters with the values of their declaration, in the order of `table`."""
         own = self.declared if self.microscale is None else (*self.declared, MICROSCALE)
-        return own if self.transform is None else own + self.transform.declared
+        return own if self.transform is None else own + _of_transformation(self.transform.declared)
+
+    def parameter(self, name: str) -> Parameter:
+        """Return a parameter, with its value, by its name."""
+        return next(p for p in self.table if p.name == name)
+
+    @classmethod
+    def count_in(cls, names: Collection[str]) -> int:
+        """Return the number of variables of a model whose parameters have some names."""
+        return 1
 
     @classmethod
     def declared_for(cls, variables: int = 1) -> tuple[Parameter, ...]:
@@ -335,8 +212,7 @@ class Covariance:
             plain[MICROSCALE.name] = values[MICROSCALE.name]
         if transform is None:
             return plain
-        own = {p.name: values[p.name] for p in transform.declared if p.name in values}
-        return plain | {"transform": replace(transform, **own) if own else transform}
+        return plain | {"transform": transform.with_values(values)}
 
     def replace(self, **values: float) -> Self:
         """Return a model of the same family with other values of some parameters.
@@ -387,14 +263,9 @@ class Covariance:
         """
         return (self, {}) if type(self) is family else None
 
-    def without_diagonal_noise(self) -> Self:
-        """Return the model with all of `noise_names` at 0."""
-        known = self.parameters()
-        return self.replace(**{name: 0.0 for name in self.noise_names if name in known})
-
-    def without_noise(self) -> Self:
-        """Return the model of the field alone."""
-        return self.without_diagonal_noise()
+    def noise(self, inputs: Inputs) -> Noise:
+        """Return the noise of observations."""
+        return Noise.of(self, inputs)
 
     def of_field(self, inputs: Inputs) -> Inputs:
         """Return inputs that stand for the field, where observations at one location share noise.
@@ -403,45 +274,13 @@ class Covariance:
         """
         return inputs
 
-    def draw_noise(
-        self, inputs: Inputs, random: np.random.Generator, shape: tuple[int, int]
-    ) -> Floats:
-        """Draw the noise of new observations, (draws, n)."""
-        return np.sqrt(self.noise(inputs)) * random.standard_normal(shape)
-
     def check_observations(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where observations cannot have the model's noise."""
-
-    def least_noise(self, noise: float | Floats) -> float:
-        """Return a lower bound of the eigenvalues of the noise's covariance matrix.
-
-        `noise` are the variances, as `noise` returns them.
-        """
-        return float(np.min(noise))
 
     @property
     def largest_variance(self) -> float:
         """The largest variance that the field has anywhere."""
         return self.parameters()["variance"]
-
-    def noise(self, inputs: Inputs) -> float | Floats:
-        """Return the variance of the noise, a number or (n,).
-
-        It is nugget/replicates + microscale + known error variance.
-        """
-        own = self.unshared_noise(inputs)
-        return own if self.microscale is None else own + self.microscale
-
-    def unshared_noise(self, inputs: Inputs) -> float | Floats:
-        """Return the part of `noise` that replicates do not share, a number or (n,)."""
-        result = self.nugget * self.noise_derivative("nugget", inputs)
-        return result if inputs.error_variance is None else result + inputs.error_variance
-
-    def noise_derivative(self, name: str, inputs: Inputs) -> float | Floats:
-        """Return the derivative of `noise` by one of `noise_names`, a number or (n,)."""
-        if name == MICROSCALE.name or inputs.replicates is None:
-            return 1.0
-        return 1.0 / inputs.replicates
 
     def __call__(
         self, a: Inputs | ArrayLike, b: Inputs | ArrayLike, metric: Metric | str = "euclidean"
@@ -722,7 +561,7 @@ class Isotropic(Covariance):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        cls.declared = (VARIANCE, RANGE, *cls.shapes, NUGGET)
+        cls.declared = (VARIANCE, RANGE, *cls.shapes, *cls.noise_parts)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -87,8 +87,8 @@ class Coregionalization(Multivariate):
                 own[i] = 1.0
                 change = np.outer(own, loads)
                 slopes[name_of("loading", (i, k))] = (change + change.T, None, None)
-            slopes[f"range_{k + 1}"] = (None, one / self.range[k], None)
-            slopes[f"smoothness_{k + 1}"] = (None, None, one)
+            slopes[name_of("range", (k,))] = (None, one / self.range[k], None)
+            slopes[name_of("smoothness", (k,))] = (None, None, one)
             amplitude = np.outer(loads, loads)
             shapes = one * self.range[k], one * self.smoothness[k]
             result.append(Component(amplitude, *shapes, slopes))

@@ -209,7 +209,6 @@ class DensePairs:
 
         `index` is the number of the current GPU where they are wanted.
         """
-        names = [name for name in names if name not in self.model.noise_names]
         found = self.model.derivatives(self.a[rows], self.b[columns], names=names)
         if index is None:
             return found

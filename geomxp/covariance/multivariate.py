@@ -18,33 +18,32 @@ observation of a variable and the field itself are two kinds of inputs, i and p 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from math import isqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import NUGGET, VARIANCE, Anisotropy, Covariance, Inputs, Isotropic
+from .base import VARIANCE, Anisotropy, Covariance, Inputs, Isotropic
 from .bessel import LARGEST_TABULATED_NU
 from .conventions import Convention
 from .distance import metric_of
 from .generate import VariablePairs
 from .matern import Matern
-from .parameter import Parameter, finite
+from .noise import NUGGET, NUGGET_COVARIANCE, check_one_value
+from .parameter import NOISE, Parameter, finite, name_of
 from .space_time import HIGHEST_MATCHED, LOWEST_MATCHED, distance_at
+from .transformation import ByVariable, transformation
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._typing import Floats, Mapping, Sequence
+    from .._typing import Collection, Floats, Mapping, Sequence
     from .distance import Metric
     from .transformation import Transformation
-
-MOST_VARIABLES = 8
-"""Largest number of variables."""
 
 EIGENVALUE_TOLERANCE = 1e-12
 """Eigenvalue of a correlation matrix down to which it counts as positive semidefinite."""
@@ -64,7 +63,6 @@ LOADING = Parameter("loading", 0.5, "identity", -np.inf, unit="value")
 CORRELATION = Parameter(
     "correlation", 0.0, "identity", -1.0, 1.0, closed=True, search=(-1.0, 1.0), starts=(0.0,)
 )
-NUGGET_COVARIANCE = Parameter("nugget_covariance", 0.0, "identity", -np.inf, unit="value²")
 OPTIONAL_GROUPS = {NUGGET_COVARIANCE.name: (EACH_PAIR, NUGGET_COVARIANCE)}
 """Fields that a model may have or not."""
 
@@ -85,14 +83,17 @@ def indices(kind: str, p: int) -> tuple[tuple[int, ...], ...]:
     return tuple((i, j) for i in range(p) for j in range(i + 1))
 
 
-@cache
-def name_of(group: str, where: tuple[int, ...]) -> str:
-    """Return the name of one number of a parameter.
+def variables_of(kind: str, count: int) -> int:
+    """Return the number of variables with so many numbers of a parameter; -1 if there is none.
 
-    >>> name_of("correlation", (0, 1)), name_of("range", ())
-    ('correlation_12', 'range')
+    >>> variables_of("pair", 3), variables_of("lower", 3), variables_of("pair", 2)
+    (3, 2, -1)
     """
-    return f"{group}_{''.join(str(i + 1) for i in where)}" if where else group
+    p = count
+    if kind in (EACH_PAIR, LOWER_TRIANGLE):
+        # p (p ∓ 1)/2 numbers
+        p = ((kind == EACH_PAIR) - (kind == LOWER_TRIANGLE) + isqrt(8 * count + 1)) // 2
+    return p if len(indices(kind, p)) == count else -1
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,11 @@ class Multivariate(Covariance):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        others = (group for group in cls.groups if group not in ("variance", "range", "nugget"))
-        cls.shapes = tuple(replace(cls.groups[group][1], name=group) for group in others)
+        cls.shapes = tuple(
+            replace(parameter, name=group, group=group)
+            for group, (_, parameter) in cls.groups.items()
+            if group not in ("variance", "range", "nugget")
+        )
 
     def __post_init__(self) -> None:
         p = self._count()
@@ -188,13 +192,13 @@ class Multivariate(Covariance):
             diagonal = self.nugget if parameter is NUGGET_COVARIANCE else (1.0,) * p
             numbers = _numbers(group, kind, getattr(self, group), p, diagonal)
             checked = [
-                _parameter(parameter, group, where).check(number)
+                _number(parameter, group, where).check(number)
                 for where, number in zip(indices(kind, p), numbers, strict=True)
             ]
             object.__setattr__(self, group, checked[0] if kind == ONE_FOR_ALL else tuple(checked))
-        if self.microscale is not None or self.transform is not None:
-            name = "microscale" if self.transform is None else "transform"
-            raise InvalidInput(f"models of family {self.family} have no {name}: leave it out.")
+        if self.microscale is not None:
+            raise InvalidInput(f"models of family {self.family} have no microscale: leave it out.")
+        object.__setattr__(self, "transform", _transformations(self.transform, p))
 
     def _count(self):
         """Return the number of variables, from the fields that have one number for each."""
@@ -203,23 +207,13 @@ class Multivariate(Covariance):
             value = getattr(self, group)
             if np.ndim(value) == 0 or kind == ONE_FOR_ALL:
                 continue
-            size = len(value)
-            if kind == EACH_PAIR and np.ndim(value) == 1:
-                size = next(
-                    (p for p in range(2, MOST_VARIABLES + 1) if p * (p - 1) == 2 * size), -1
-                )
-            elif kind == LOWER_TRIANGLE and np.ndim(value) == 1:
-                size = next(
-                    (p for p in range(1, MOST_VARIABLES + 1) if p * (p + 1) == 2 * size), -1
-                )
-            sizes[group] = size
+            sizes[group] = variables_of(kind, len(value)) if np.ndim(value) == 1 else len(value)
         found = set(sizes.values()) or {2}
-        if len(found) > 1 or not 2 <= min(found) <= MOST_VARIABLES:
-            if len(found) == 1 and min(found) > 0:
+        if len(found) > 1 or min(found) < 2:
+            if found == {1}:
                 article = "An" if self.family[0] in "aeiou" else "A"
                 raise InvalidInput(
-                    f"{article} {self.family} model needs 2 to {MOST_VARIABLES} variables. "
-                    f"Got {min(found)}."
+                    f"{article} {self.family} model needs 2 variables or more. Got 1."
                 )
             said = ", ".join(f"{group} {size}" for group, size in sizes.items())
             raise InvalidInput(
@@ -236,7 +230,7 @@ class Multivariate(Covariance):
             for group, (kind, _) in self.groups.items()
             if kind != ONE_FOR_ALL
         )
-        return next(p for p in range(2, MOST_VARIABLES + 1) if len(indices(kind, p)) == len(values))
+        return variables_of(kind, len(values))
 
     @property
     def used_groups(self) -> Mapping[str, tuple[str, Parameter]]:
@@ -274,15 +268,15 @@ class Multivariate(Covariance):
         cls, values: Mapping[str, float], transform: Transformation | None = None
     ) -> Self:
         """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`."""
-        p = max((int(k[-1]) for k in values if re.fullmatch(r".*_\d+", k)), default=2)
+        p = cls.count_in(values)
         missing = [one.name for one in cls.declared_for(p) if one.name not in values]
         if missing:
             raise InvalidInput(
                 f"the {cls.family} model of {p} variables needs values of {', '.join(missing)} too."
             )
-        known = {NUGGET_COVARIANCE.name} & {name.rpartition("_")[0] for name in values}
-        groups = {**cls.groups, **{group: OPTIONAL_GROUPS[group] for group in known}}
         zeros = {one.name: 0.0 for one in cls.optional_for(p)}
+        known = {one.group for one in cls.optional_for(p) if one.name in values}
+        groups = {**cls.groups, **{group: OPTIONAL_GROUPS[group] for group in known}}
         fields_ = {
             group: [(zeros | values)[name_of(group, where)] for where in indices(kind, p)]
             for group, (kind, _) in groups.items()
@@ -291,7 +285,22 @@ class Multivariate(Covariance):
             group: x[0] if groups[group][0] == ONE_FOR_ALL else tuple(x)
             for group, x in fields_.items()
         }
-        return cls(**one) if transform is None else cls(**one, transform=transform)
+        return cls(**one, transform=transform and transform.with_values(values))
+
+    @classmethod
+    def count_in(cls, names: Collection[str]) -> int:
+        """Return the number of variables that names of parameters are of, at least 2."""
+        groups = [(group, kind) for group, (kind, _) in cls.groups.items() if kind != ONE_FOR_ALL]
+        groups += [(group, kind) for group, (kind, _) in OPTIONAL_GROUPS.items()]
+        p = 2
+        # the numbers of one variable more than p
+        while any(
+            name_of(group, where) in names
+            for group, kind in groups
+            for where in set(indices(kind, p + 1)) - set(indices(kind, p))
+        ):
+            p += 1
+        return p
 
     def scaled(self, factor: float) -> Self:
         """Return the model with covariance matrix factor·Σ."""
@@ -369,59 +378,27 @@ class Multivariate(Covariance):
             return self
         matrix = np.abs(self.nugget_matrix)
         np.fill_diagonal(matrix, 0.0)
-        values, least = self.parameters(), matrix.sum(axis=1)
-        own = {name: least[int(name[-1]) - 1] for name in self.noise_names if name in names}
-        return self.replace(**{name: max(x, values[name]) for name, x in own.items()})
+        least = matrix.sum(axis=1)
+        return self.replace(
+            **{p.name: max(least[p.where], p.value) for p in self.nuggets if p.name in names}
+        )
+
+    @property
+    def nuggets(self) -> tuple[Parameter, ...]:
+        """The parameters that are the nuggets of the variables, with their values."""
+        return tuple(p for p in self.table if p.group == NUGGET.name)
 
     def least_nugget(self, name: str) -> float:
         """Return the smallest value of a nugget that its covariances allow."""
-        k = int(name[-1]) - 1
+        (k,) = self.parameter(name).where
         beside = np.delete(self.nugget_matrix[k], k)
         others = np.delete(np.delete(self.nugget_matrix, k, 0), k, 1)
         return float(beside @ np.linalg.pinv(others, hermitian=True) @ beside)
 
     def vanishing(self, nugget: str) -> dict[str, float]:
         """Return the parameters that are 0 if a nugget is, by name, with this value."""
-        names = [p.name for p in self.table if p.name.startswith(NUGGET_COVARIANCE.name)]
-        return {nugget: 0.0} | {name: 0.0 for name in names if nugget[-1] in name[-2:]}
-
-    def draw_noise(
-        self, inputs: Inputs, random: np.random.Generator, shape: tuple[int, int]
-    ) -> Floats:
-        """Draw the noise of new observations, (draws, n); see `Covariance.draw_noise`."""
-        if self.nugget_covariance is None:
-            return super().draw_noise(inputs, random, shape)
-        if _repeated(inputs):
-            raise InvalidInput(
-                "simulated observations with nugget covariances need one value for each location "
-                "and variable, and a location is repeated: give each location and variable once, "
-                'or draw the field, of="field".'
-            )
-        place = replace(inputs, variable=None).first_rows()
-        # a symmetric root: the matrix may be singular
-        values, vectors = np.linalg.eigh(self.nugget_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-        white = random.standard_normal((shape[0], self.variables, shape[1]))
-        noise = np.einsum("nk,dkn->dn", root[inputs.variable], white[:, :, place])
-        if inputs.error_variance is not None:
-            noise += np.sqrt(inputs.error_variance) * random.standard_normal(shape)
-        return noise
-
-    def least_noise(self, noise: float | Floats) -> float:
-        """Return a lower bound of the eigenvalues of the noise; see `Covariance.least_noise`."""
-        least = super().least_noise(noise)
-        if self.nugget_covariance is None:
-            return least
-        return min(least, float(np.linalg.eigvalsh(self.nugget_matrix)[0]))
-
-    def without_noise(self) -> Self:
-        """Return the model of the field, without nuggets and their covariances."""
-        return replace(self.without_diagonal_noise(), **dict.fromkeys(self._optional))
-
-    @property
-    def _optional(self):
-        """Names of the fields of nugget covariances that the model has."""
-        return tuple(name for name in OPTIONAL_GROUPS if getattr(self, name) is not None)
+        (k,) = self.parameter(nugget).where
+        return {p.name: 0.0 for p in self.table if p.role == NOISE and k in p.where}
 
     def correlation_of(self, component: Component, i: int = 0, j: int = 0) -> Isotropic:
         """Return the correlation of two variables in a component, as a model."""
@@ -454,7 +431,7 @@ class Multivariate(Covariance):
     @property
     def field_names(self) -> tuple[str, ...]:
         """The parameters that are not of the noise."""
-        return tuple(name for name in self.parameters() if name not in self.noise_names)
+        return tuple(p.name for p in self.declared if p.role != NOISE or p.group in OPTIONAL_GROUPS)
 
     @property
     def tabulated(self) -> bool:
@@ -471,13 +448,6 @@ class Multivariate(Covariance):
             )
 
     @property
-    def noise_names(self) -> tuple[str, ...]:
-        """Parameters of the noise: only the diagonal of Σ depends on them."""
-        return tuple(
-            name_of(NUGGET.name, where) for where in indices(EACH_VARIABLE, self.variables)
-        )
-
-    @property
     def largest_variance(self) -> float:
         """The largest of the variances."""
         return float(self.variances.max())
@@ -489,22 +459,11 @@ class Multivariate(Covariance):
 
     def variance_of(self, nugget: str) -> float:
         """Return the variance of the variable that a nugget, by name, belongs to."""
-        return float(self.variances[int(nugget[-1]) - 1])
+        return float(self.variances[self.parameter(nugget).where])
 
     def diagonal(self, a: Inputs) -> Floats:
         """Evaluate the variance of the field, without the nugget, at each input, (n,)."""
         return self.variances[a.variable % self.variables]
-
-    def unshared_noise(self, inputs: Inputs) -> Floats:
-        """Return the variance of the noise, (n,); see `Covariance.unshared_noise`."""
-        own = np.asarray(self.nugget)[inputs.variable]
-        own = own if inputs.replicates is None else own / inputs.replicates
-        return own if inputs.error_variance is None else own + inputs.error_variance
-
-    def noise_derivative(self, name: str, inputs: Inputs) -> Floats:
-        """Return the derivative of `noise` by one of the nuggets, (n,)."""
-        own = (inputs.variable == int(name[-1]) - 1).astype(float)
-        return own if inputs.replicates is None else own / inputs.replicates
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
@@ -519,13 +478,12 @@ class Multivariate(Covariance):
 
     def check_observations(self, inputs: Inputs) -> None:
         """Raise `InvalidInput` for replicates: it is not known which of them share noise."""
-        if self.nugget_covariance is None:
-            return
-        if _repeated(inputs):
-            raise InvalidInput(
+        if self.nugget_covariance is not None:
+            check_one_value(
+                inputs,
                 "with nugget covariances a variable can have only one value at a location. Here "
                 "one has several, or their mean (`replicates`): use one of them "
-                '(duplicates="drop", --duplicates drop), or leave the nugget covariances out.'
+                '(duplicates="drop", --duplicates drop), or leave the nugget covariances out.',
             )
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -679,10 +637,21 @@ def placed(apart: Floats) -> Floats:
     return points * np.where(points[0] > 0, -1.0, 1.0)
 
 
-def _repeated(inputs):
-    """Whether a variable has several values at a location, or the mean of several."""
-    means = inputs.replicates is not None and np.any(inputs.replicates != 1)
-    return means or inputs.duplicate_inputs
+def _transformations(given, p):
+    """Return the transformations of p variables, from one for all or one for each; None for None.
+
+    An instance of `Transformation` for all of them has the same constants for each.
+    """
+    known = transformation(given)
+    if known is None:
+        return None
+    known = known if isinstance(known, ByVariable) else ByVariable((known,) * p)
+    if len(known.transforms) != p:
+        raise InvalidInput(
+            f"`transform` must be one transformation or one for each of the {p} variables. Got "
+            f"{len(known.transforms)}."
+        )
+    return known
 
 
 def _numbers(group, kind, value, p, diagonal):
@@ -725,16 +694,16 @@ def _numbers(group, kind, value, p, diagonal):
 def _declared(groups, variables):
     """Return the parameters of so many variables, for the items of `Multivariate.groups`."""
     return tuple(
-        _parameter(parameter, group, where)
+        _number(parameter, group, where)
         for group, (kind, parameter) in groups
         for where in indices(kind, variables)
     )
 
 
 @cache
-def _parameter(parameter, group, where):
+def _number(parameter, group, where):
     """Return one number of a parameter; loadings on the diagonal are positive."""
-    one = replace(parameter, name=name_of(group, where))
+    one = replace(parameter, group=group).of(where)
     if parameter == LOADING and where[0] == where[1]:
         return replace(one, value=1.0, transform="log", lower=0.0)
     return one

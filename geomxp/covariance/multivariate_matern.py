@@ -75,8 +75,12 @@ class _Matern(Multivariate):
             own = np.zeros((p, p))
             own[k] += 1
             own[:, k] += 1
-            slopes[f"variance_{k + 1}"] = (amplitude * own / (2 * self.variance[k]), None, None)
-            slopes[f"smoothness_{k + 1}"] = (None, None, own / 2)
+            slopes[name_of("variance", (k,))] = (
+                amplitude * own / (2 * self.variance[k]),
+                None,
+                None,
+            )
+            slopes[name_of("smoothness", (k,))] = (None, None, own / 2)
         if np.ndim(self.range) == 0:
             lengths = np.full((p, p), self.range)
             slopes["range"] = (None, 1 / lengths, None)
@@ -87,7 +91,8 @@ class _Matern(Multivariate):
                 own = np.zeros((p, p))
                 own[k] += 1
                 own[:, k] += 1
-                slopes[f"range_{k + 1}"] = (None, own * lengths**2 / 2 / self.range[k] ** 3, None)
+                change = own * lengths**2 / 2 / self.range[k] ** 3
+                slopes[name_of("range", (k,))] = (None, change, None)
         if "correlation" in self.groups:
             for i, j in indices(EACH_PAIR, p):
                 change = at(p, i, j) * deviation[i] * deviation[j]
@@ -195,7 +200,7 @@ class Independent(_Matern):
             return FlexibleMatern(self.variance, correlation=nothing, **shared), {}
         if family is Coregionalization:
             loading = np.diag(np.sqrt(self.variance))
-            names = {f"variance_{i}": f"loading_{i}{i}" for i in range(1, p + 1)}
+            names = {name_of("variance", (k,)): name_of("loading", (k, k)) for k in range(p)}
             return Coregionalization(loading, **shared), names
         return super().as_member_of(family)
 
@@ -263,7 +268,7 @@ class ParsimoniousMatern(_Matern):
             return super().as_member_of(family)
         ranges = (self.range,) * self.variables
         shared = {name: getattr(self, name) for name in ("correlation", *SHARED_GROUPS[1:])}
-        return FlexibleMatern(self.variance, ranges, **shared), {"range": "range_1"}
+        return FlexibleMatern(self.variance, ranges, **shared), {"range": name_of("range", (0,))}
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from math import inf, isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InvalidInput
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FIELD, NOISE, TRANSFORMATION = "field", "noise", "transformation"
+"""What a parameter is a parameter of."""
+
+
+@cache
+def name_of(group: str, where: tuple[int, ...]) -> str:
+    """Return the name of one number of a parameter that variables have.
+
+    Examples
+    --------
+    >>> name_of("correlation", (0, 1)), name_of("correlation", (0, 11)), name_of("range", ())
+    ('correlation_12', 'correlation_1_12', 'range')
+    """
+    numbers = [str(k + 1) for k in where]
+    between = "" if max(map(len, numbers), default=1) == 1 else "_"
+    return f"{group}_{between.join(numbers)}" if where else group
 
 
 @dataclass(frozen=True)
@@ -34,11 +56,19 @@ class Parameter:
     starts : tuple of float, optional
         Values of a parameter without a unit at which searches start, in units of the declared
         `value`; chosen by the search if not given.
+    role : {"field", "noise", "transformation"}
+        What it is a parameter of.
+    where : tuple of int
+        Numbers of the variables that it belongs to, from 0; empty for all.
+    group : str
+        Its name without its variables; `name` if not given.
 
     Examples
     --------
     >>> Parameter("power", 1.0, upper=2.0).check(1.5)
     1.5
+    >>> Parameter("correlation", 0.0, "identity", -1.0, 1.0).of((0, 2)).name
+    'correlation_13'
     """
 
     name: str
@@ -51,6 +81,17 @@ class Parameter:
     closed: bool = False
     search: tuple[float, float] | None = None
     starts: tuple[float, ...] | None = None
+    role: str = FIELD
+    where: tuple[int, ...] = ()
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.group:
+            object.__setattr__(self, "group", self.name)
+
+    def of(self, where: tuple[int, ...]) -> Self:
+        """Return the parameter of some variables, by their numbers from 0."""
+        return replace(self, name=name_of(self.group, where), where=where)
 
     def check(self, value: float) -> float:
         """Return the value as a float; raise `InvalidInput` if it is not allowed."""

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .base import NUGGET, RANGE, VARIANCE, Covariance, Inputs
+from .base import RANGE, VARIANCE, Covariance, Inputs
 from .conventions import Convention
 from .distance import metric_of
 from .generate import TimePairs
 from .matern import Matern
-from .parameter import Parameter
+from .parameter import NOISE, Parameter
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats, Mapping, Sequence
@@ -106,7 +106,7 @@ class SpaceTime(Covariance):
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
         cls.shapes = (SMOOTHNESS, *cls.temporal)
-        cls.declared = (VARIANCE, RANGE, TIME_RANGE, *cls.shapes, NUGGET)
+        cls.declared = (VARIANCE, RANGE, TIME_RANGE, *cls.shapes, *cls.noise_parts)
 
     # what a family defines
 
@@ -146,7 +146,7 @@ class SpaceTime(Covariance):
     @property
     def field_names(self) -> tuple[str, ...]:
         """The parameters, besides the variance, that the correlation depends on."""
-        return tuple(p.name for p in self.declared if p not in (VARIANCE, NUGGET))
+        return tuple(p.name for p in self.declared if p is not VARIANCE and p.role != NOISE)
 
     @property
     def space(self) -> Matern:

@@ -49,7 +49,8 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     """
     names, n = tuple(names), len(inputs)
     beside = np.ascontiguousarray(beside.T)
-    of_field = [name for name in names if name not in model.noise_names]
+    noise = model.noise(inputs)
+    of_field = [name for name in names if name not in noise.names]
     totals, columns = {}, {}
     if of_field:
         pairs = model.pairs(inputs)
@@ -59,7 +60,7 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
     diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
     for name in set(names).difference(of_field):
-        own = model.noise_derivative(name, inputs)
+        own = noise.derivative(name)
         totals[name], columns[name] = (own * diagonal).sum(), own * alpha
     weighted = np.array([totals[name] for name in names])
     if not products:
@@ -295,7 +296,7 @@ def derivative_products(model, inputs, names, alpha, index=None):
     True
     """
     pairs, some = model.pairs(inputs), blocks(len(inputs))
-    if set(names) <= set(model.noise_names):
+    if set(names) <= set(model.noise(inputs).names):
         some = ()
     _, products = _sweep(pairs, tuple(names), some, alpha=alpha, index=index)
     return products
@@ -315,9 +316,9 @@ def weighted_sums(model, inputs, names, weights, vectors):
 
 def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=None):
     """Return Σ W ∂Σ, (k,), with weights, and (∂Σ)α, (n, k), with α, over some of the blocks."""
-    model = pairs.model
-    of_field = [name for name in names if name not in model.noise_names]
-    of_noise = {name: model.noise_derivative(name, pairs.a) for name in set(names) - set(of_field)}
+    noise = pairs.model.noise(pairs.a)
+    of_field = [name for name in names if name not in noise.names]
+    of_noise = {name: noise.derivative(name) for name in set(names) - set(of_field)}
     xp, device = _arrays_on(index)
     with device:
         n = 0 if alpha is None else len(alpha)
@@ -336,8 +337,7 @@ def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=Non
                 w = (vectors[columns] @ vectors[rows].T).T - part
                 w = xp.tril(w) + xp.tril(w, -1).T if own else w
                 for name, diagonal in of_noise.items() if own else ():
-                    part = diagonal if np.ndim(diagonal) == 0 else diagonal[rows]
-                    totals[names.index(name)] += (xp.asarray(part) * w.diagonal()).sum()
+                    totals[names.index(name)] += (xp.asarray(diagonal[rows]) * w.diagonal()).sum()
             for name, block in pairs.derivatives(rows, columns, of_field, index).items():
                 if alpha is not None:
                     column = products[:, names.index(name)]

@@ -7,7 +7,8 @@ compared. A transformation may have parameters, which are estimated with those o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from math import comb, inf
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,13 +17,13 @@ from numpy.polynomial import Polynomial
 
 from ..errors import InvalidInput, did_you_mean
 from ..runtime.devices import blas_threads
-from .parameter import Parameter, central_derivative, finite
+from .parameter import Parameter, central_derivative, finite, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from typing import Self
 
-    from .._typing import Floats
+    from .._typing import Floats, Whole
 
 QUADRATURE_NODES = 64
 """Nodes of Gauss-Hermite quadrature for moments of back-transformed predictions."""
@@ -88,20 +89,29 @@ class Transformation:
     @property
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with their values."""
-        return tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
+        values = self.parameters()
+        return tuple(replace(p, value=values[p.name]) for p in self.declared)
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name."""
         return {p.name: getattr(self, p.name) for p in self.declared}
 
-    def with_parameters(self, values: Iterable[float]) -> Self:
-        """Return the transformation with other values of its parameters, in their order."""
-        names = [p.name for p in self.declared]
-        return replace(self, **dict(zip(names, map(float, values), strict=True)))
-
     def constants(self) -> dict[str, float]:
         """Return the values of all fields by name: parameters, and constants such as a scale."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def with_values(self, values: Mapping[str, float]) -> Self:
+        """Return the transformation with other values of its fields; other names do not count."""
+        known = {name: values[name] for name in self.constants() if name in values}
+        return replace(self, **known) if known else self
+
+    def of(self, variable: Whole | None) -> Transformation:
+        """Return the transformation of values of these variables, by number, (n,)."""
+        return self
+
+    def of_rows(self, rows: slice | Whole) -> Transformation:
+        """Return the transformation of some of the values that `of` was given."""
+        return self
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput`, with a remedy, for values that cannot be transformed."""
@@ -731,6 +741,157 @@ def _open_box(parameter):
     return low + 1e-9 * (high - low), high
 
 
+@dataclass(frozen=True)
+class ByVariable(Transformation):
+    """Transformations of several variables: one for each.
+
+    What a function of values returns is in the order of the variables' numbers that `of` was given.
+
+    Parameters
+    ----------
+    transforms : tuple of Transformation, str or None
+        That of each variable; None leaves its values as they are.
+
+    Examples
+    --------
+    >>> both = ByVariable(("log", None))
+    >>> both.of(np.array([0, 1])).transform(np.array([np.e, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+    transforms: tuple[Transformation, ...]
+    variable: Whole | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        each = tuple(transformation(one) or Transformation() for one in self.transforms)
+        object.__setattr__(self, "transforms", each)
+
+    @property
+    def name(self) -> str:
+        """The name, or the names in the order of the variables where they differ."""
+        names = [one.name for one in self.transforms]
+        return names[0] if len(set(names)) == 1 else ", ".join(names)
+
+    @property
+    def declared(self) -> tuple[Parameter, ...]:
+        """The parameters of all variables, such as `boxcox_power_2`."""
+        return _declared_of(tuple(one.declared for one in self.transforms))
+
+    @property
+    def support(self) -> tuple[Floats, Floats]:
+        """The values that can be measured lie between these, each (n,)."""
+        return tuple(np.array([one.support for one in self.transforms])[self.variable].T)
+
+    @property
+    def moment_rule(self) -> str:
+        """Which moments are infinite, in words for a warning; empty if none is."""
+        return "; ".join(dict.fromkeys(one.moment_rule for one in self.transforms)).strip("; ")
+
+    def parameters(self) -> dict[str, float]:
+        """Return the values of the parameters by name."""
+        return {p.name: getattr(self.transforms[p.where[0]], p.group) for p in self.declared}
+
+    def constants(self) -> dict[str, float]:
+        """Return the values of all numbers of the variables by name, such as `scale_2`."""
+        return {
+            name_of(name, (k,)): x
+            for k, one in enumerate(self.transforms)
+            for name, x in one.constants().items()
+        }
+
+    def with_values(self, values: Mapping[str, float]) -> Self:
+        """Return the transformation with other values of its numbers; see `constants`."""
+        own = [
+            one.with_values(
+                {n: values[name_of(n, (k,))] for n in one.constants() if name_of(n, (k,)) in values}
+            )
+            for k, one in enumerate(self.transforms)
+        ]
+        return replace(self, transforms=tuple(own))
+
+    def of(self, variable: Whole | None) -> Transformation:
+        """Return the transformation of values of these variables, by number, (n,)."""
+        return replace(self, variable=np.asarray(variable))
+
+    def of_rows(self, rows: slice | Whole) -> Transformation:
+        """Return the transformation of some values: that of the variable if it is only one."""
+        kept = self.variable[rows]
+        one = kept[0] if len(kept) else 0
+        return self.transforms[one] if (kept == one).all() else replace(self, variable=kept)
+
+    def _by_variable(self, function, *arrays):
+        """Return function(transformation, *arrays) of each variable; values are along last axes."""
+        result = None
+        for k, one in enumerate(self.transforms):
+            rows = np.flatnonzero(self.variable == k)
+            if not len(rows):
+                continue
+            part = np.asarray(function(one, *(np.asarray(array)[..., rows] for array in arrays)))
+            if result is None:
+                result = np.empty((*part.shape[:-1], len(self.variable)))
+            result[..., rows] = part
+        return np.zeros(0) if result is None else result
+
+    def check(self, values: Floats) -> None:
+        """Raise `InvalidInput`, with a remedy, for values that cannot be transformed."""
+        for k, one in enumerate(self.transforms):
+            one.check(values[self.variable == k])
+
+    def transform(self, values: Floats) -> Floats:
+        """Return the values on the Gaussian scale, (n,)."""
+        return self._by_variable(lambda one, y: one.transform(y), values)
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return the measured values of Gaussian ones, (…, n)."""
+        return self._by_variable(lambda one, y: one.inverse(y), z)
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return log t'(y), (n,)."""
+        return self._by_variable(lambda one, y: one.log_jacobian(y), values)
+
+    def slopes(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return the derivatives of t(y) and of log t'(y) by the parameters, each (k, n)."""
+        result = np.zeros((2, len(self.declared), len(values)))
+        for places, rows, one in self._blocks():
+            result[:, places, rows] = one.slopes(values[rows])
+        return result[0], result[1]
+
+    def bends(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return the second derivatives of t(y) and of log t'(y), each (k, k, n)."""
+        k = len(self.declared)
+        result = np.zeros((2, k, k, len(values)))
+        for places, rows, one in self._blocks():
+            result[:, places, places, rows] = one.bends(values[rows])
+        return result[0], result[1]
+
+    def _blocks(self):
+        """Yield the slice of parameters, the rows and the transformation of each variable."""
+        first = 0
+        for k, one in enumerate(self.transforms):
+            last = first + len(one.declared)
+            if last > first:
+                yield slice(first, last), self.variable == k, one
+            first = last
+
+    def threshold(self, value: float) -> Floats:
+        """Return the largest z with t⁻¹(z) ≤ y of each variable, (n,)."""
+        return np.array([one.threshold(value) for one in self.transforms])[self.variable]
+
+    def moment_order(self, variance: Floats) -> Floats:
+        """Return q such that E|t⁻¹(Z)|^k is finite for k < q only, (n,), for normal Z."""
+        return self._by_variable(lambda one, x: one.moment_order(x), variance)
+
+    def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance of t⁻¹(Z) for normal Z, each (n,)."""
+        return tuple(self._by_variable(lambda one, *x: one.moments(*x), mean, variance))
+
+
+@cache
+def _declared_of(tables):
+    """Return the parameters of the transformations of several variables."""
+    return tuple(p.of((k,)) for k, table in enumerate(tables) for p in table)
+
+
 @blas_threads(0)
 def started(given: Transformation, values: Floats, design: Floats) -> Transformation:
     """Return a transformation with the most likely parameters for independent values about a trend.
@@ -742,10 +903,10 @@ def started(given: Transformation, values: Floats, design: Floats) -> Transforma
     from scipy.optimize import minimize
 
     q, _ = np.linalg.qr(design)
-    boxes = [p.search or _open_box(p) for p in given.declared]
+    boxes, names = [p.search or _open_box(p) for p in given.declared], list(given.parameters())
 
     def loss(x):
-        some = given.with_parameters(x)
+        some = given.with_values(dict(zip(names, map(float, x), strict=True)))
         with np.errstate(all="ignore"):
             z = some.transform(values)
             if not np.isfinite(z).all():
@@ -762,7 +923,7 @@ def started(given: Transformation, values: Floats, design: Floats) -> Transforma
         min(max(x, low + 1e-3 * (high - low)), high - 1e-3 * (high - low))
         for x, (low, high) in zip(found.x, boxes, strict=True)
     ]
-    return given.with_parameters(inside)
+    return given.with_values(dict(zip(names, inside, strict=True)))
 
 
 TRANSFORMS = {kind.name: kind for kind in (Log, Sqrt, BoxCox, Logit, TukeyGH)}
@@ -771,6 +932,8 @@ TRANSFORMS = {kind.name: kind for kind in (Log, Sqrt, BoxCox, Logit, TukeyGH)}
 
 def transformation(transform):
     """Return a transformation given by name, as a class or as an instance; None for None.
+
+    Several of them, as a tuple or a list, are those of several variables.
 
     Examples
     --------
@@ -788,6 +951,8 @@ def transformation(transform):
                 f"`transform`: the class {name} needs arguments ({error}). Pass an instance: "
                 f"transform={name}(...)."
             ) from error
+    if isinstance(transform, (tuple, list)) and len(transform) > 1:
+        return ByVariable(tuple(transform))
     try:
         return TRANSFORMS[transform]()
     except (KeyError, TypeError):

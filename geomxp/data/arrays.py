@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Inputs
 from ..covariance.distance import metric_of
+from ..covariance.inputs import Inputs
 from ..errors import InvalidInput, did_you_mean
 from . import checks, spatial
 from .labels import aligned, labels_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
+from ..covariance.inputs import Inputs
 from ..errors import GeomxpWarning, InvalidInput
 from ..runtime.equality import by_content
 from . import checks, readers, spatial, tables, times

@@ -238,8 +238,10 @@ def simulated(fit, draws, seed):
             random = np.random.default_rng([seed, BOOTSTRAP_STREAM, k])
             white = random.standard_normal((len(observations), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
-    transform = fit.model.transform
-    return values if transform is None else [_measured(transform, z) for z in values]
+    if fit.model.transform is None:
+        return values
+    transform = fit.model.transform.of(observations.variable)
+    return [_measured(transform, z) for z in values]
 
 
 def _measured(transform, z):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
+from ..covariance.noise import variances_in
 from ..covariance.transformation import transformation
 from ..errors import (
     MACHINE_ERRORS,
@@ -34,7 +34,7 @@ from ..runtime.progress import Line
 from .coordinates import practical_factor
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
-from .names import ANISOTROPY, MICROSCALE, NUGGET, NUGGETS, RANGE, is_nugget_covariance
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, is_nugget_covariance, unit_of
 from .profile import held_values
 from .result import Fit
 
@@ -78,7 +78,7 @@ class Choice:
             parameter.name: value
             for group, value in held.items()
             for parameter in self.family.declared_for(self.variables)
-            if value not in ("free", None) and re.fullmatch(rf"{group}(_\d+)?", parameter.name)
+            if value not in ("free", None) and parameter.group == group
         }
 
     @property
@@ -494,14 +494,15 @@ def _start(model, choice):
     """Return start values for a choice, from the estimates of another one."""
     values, held = model.parameters(), choice.fixed
     start = {name: value for name, value in values.items() if name not in held}
-    shapes = {n: value for n, value in held.items() if n not in (NUGGET, *NUGGETS)}
+    noise = {p.name: p for p in variances_in(model)}
+    shapes = {name: value for name, value in held.items() if name not in noise}
     if RANGE in start:
         # the data determine the practical range, almost independently of the shape
         start[RANGE] *= practical_factor(model)
         start[RANGE] /= practical_factor(model.replace(**shapes))
     if NUGGET in start:
         start[NUGGET] = start[NUGGET] or START_NUGGET_RATIO * model.largest_variance
-    for name in set(NUGGETS) & set(start):
+    for name in [p.name for p in noise.values() if p.where and p.name in start]:
         start[name] = start[name] or START_NUGGET_RATIO * model.variance_of(name)
     if not choice.nugget_covariance:
         start = {name: value for name, value in start.items() if not is_nugget_covariance(name)}
@@ -549,7 +550,7 @@ def precision_influence(
         A row for FP64 and one for each accuracy: precision, accuracy (NaN for FP64),
         log_likelihood, estimate_ and standard_error_ of each parameter, outcome, promotions,
         seconds, and tiles_ in each format. A fit that fails keeps its row, with the reason as
-        outcome. `attrs` has the name of the values and the unit of lengths.
+        outcome. `attrs["parameter_units"]` has the unit of each parameter in words, or None.
 
     Raises
     ------
@@ -597,7 +598,7 @@ def precision_influence(
             row = {name: nan for name in rows[0] if not name.startswith("tiles_")}
             row |= {"precision": f"{accuracy:.0e}", "accuracy": accuracy, "outcome": str(error)}
             rows.append(row | {"promotions": 0, "seconds": time.perf_counter() - began})
-    return _frame(rows, observations)
+    return _frame(rows, first)
 
 
 def frame_of_fits(fits):
@@ -617,7 +618,7 @@ def frame_of_fits(fits):
     if sum(row["precision"] == "fp64" for row in rows) != 1:
         raise InvalidInput("exactly one of `fits` must be in FP64: the reference.")
     rows.sort(key=lambda row: (row["precision"] != "fp64", row["accuracy"]))
-    return _frame(rows, fits[0].observations)
+    return _frame(rows, fits[0])
 
 
 def _checked_accuracies(accuracies):
@@ -650,14 +651,15 @@ def _row(fit):
     }
 
 
-def _frame(rows, observations):
-    """Return the rows as a frame that knows the units of its parameters."""
+def _frame(rows, fit):
+    """Return the rows as a frame that knows the units of the parameters of a fit."""
     import pandas as pd
 
     frame = pd.DataFrame(rows)
     tiles = [name for name in frame.columns if name.startswith("tiles_")]
     rest = [name for name in frame.columns if name not in tiles]
     frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
-    names = ("value_name", "value_unit", "unit", "time_unit")
-    frame.attrs.update({name: getattr(observations, name) for name in names})
+    frame.attrs["parameter_units"] = {
+        parameter.name: unit_of(parameter, fit.observations) for parameter in fit.model.table
+    }
     return frame

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..covariance.base import Covariance, Isotropic
 from ..covariance.multivariate import Multivariate
+from ..covariance.noise import variances_in
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
@@ -265,11 +266,12 @@ def collinear(problem, model, *, open_end):
         model.correlations - np.eye(model.variables)
     ):
         return None
-    z = ordinary_residuals(observations.values, problem.design)
+    z = problem.evaluator.values.at(model.transform).z
+    z = ordinary_residuals(z, problem.design)
     place = replace(observations.inputs, variable=None, error_variance=None).first_rows()
     rows = [np.flatnonzero(observations.variable == k) for k in range(model.variables)]
     for i, j in combinations(range(model.variables), 2):
-        nuggets = [f"{NUGGET}_{k + 1}" for k in (i, j)]
+        nuggets = [p.name for p in variances_in(model) if p.where in ((i,), (j,))]
         common, of_i, of_j = np.intersect1d(place[rows[i]], place[rows[j]], return_indices=True)
         x, y = z[rows[i][of_i]], z[rows[j][of_j]]
         product, size = abs(x @ y), np.sqrt((x @ x) * (y @ y))

@@ -15,7 +15,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.base import Isotropic, family_of
 from ..covariance.matern import Matern
-from ..covariance.transformation import TRANSFORMS, transformation
+from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation, transformation
 from ..data import spatial, tables
 from ..data.observations import NAMED_ROLES, ROLES, Observations, read_table
 from ..data.options import READER_OPTIONS, options_of
@@ -164,18 +164,26 @@ def _transform_entry(transform):
     )
 
 
-def _transform_of(document, given, path):
+def _transform_of(document, given, variables, path):
     """Return the transformation in a document, or None."""
     entry = document.get("transform")
     if entry is None:
         return None
     values = {name: float(value) for name, value in entry.items() if name != "name"}
-    if given is None and entry["name"] not in TRANSFORMS:
+    names = entry["name"].split(", ")
+    if len(names) < variables:
+        names = names * variables
+    if given is None and not set(names) <= {*TRANSFORMS, Transformation.name}:
         raise InvalidInput(
             f"{path}: the fit was made with a transformation {entry['name']!r} that geomxp does "
             "not have: give it, Fit.load(path, transform=...)."
         )
-    model = transformation(entry["name"] if given is None else given)
+    if given is None:
+        each = [None if name == Transformation.name else name for name in names]
+        given = each if variables > 1 else each[0]
+    elif variables > 1 and not isinstance(given, ByVariable | tuple | list):
+        given = [given] * variables
+    model = transformation(given)
     if model.name != entry["name"] or set(values) != set(model.constants()):
         raise InvalidInput(
             f"{path}: the fit was made with the transformation {entry['name']!r} and its numbers "
@@ -183,7 +191,7 @@ def _transform_of(document, given, path):
             f"{', '.join(model.constants()) or 'none'}: give the transformation of the fit."
         )
     with _naming(path):
-        return replace(model, **values)
+        return model.with_values(values)
 
 
 def _score_variance_entry(fit):
@@ -265,7 +273,7 @@ def _entries(document, path, observations, family, method, transform):
     if any(map(is_nugget_covariance, values)):
         declared += family.optional_for(variables)
     _check(values, {p.name: JSON_NUMBER for p in declared}, str(path), "model.")
-    transform = _transform_of(document, transform, path)
+    transform = _transform_of(document, transform, variables, path)
     with _naming(path):
         model = family.from_parameters(values, transform)
         # values that the transformation does not take

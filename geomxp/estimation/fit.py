@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..covariance.base import FAMILIES, Covariance, Isotropic, family_of
-from ..covariance.transformation import Transformation, started, transformation
+from ..covariance.noise import variances_in
+from ..covariance.transformation import ByVariable, Transformation, started, transformation
 from ..data import tables
 from ..data.observations import Observations
 from ..errors import (
@@ -23,6 +24,7 @@ from ..errors import (
     GeomxpWarning,
     InvalidInput,
     check_flags,
+    did_you_mean,
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
@@ -49,7 +51,7 @@ from .starts import LEAST_COMMON_LOCATIONS, by_place, searched
 from .units import Units
 
 if TYPE_CHECKING:
-    from .._typing import Client, Fixed, Interval, Mapping, PathLikeText, TrendLike
+    from .._typing import Client, Fixed, Interval, Mapping, PathLikeText, Sequence, TrendLike
     from ..likelihood.base import Likelihood
     from .result import Model
 
@@ -74,7 +76,11 @@ def fit(
     anisotropy: bool = False,
     microscale: bool | None = None,
     nugget_covariance: bool = False,
-    transform: str | Transformation | None = None,
+    transform: str
+    | Transformation
+    | Sequence[str | Transformation | None]
+    | Mapping[str, str]
+    | None = None,
     search: str = "scoring",
     starts: int = 1,
     starts_on: str | Client = "cpu",
@@ -128,11 +134,13 @@ def fit(
         Of several variables: estimate the covariances of their nuggets at one location, even if
         `model` has none. Otherwise the noise is independent, unless `model`, `fixed`, `start` or
         `bounds` have such covariances.
-    transform : str or Transformation, optional
+    transform : str, Transformation, tuple or dict, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
         "tukey-gh", or one of your own. Its parameters are estimated too. Predictions are
         back-transformed, and the log-likelihood and the AIC are those of the values themselves.
-        With a name, constants such as a scale come from the values; an instance keeps its own.
+        With a name, constants such as a scale come from the values; an instance keeps its own. Of
+        several variables one for all, a tuple with one for each (None for none), or a dict by the
+        names of variables: {"zinc": "log"}.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
@@ -397,20 +405,40 @@ def _with_transform(base, model, transform, observations, design):
             f"`model` has the transformation {given.name!r} and `transform` is given: leave one "
             "out."
         )
+    if observations.variable is None:
+        return replace(base, transform=_started(transform, observations.values, design))
+    labels, each = observations.variable_labels, []
+    if isinstance(transform, dict):
+        unknown = sorted(set(transform) - set(labels))
+        if unknown:
+            raise InvalidInput(
+                f"`transform` must name variables: {', '.join(labels)}. Got {unknown[0]!r:.60}."
+                f"{did_you_mean(unknown[0], labels)}"
+            )
+        transform = [transform.get(label) for label in labels]
+    # raises for another number of them
+    replace(base, transform=transform)
+    if isinstance(transform, ByVariable):
+        transform = transform.transforms
+    given = transform if isinstance(transform, (list, tuple)) else [transform] * len(labels)
+    for k, one in enumerate(given):
+        rows = np.flatnonzero(observations.variable == k)
+        own = design[rows][:, (design[rows] != 0).any(axis=0)]
+        each.append(one and _started(one, observations.values[rows], own))
+    return replace(base, transform=tuple(each))
+
+
+def _started(transform, values, design):
+    """Return a transformation, with start values and constants that suit the values if named."""
     chosen = transformation(transform)
-    # a family may have no transformation
-    base = replace(base, transform=chosen)
-    chosen.check(observations.values)
-    if chosen is transform:
-        return base
-    chosen = chosen.adapted(observations.values)
-    return replace(base, transform=started(chosen, observations.values, design))
+    chosen.check(values)
+    return chosen if chosen is transform else started(chosen.adapted(values), values, design)
 
 
 def _request(observations, base, model, *, method, trend, design, reml, fixed, start, bounds):
     """Return the validated request; raise `InvalidInput` if no model can satisfy it."""
     if base.transform is not None:
-        base.transform.check(observations.values)
+        base.transform.of(observations.variable).check(observations.values)
     fixed, start = _values(base, model, fixed, start)
     count = len(observations.variable_labels)
     if (
@@ -424,14 +452,14 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
         )
     units = Units.of(observations, design, base)
     if any(map(is_nugget_covariance, base.parameters())):
-        for name in [name for name in base.noise_names if fixed.get(name) == 0]:
+        for name in [p.name for p in variances_in(base) if fixed.get(p.name) == 0]:
             fixed = base.vanishing(name) | fixed
         _check_common(observations, base, fixed)
     bounds = check_bounds(bounds, start, fixed, base)
     if model is None:
         base = _with_valid_shapes(observations, base, fixed | start, bounds)
     _check_validity(observations, base, fixed | start, bounds)
-    noise = {name: 1.0 for name in base.parameters() if name in base.noise_names}
+    noise = {p.name: 1.0 for p in variances_in(base)}
     twins = noiseless_twins(base.replace(**(noise | fixed)), observations)
     if twins:
         raise DuplicateLocations(coincidence(observations, twins))
@@ -642,7 +670,7 @@ def _check_validity(observations, base, values, bounds):
     # lengths and limits are in the same unit only if the length is known
     model = base.replace(**values)
     if any(map(is_nugget_covariance, base.parameters())):
-        model = model.with_room([name for name in base.noise_names if name not in values])
+        model = model.with_room([p.name for p in variances_in(base) if p.name not in values])
     model.check_inputs(observations.inputs)
     limits = model.limits(metric, dimensions)
     for name, (_, upper) in bounds.items():

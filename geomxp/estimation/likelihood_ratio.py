@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit_with
-from .names import ANISOTROPY, MICROSCALE, NUGGET, is_nugget_covariance, titles
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, is_nugget_covariance, titles
 from .options import model_options
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
@@ -162,8 +162,9 @@ def likelihood_ratio_test(
     statistic, degrees = 2 * max(gain, 0.0), len(extra) + len(contrasts)
     names = titles(full.model, full.observations)
     parts = [names[name] for name in extra]
-    if "range" in restricted.model.parameters() and "range_1" in names:
-        parts = [names[name] for name in extra if not name.startswith("range_")]
+    ranges = [p.name for p in full.model.table if p.group == RANGE and p.where]
+    if RANGE in restricted.model.parameters() and ranges:
+        parts = [names[name] for name in extra if name not in ranges]
         parts += ["equal ranges"] if len(parts) < len(extra) else []
     if len(contrasts):
         parts.append(f"{len(contrasts)} coefficient{'s' * (len(contrasts) > 1)} of the trend")
@@ -397,7 +398,7 @@ def _kind(transform):
     if transform is None:
         return None
     held = transform.constants().items() - transform.parameters().items()
-    return type(transform), sorted(held)
+    return type(transform), transform.name, sorted(held)
 
 
 def _extra_parameters(restricted, full):

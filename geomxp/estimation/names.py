@@ -1,24 +1,25 @@
-"""Names of parameters that have a role of their own, and names in words."""
+"""Names of parameters that have a role of their own, and names and units in words."""
+
+from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ..covariance.multivariate import (
-    MOST_VARIABLES,
-    NUGGET_COVARIANCE,
-    Multivariate,
-    indices,
-    name_of,
-)
+from ..covariance.noise import NUGGET_COVARIANCE
+
+if TYPE_CHECKING:
+    from ..covariance.parameter import Parameter
+    from ..data.observations import Observations
 
 VARIANCE, NUGGET, RANGE, MICROSCALE = "variance", "nugget", "range", "microscale"
 """Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
 part shared by replicates. The `Parameter`s are in `covariance.base`."""
 
-NUGGETS = tuple(f"{NUGGET}_{k + 1}" for k in range(MOST_VARIABLES))
-"""Names of the nuggets of several variables."""
-
 NOISE = (NUGGET, MICROSCALE)
 """Parameters of the noise, which may be 0."""
+
+LOADING = "loading"
+"""Weights of the fields of a linear model of coregionalization in the variables."""
 
 ANISOTROPY = ("anisotropy_angle", "anisotropy_ratio")
 
@@ -51,23 +52,56 @@ def titles(model, observations):
     >>> names["loading_21"], names["range_2"], names["nugget_2"]
     ('loading of lead on field 1', 'range of field 2', 'nugget of lead')
     """
-    if not isinstance(model, Multivariate):
-        return {name: words([name]) for name in model.parameters()}
     labels, result = observations.variable_labels, {}
-    fields = ("range", "smoothness") if "loading" in model.groups else ()
-    for group, (kind, _) in model.used_groups.items():
-        for where in indices(kind, model.variables):
-            of = [f"field {k + 1}" if group in fields else _label(labels, k) for k in where]
-            text = f"{words([group])} of {of[0]}" if where else group
-            if len(where) == 2:
-                text += f" on field {where[1] + 1}" if group == "loading" else f" and {of[1]}"
-            result[name_of(group, where)] = text
+    fields = ("range", "smoothness") if any(p.group == LOADING for p in model.table) else ()
+    for p in model.table:
+        of = [f"field {k + 1}" if p.group in fields else _label(labels, k) for k in p.where]
+        text = f"{words([p.group])} of {of[0]}" if of else words([p.group])
+        if len(of) == 2:
+            text += f" on field {p.where[1] + 1}" if p.group == LOADING else f" and {of[1]}"
+        result[p.name] = text
     return result
+
+
+def unit_of(parameter: Parameter, observations: Observations) -> str | None:
+    """Return the unit of a parameter in words; None if it has none.
+
+    Parameters of several variables, such as `variance_2` or `loading_21`, have the unit of the
+    values of their variable.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> observations = gx.Observations([[0, 0], [1, 0]], [1.0, 2.0], value_name="zinc")
+    >>> unit_of(gx.Matern(1.0, 2.0, 0.5).parameter("nugget"), observations)
+    'squared units of zinc'
+    """
+    unit = observations.value_unit or f"units of {observations.value_name}"
+    squared = squared_unit(observations)
+    if parameter.where and not observations.value_unit:
+        labels = observations.variable_labels
+        names = [labels[k] if k < len(labels) else observations.value_name for k in parameter.where]
+        unit, squared = f"units of {names[0]}", f"squared units of {names[0]}"
+        if len(names) == 2:
+            squared = " × ".join(f"units of {name}" for name in names)
+    return {
+        "value²": squared,
+        "value": unit,
+        "length": observations.unit,
+        "time": observations.time_unit or None,
+        "degrees": "degrees",
+    }.get(parameter.unit)
+
+
+def squared_unit(source):
+    """Return the squared unit of the values of observations or of a variogram, in words."""
+    unit = source.value_unit
+    return f"({unit})²" if unit else f"squared units of {source.value_name}"
 
 
 def with_titles(text, model, observations):
     """Return a text in which parameters of several variables have the names of the variables."""
-    if not isinstance(model, Multivariate):
+    if model.variables == 1:
         return text
     for name, title in titles(model, observations).items():
         for old, new in ((words([name]), title), (words([name]).capitalize(), _capital(title))):

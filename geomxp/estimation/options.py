@@ -6,7 +6,8 @@ from dataclasses import replace
 from math import inf
 
 from ..covariance.base import FAMILIES
-from ..covariance.transformation import TRANSFORMS
+from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation
+from ..data.names import split
 from ..data.options import (
     FLAG,
     NUMBER_IN_JSON,
@@ -67,6 +68,14 @@ def _box(flag, name, text):
     return number(flag, name, lower), number(flag, name, upper)
 
 
+def _transforms(flag, text):
+    """Parse `log`, or `log,none` for several variables."""
+    names = split(text)
+    for name in names:
+        check_choice(flag, name, (*TRANSFORMS, *(["none"] if len(names) > 1 else [])))
+    return text if len(names) < 2 else tuple(None if name == "none" else name for name in names)
+
+
 def _checked_dict(name, value):
     if not (value is None or isinstance(value, dict)):
         raise InvalidInput(f"`{name}` must be a dict. Got {type(value).__name__}.")
@@ -115,6 +124,14 @@ YES_OR_NO = Kind(
 )
 
 
+TRANSFORM = Kind(
+    (str, list),
+    _transforms,
+    lambda value: [value if isinstance(value, str) else ",".join(one or "none" for one in value)],
+    known=tuple(TRANSFORMS),
+)
+
+
 def whole(least=1, most=LARGEST_WHOLE):
     """Return the kind of whole numbers in a range."""
 
@@ -136,8 +153,13 @@ def _not_kept(*_):
     """Keep nothing: the option does not change what is computed."""
 
 
-def _text_of(transform):
-    return None if transform is None else transform.name
+def _names_of(transform):
+    """Return the name of a transformation, or those of several variables."""
+    if not isinstance(transform, ByVariable):
+        return None if transform is None else transform.name
+    names = [one.name for one in transform.transforms]
+    each = tuple(None if name == Transformation.name else name for name in names)
+    return names[0] if len(set(names)) == 1 else each
 
 
 FIT_OPTIONS = Options.of(
@@ -214,11 +236,12 @@ FIT_OPTIONS = Options.of(
     ),
     Option(
         "transform",
-        replace(one_of(*TRANSFORMS), check=as_given),
+        TRANSFORM,
         "NAME",
-        f"Transformation of the values to the Gaussian scale: {either(TRANSFORMS)}.",
+        f"Transformation of the values to the Gaussian scale: {either(TRANSFORMS)}; of several "
+        "variables also one for each: log,none.",
         panel=MODEL,
-        kept=lambda _, fit: _text_of(fit.model.transform),
+        kept=lambda _, fit: _names_of(fit.model.transform),
     ),
     Option(
         "search",

@@ -6,6 +6,7 @@ from math import inf, log
 import numpy as np
 
 from ..covariance.base import Isotropic
+from ..covariance.noise import variances_in
 from ..errors import InvalidInput
 from .coordinates import NUGGET_RATIO_BOUNDS, Coordinates, SearchCoordinates, practical_factor
 from .names import (
@@ -13,7 +14,6 @@ from .names import (
     MICROSCALE,
     NOISE,
     NUGGET,
-    NUGGETS,
     RANGE,
     VARIANCE,
     is_nugget_covariance,
@@ -110,9 +110,10 @@ class ParameterTable:
 
     def holding(self, **values):
         """Return the table with some parameters fixed at values as well."""
-        for name in [name for name, value in values.items() if name in NUGGETS and value == 0]:
-            # nothing correlates with noise of variance 0
-            values |= self.model.vanishing(name)
+        for p in variances_in(self.model):
+            if p.where and values.get(p.name) == 0:
+                # nothing correlates with noise of variance 0
+                values |= self.model.vanishing(p.name)
         bounds = {name: box for name, box in self.bounds.items() if name not in values}
         return ParameterTable(
             self.model,

@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import Covariance, Isotropic
+from ..covariance.noise import variances_in
 from ..data import tables
 from ..errors import (
     Ending,
@@ -32,7 +33,6 @@ from .names import (
     MICROSCALE,
     NOISE,
     NUGGET,
-    NUGGETS,
     RANGE,
     VARIANCE,
     covariance_of,
@@ -395,7 +395,7 @@ class Problem:
     def _without_zeros(self, model):
         """Return the table that holds the variances of noise that are 0 in a model."""
         values = model.parameters()
-        noise = [name for name in model.noise_names if name in self.table.free]
+        noise = [p.name for p in variances_in(model) if p.name in self.table.free]
         zeros = [name for name in noise if values[name] == 0]
         return self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
 
@@ -693,7 +693,7 @@ class Problem:
         """Return the nuggets of several variables that are free and may be 0."""
         if self.observations.duplicate():
             return []
-        names = [name for name in table.model.noise_names if name not in NOISE]
+        names = [p.name for p in variances_in(table.model) if p.where]
         names = [name for name in names if name in table.free and name not in table.bounds]
         # a covariance that is held away from 0 needs its nuggets
         held = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
@@ -774,7 +774,7 @@ class Problem:
         the gain is √(s'Ns) τ - ½(η'Iη/τ² - 2r) τ².
         """
         values, best, result = model.parameters(), self.tolerance, {}
-        nuggets = [name for name in NUGGETS if name in values]
+        nuggets = [p.name for p in variances_in(table.model)]
         for zero in held if self.evaluator.scoring else ():
             others = [name for name in nuggets if values[name] > 0]
             others = [name for name in others if covariance_of(zero, name) in table.free]

@@ -172,6 +172,7 @@ class Fit(Generic[Model]):
         transform = self.model.transform
         if transform is None:
             return self
+        transform = transform.of(self.observations.variable)
         with warnings.catch_warnings():
             # the observations have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)

@@ -254,15 +254,16 @@ def _sigma(model, inputs):
 
 def _derivatives(model, inputs, coordinates, lower):
     """Return L⁻¹Σ_jL⁻ᵀ by coordinate, a list of (n, n)."""
-    names = [name for name in coordinates.names if name not in model.noise_names]
+    noise = model.noise(inputs)
+    names = [name for name in coordinates.names if name not in noise.names]
     changes = model.derivatives(inputs, inputs, names=names) if names else {}
     result = []
     for name, unit in zip(coordinates.names, coordinates.jacobian(model), strict=True):
         if name == MICROSCALE:
             first = inputs.first_rows()
             change = (first[:, None] == first).astype(np.float64)
-        elif name in model.noise_names:
-            change = model.noise_derivative(name, inputs) * np.eye(len(lower))
+        elif name in noise.names:
+            change = np.diag(noise.derivative(name))
         else:
             change = changes[name]
         result.append(_whiten(lower, unit * change))

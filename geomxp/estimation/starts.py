@@ -18,7 +18,8 @@ from ..covariance.distance import metric_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
 from ..covariance.ordering import order_points
-from ..errors import GeomxpError, InvalidInput, MissingPackage
+from ..covariance.parameter import name_of
+from ..errors import GeomxpError, GeomxpWarning, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.trend import ordinary_residuals
@@ -215,11 +216,17 @@ def _of_variables(problem, start, least, seed):
     given, count = table.fixed | start, table.model.variables
     if set(table.parameters) <= set(given):
         return [table.model.replace(**given)]
+    with warnings.catch_warnings():
+        # the observations have been checked already
+        warnings.simplefilter("ignore", GeomxpWarning)
+        z = problem.evaluator.values.at(table.model.transform).z
+        observations = replace(observations, values=z, source={})
     marginals, usual, residuals = [], [], np.zeros(len(observations))
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)
-        one = _alone_variable(problem, rows, given, i)
-        usual.append(_alone_variable(problem, rows, {"smoothness": START_SMOOTHNESS} | given, i))
+        one = _alone_variable(problem, observations, rows, given, i)
+        held = {"smoothness": START_SMOOTHNESS} | given
+        usual.append(_alone_variable(problem, observations, rows, held, i))
         design = problem.design[rows]
         residuals[rows] = ordinary_residuals(observations.values[rows], design)
         marginals.append(one)
@@ -229,6 +236,7 @@ def _of_variables(problem, start, least, seed):
     for each in (marginals, usual, *others):
         rho = _common_correlations(observations, residuals, each, noisy)
         model = type(table.model).from_marginals(each, rho, dimensions)
+        model = replace(model, transform=table.model.transform)
         if table.model.nugget_covariance is not None:
             # noise as correlated as the fields are
             model = model.with_nugget_correlations(rho if noisy else np.eye(count))
@@ -243,19 +251,18 @@ def _of_variables(problem, start, least, seed):
     return starts or [table.model.replace(**given)]
 
 
-def _alone_variable(problem, rows, given, i):
+def _alone_variable(problem, observations, rows, given, i):
     """Return the Matérn model that fits one variable best; a guess for few values."""
     guess = Matern(problem.table.variance, problem.table.extent.longest / 8, 0.5)
     if len(rows) < LEAST_COMMON_LOCATIONS:
         return guess
-    observations = problem.observations
     observations = observations.of_variable(observations.variable_labels[i])
     design = problem.design[rows]
     design = design[:, np.abs(design).max(axis=0, initial=0.0) > 0]
     held = {
         name: given[key]
         for name in ("variance", "range", "smoothness", "nugget")
-        for key in (f"{name}_{i + 1}", name)
+        for key in (name_of(name, (i,)), name)
         if key in given
     }
     mark = fingerprint(

@@ -8,9 +8,10 @@ import scipy
 
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..covariance.multivariate import Multivariate
+from ..covariance.parameter import NOISE
 from ..errors import InvalidInput
 from ..likelihood.trend import ordinary_residuals
-from .names import NUGGET
+from .names import MICROSCALE
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Units:
 
         Values that a transformation of the model maps to the Gaussian scale keep their unit.
         """
-        transform = model.transform
-        z = observations.values if transform is None else transform.transform(observations.values)
+        transform, z = model.transform, observations.values
+        z = z if transform is None else transform.of(observations.variable).transform(z)
         largest = float(np.abs(z).max())
         unit = power_of_two_near(largest)
         residual = z / unit
@@ -46,7 +47,7 @@ class Units:
             scaled = design / np.abs(design).max(axis=0)
             residual = ordinary_residuals(residual, scaled)
         of_variables = []
-        if isinstance(model, Multivariate):
+        if isinstance(model, Multivariate) and transform is None:
             of_variables = _units_of_variables(observations, design, residual)
         if of_variables:
             # a model whose parameters are all fixed may have more variables
@@ -110,14 +111,14 @@ class Units:
         """Return the unit of a `Parameter`."""
         first = last = self.value
         if self.variables and parameter.unit in ("value²", "value"):
-            # variance_2, loading_21, nugget_covariance_12
-            numbers = parameter.name.rpartition("_")[2]
-            first *= self.variables[int(numbers[0]) - 1]
-            last *= self.variables[int(numbers[-1]) - 1]
+            # the first number of a loading is its variable, the second one its field
+            first *= self.variables[parameter.where[0]]
+            last *= self.variables[parameter.where[-1]]
         units = {"value²": first * last, "value": first}
         units |= {"length": self.length, "time": self.time}
         unit = units.get(parameter.unit, 1.0)
-        return unit * self.replicates if parameter.name.startswith(NUGGET) else unit
+        of_one = parameter.role == NOISE and parameter.group != MICROSCALE
+        return unit * self.replicates if of_one else unit
 
     def by_name(self, model):
         """Return the unit of each parameter of a model, a dict."""

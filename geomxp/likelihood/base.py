@@ -106,8 +106,9 @@ class Values:
         if transform is None:
             return GaussianValues(measured, 0.0)
         with np.errstate(all="ignore"):
-            z = transform.transform(measured)
-            jacobian = float(transform.log_jacobian(measured).sum())
+            own = transform.of(self._observations.variable)
+            z = own.transform(measured)
+            jacobian = float(own.log_jacobian(measured).sum())
         if not (np.isfinite(z).all() and np.isfinite(jacobian)):
             raise NotPositiveDefinite(
                 f"the transformation {transform.name!r} does not map all values to finite numbers."
@@ -116,12 +117,12 @@ class Values:
 
     def slopes(self, transform: Transformation) -> tuple[Floats, Floats]:
         """Return ∂z, (n, k), and the derivative of the log-Jacobian, (k,), by the parameters."""
-        z, jacobian = transform.slopes(self._observations.values)
+        z, jacobian = transform.of(self._observations.variable).slopes(self._observations.values)
         return z.T, jacobian.sum(axis=1)
 
     def bends(self, transform: Transformation) -> tuple[Floats, Floats]:
         """Return the second derivatives of z, (n, k, k), and of the log-Jacobian, (k, k)."""
-        z, jacobian = transform.bends(self._observations.values)
+        z, jacobian = transform.of(self._observations.variable).bends(self._observations.values)
         return np.moveaxis(z, 2, 0), jacobian.sum(axis=2)
 
 
@@ -450,7 +451,7 @@ class Evaluation:
 def noiseless_twins(model, observations):
     """Return the first rows (i, j) at one location where the model has no noise, or None."""
     inputs = observations.inputs
-    bare = np.flatnonzero(np.broadcast_to(model.unshared_noise(inputs), len(inputs)) == 0)
+    bare = np.flatnonzero(model.noise(inputs).unshared == 0)
     pair = replace(inputs[bare], error_variance=None).duplicate() if len(bare) > 1 else None
     return pair and (int(bare[pair[0]]), int(bare[pair[1]]))
 

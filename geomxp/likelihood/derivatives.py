@@ -21,7 +21,8 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
+from ..covariance.parameter import NOISE
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive
 from ..linalg.backend import backend_of
@@ -174,13 +175,14 @@ def _expected(lower, model, places, metric, names, white, stay):
     """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
     The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
-    that σ²M = E - M_N. Without error variances and microscale variation N = τ²∂Σ/∂τ².
+    that σ²M = E - M_N. With a nugget alone N = τ²∂Σ/∂τ².
     """
-    linear = {p.name for p in model.table if p.linear} - set(model.noise_names)
+    linear = {p.name for p in model.table if p.linear and p.role != NOISE}
     # σ² needs no matrix of its own if it scales the whole field
     scale = linear.pop() if len(linear) == 1 else None
-    others = Inputs.of(places, metric).error_variance is not None or model.microscale
-    noise, size = ("noise", 1.0) if others else ("nugget", model.nugget)
+    known, noise, size = model.noise(Inputs.of(places, metric)), "noise", 1.0
+    if len(known) == 1 and known.names:
+        noise, size = known.names[0], known.coefficients[0]
     held = [name for name in names if name != scale]
     # first, because the nugget's needs the most memory
     held.sort(key=lambda name: name != "nugget")
@@ -210,11 +212,10 @@ def _whitened(lower, model, places, metric, name):
     The name "noise" stands for the whole noise in place of ∂Σ.
     """
     index, inputs = backend_of(lower).index(lower), Inputs.of(places, metric)
-    if name == "noise":
-        change = diagonal_matrix(model.noise(inputs), len(inputs), index)
-    elif name in model.noise_names:
-        own = model.noise_derivative(name, inputs)
-        if np.ndim(own) == 0:
+    noise = model.noise(inputs)
+    if name == "noise" or name in noise.names:
+        own = noise.variances if name == "noise" else noise.derivative(name)
+        if (own == 1).all():
             return recursive.inverse_gram(lower)
         change = diagonal_matrix(own, len(inputs), index)
     else:

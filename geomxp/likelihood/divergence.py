@@ -27,7 +27,8 @@ from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Sequence
-    from ..covariance.base import Covariance, Inputs
+    from ..covariance.base import Covariance
+    from ..covariance.inputs import Inputs
 
 WHITENED_COLUMNS, GPU_WHITENED_COLUMNS = 512, 1024
 """Columns of L₀ that are whitened at a time, on a CPU and on a GPU."""

@@ -308,14 +308,15 @@ class ExactEvaluator(Evaluator):
 
     def _sharing_field(self, model, workspace):
         """Return `dense_factor`; only if the field differs from the last one, compute it again."""
-        inputs, field = self.observations.inputs, model.without_diagonal_noise()
+        noise = model.noise(self.observations.inputs)
+        inputs, field = noise.inputs, model.replace(**dict.fromkeys(noise.names, 0.0))
         known, matrix = self._field
         if known != field:
             matrix = assemble.field_matrix(field, inputs)
             self._field = field, matrix
         sigma = np.empty_like(matrix) if workspace is None else workspace
         sigma[...] = matrix
-        return CholeskyFactor(recursive.potrf(assemble.with_noise(sigma, model.noise(inputs))))
+        return CholeskyFactor(recursive.potrf(assemble.with_noise(sigma, noise.variances)))
 
     def _watched_placement(self):
         """Return the placement, with a new trace for each factorization if requested."""

@@ -16,7 +16,7 @@ from math import log, pi
 
 import numpy as np
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
@@ -119,7 +119,7 @@ class Groups:
 
     def noise(self, model):
         """Return d, the variance of the noise of one observation at each location, (u,)."""
-        return np.broadcast_to(model.unshared_noise(self.inputs[self.first]), len(self))
+        return model.noise(self.inputs[self.first]).unshared
 
     def log_determinant(self, model):
         """Return log|Σ| - log|M|."""
@@ -160,7 +160,7 @@ def dense_covariance(model, inputs):
     if model.microscale:
         first = inputs.first_rows()
         sigma += model.microscale * (first[:, None] == first)
-    sigma[np.diag_indices(len(sigma))] += model.unshared_noise(inputs)
+    sigma[np.diag_indices(len(sigma))] += model.noise(inputs).unshared
     return sigma
 
 
@@ -369,11 +369,11 @@ class ReplicatesEvaluator(Evaluator):
     def _noise_slopes(self, model, names):
         """Return ∂d of the locations with replicates by each parameter, (k, l)."""
         several = self.groups.counts > 1
-        inputs = self.groups.inputs[self.groups.first][several]
+        noise = model.noise(self.groups.inputs[self.groups.first][several])
         slopes = np.zeros((len(names), int(several.sum())))
         for k, name in enumerate(names):
-            if name in model.noise_names and name != "microscale":
-                slopes[k] = model.noise_derivative(name, inputs)
+            if name in noise.names and not noise.shared[noise.names.index(name)]:
+                slopes[k] = noise.derivative(name)
         return slopes
 
     def expected_information(self, model, names=None):

@@ -23,6 +23,7 @@ from ..errors import GeomxpWarning
 
 if TYPE_CHECKING:
     from .._typing import Any, Floats
+    from ..covariance.noise import Noise
 
 FP64_ROUNDOFF = 2.0**-53
 ROUNDING_FACTOR = 16.0
@@ -91,17 +92,17 @@ def _rounding(unit, trace, squares, terms, form):
 
 
 def from_noise(
-    model: Any, noise: float | Floats, n: int, form: float, log_determinant: float
+    model: Any, noise: Noise, n: int, form: float, log_determinant: float
 ) -> Rounding | None:
     """Return bounds in FP64 from λ_min >= τ²: tr Σ⁻¹ <= n/τ² and w'w <= r'Σ⁻¹r/τ².
 
-    τ² is the least `noise` of an observation, or the least eigenvalue of correlated noise. None
+    τ² is the least variance of the noise, or the least eigenvalue of correlated noise. None
     where the bounds are too wide to say that rounding is negligible.
     """
-    least = model.least_noise(noise)
+    least = noise.least
     if not least > 0:
         return None
-    ratio = (np.max(noise) + model.largest_variance) / least
+    ratio = (np.max(noise.variances) + model.largest_variance) / least
     found = _rounding(FP64_ROUNDOFF, n * ratio, form * ratio, n + abs(log_determinant), form)
     return found if found.log_likelihood < NEGLIGIBLE_LIKELIHOOD_ERROR else None
 
@@ -109,7 +110,7 @@ def from_noise(
 def bound(
     factor: Any,
     model: Any,
-    noise: float | Floats,
+    noise: Noise,
     residual: Floats,
     form: float,
     log_determinant: float,
@@ -139,7 +140,7 @@ def _probes(n):
 def from_factor(
     factor: Any,
     model: Any,
-    noise: float | Floats,
+    noise: Noise,
     residual: Floats,
     form: float,
     log_determinant: float,
@@ -148,7 +149,8 @@ def from_factor(
 
     tr Σ⁻¹ = E ‖L⁻¹ζ‖² for random signs ζ (Hutchinson 1990), and at least w'w / r'Σ⁻¹r.
     """
-    n, unit, scale = len(residual), unit_of(factor), model.largest_variance + float(np.max(noise))
+    n, unit = len(residual), unit_of(factor)
+    scale = model.largest_variance + float(np.max(noise.variances))
     signs, count = _probes(n)
     half = factor.half_solve(signs)
     trace = scale * float(np.vdot(half, half)) / count

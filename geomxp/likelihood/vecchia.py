@@ -374,7 +374,7 @@ class VecchiaEvaluator(Evaluator):
             return kept
         self._check(model)
         self._know(model.transform)
-        noise = self._passes.noise
+        noise = model.noise(self.observations.inputs)
         out, failed = self._passes.reduce(model, wanted_for(model, names, noise))
         if failed is not None:
             raise self._explain(failed, model)
@@ -534,9 +534,10 @@ class VecchiaEvaluator(Evaluator):
         """Return the scores of simulated data (n, b) up to constants, (k, b)."""
         z, trend = draws[passes.tree.order].T, self._columns[self._trend]
         passes.know(np.ascontiguousarray(np.vstack((z, trend))))
-        wanted, b = wanted_for(model, names, passes.noise), len(z)
+        noise, b = model.noise(self.observations.inputs), len(z)
+        wanted = wanted_for(model, names, noise)
         reduced = passes.reduce(model, wanted)[0]
-        sums = Sums(reduced, b + len(trend), model, set(names), passes.noise)
+        sums = Sums(reduced, b + len(trend), model, set(names), noise)
         # with the trend's coefficients β̂ of each draw profiled out
         beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])
         change = np.array([sums.derivative(name)[1] for name in names])

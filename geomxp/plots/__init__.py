@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput
+from ..estimation.names import unit_of
 from ..estimation.result import Fit
 from ..prediction.variogram import several_variables
-from .axes import LONGEST_NAME, checked, new_figure, plain, unit_of
+from .axes import LONGEST_NAME, checked, new_figure, plain
 from .comparisons import divergences, influence_of_precision, model_weights, precision_map, timeline
 from .diagnostics import (
     contours,

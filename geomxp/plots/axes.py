@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput
-from ..estimation.names import titles
+from ..estimation.names import titles, unit_of
 
 if TYPE_CHECKING:
     from .._typing import Figure
-    from ..data.observations import Observations
 
 VALUES_COLOUR_MAP, ERRORS_COLOUR_MAP, RESIDUALS_COLOUR_MAP = "viridis", "cividis", "PuOr"
 """Colour maps for colour-blind readers; that of residuals is white at 0."""
@@ -101,45 +100,6 @@ def plain(name: str) -> str:
     return plain_name(name).replace("$", r"\$")
 
 
-def unit_of(parameter: str, observations: Observations) -> str:
-    """Return the unit of a parameter in words; None if it has none.
-
-    Parameters of several variables, such as `variance_2` or `loading_21`, have the unit of the
-    values of their variable.
-    """
-    group, _, number = parameter.rpartition("_")
-    unit, squared = value_unit_of(observations), squared_unit(observations)
-    if number.isdigit():
-        labels, parameter = observations.variable_labels, group
-        of = int(number[0]) - 1
-        name = labels[of] if of < len(labels) else observations.value_name
-        if not observations.value_unit:
-            unit, squared = f"units of {name}", f"squared units of {name}"
-            if group == "nugget_covariance":
-                squared = " × ".join(f"units of {labels[int(k) - 1]}" for k in number)
-    return {
-        "variance": squared,
-        "nugget": squared,
-        "microscale": squared,
-        "nugget_covariance": squared,
-        "loading": unit,
-        "range": observations.unit,
-        "time_range": observations.time_unit or None,
-        "anisotropy_angle": "degrees",
-    }.get(parameter)
-
-
-def value_unit_of(observations):
-    """Return the unit of the values in words."""
-    return observations.value_unit or f"units of {observations.value_name}"
-
-
-def squared_unit(source):
-    """Return the squared unit of the values of observations or of a variogram, in words."""
-    unit = source.value_unit
-    return f"({unit})²" if unit else f"squared units of {source.value_name}"
-
-
 def value_label(observations):
     """Return the axis label of the values, with their unit if it is known."""
     return label(observations.value_name, observations.value_unit)
@@ -150,10 +110,10 @@ def label(text, unit):
     return f"{plain(text)} ({plain(unit)})" if unit else plain(text)
 
 
-def parameter_label(name, observations, model=None):
-    """Return the axis label of a parameter, with the names of several variables of a model."""
-    text = name.replace("_", " ") if model is None else titles(model, observations)[name]
-    return label(text, unit_of(name, observations))
+def parameter_label(name, observations, model):
+    """Return the axis label of a parameter, with the names of several variables."""
+    unit = unit_of(model.parameter(name), observations)
+    return label(titles(model, observations)[name], unit)
 
 
 def colour_bar(ax, drawn, name, extend="neither"):

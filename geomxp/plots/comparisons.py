@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from numbers import Integral
 from textwrap import fill
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,10 +71,10 @@ def influence_of_precision(
     for one, name in zip(panels, names, strict=True):
         _estimates(one, frame, name, z)
         one.set_title(name.replace("_", " ").capitalize())
-        units = SimpleNamespace(**frame.attrs)
         # a frame that was read from a file has no units
-        known = {"value_name", "value_unit", "unit", "time_unit"} <= set(frame.attrs)
-        one.set_ylabel(axes.parameter_label(name, units) if known else "estimate")
+        units = frame.attrs.get("parameter_units")
+        text = name.replace("_", " ")
+        one.set_ylabel("estimate" if units is None else axes.label(text, units.get(name)))
     axes.legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
     for one in panels:
         finish(one)

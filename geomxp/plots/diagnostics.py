@@ -18,7 +18,7 @@ from ..covariance.multivariate import Multivariate
 from ..data.observations import Observations
 from ..data.summaries import few
 from ..errors import InvalidInput
-from ..estimation.names import titles
+from ..estimation.names import squared_unit, titles
 from ..estimation.profile import CONTOUR_LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
 from ..likelihood.trend import TRENDS
@@ -421,7 +421,7 @@ def variogram(
         top = max(top, min(float(ends[1].max()), 2 * top))
     ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top))
     along = "distance" if model.anisotropy is None else "distance along the longest range"
-    up = label("semivariance", axes.unit_of("variance", source.gaussian.observations))
+    up = label("semivariance", squared_unit(source.gaussian.observations))
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
 
 
@@ -591,7 +591,7 @@ def _draw_in_time(ax, fit, lags):
     ax.set(xlim=(0, 1.04 * lags.distance.max()), ylim=(0, 1.08 * (top or 1.0)))
     count = in_words(len(lags.rows), len(observations), True)
     title = f"Semivariogram, {count}; lines: the fitted model"
-    up = label("semivariance", axes.unit_of("variance", fit.gaussian.observations))
+    up = label("semivariance", squared_unit(fit.gaussian.observations))
     return finish(ax, title, label("distance", observations.unit), up, loc="best")
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
@@ -93,7 +93,7 @@ class Prediction:
     variance : (m,) ndarray
         Variance of the prediction error of the noiseless field (for blocks: of its average),
         with the uncertainty of the trend's coefficients; in squared units of the values.
-    noise : float, (m,) ndarray or None
+    noise : (m,) ndarray or None
         Variance of the noise of a new observation: the nugget and its error variance; None for
         blocks. With a transformation on the Gaussian scale.
     table : Table or None
@@ -113,7 +113,7 @@ class Prediction:
     locations: Floats
     mean: Floats
     variance: Floats
-    noise: float | Floats | None
+    noise: Floats | None
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
     transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
@@ -193,9 +193,10 @@ class Prediction:
             locations=self.locations[rows],
             mean=self.mean[rows],
             variance=self.variance[rows],
-            noise=np.broadcast_to(self.noise, rows.shape)[rows],
+            noise=self.noise[rows],
             table=None if self.table is None else self.table.some(rows),
             gaussian=self.gaussian and tuple(x[rows] for x in self.gaussian),
+            transform=self.transform and self.transform.of_rows(rows),
             variable=np.asarray(self.variable)[rows],
         )
 
@@ -490,7 +491,8 @@ def predict(
             error_variance=error_variance,
             progress=progress,
         )
-        prediction = Prediction.back_transformed(prediction, transform)
+        numbers = _numbers(fit.observations, prediction.variable)
+        prediction = Prediction.back_transformed(prediction, transform.of(numbers))
         _caution_moments(prediction)
         return prediction
     table = None
@@ -557,7 +559,7 @@ def predict(
     if local_trend and not (fit.method.approximate or neighbours is not None):
         raise InvalidInput("`local_trend` needs `neighbours`.")
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
-    noise = fit.model.noise(inputs) if block is None else None
+    noise = fit.model.noise(inputs).variances if block is None else None
     return Prediction(
         targets.locations,
         mean,
@@ -611,7 +613,7 @@ def predict_left_out(
     """
     inputs, covariates, _ = targets_of(fit, inputs, covariates)
     targets = Points(inputs, measured=True)
-    return *_kriged(fit, targets, covariates, progress=progress), fit.model.noise(inputs)
+    return *_kriged(fit, targets, covariates, progress=progress), fit.model.noise(inputs).variances
 
 
 def prediction_covariance(
@@ -687,6 +689,14 @@ def _labels(observations, inputs):
     if inputs.variable is None or not observations.variable_names:
         return inputs.variable
     return np.array(observations.variable_names)[inputs.variable]
+
+
+def _numbers(observations, labels):
+    """Return the numbers of variables as `_labels` names them; None for one."""
+    if labels is None or not observations.variable_names:
+        return labels
+    known = {name: k for k, name in enumerate(observations.variable_names)}
+    return np.array([known[label] for label in labels])
 
 
 def _quantile(samples, p):
@@ -793,7 +803,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
         tree,
         inputs=inputs[tree.order],
         columns=np.vstack((residuals, own_design.T))[:, tree.order],
-        noise=np.broadcast_to(model.noise(inputs), len(residuals))[tree.order],
+        noise=model.noise(inputs).variances[tree.order],
         count=count,
         coefficient_covariance=None if local_trend else fit.coefficient_covariance,
         key=key,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance, Inputs
+from ..covariance.base import Covariance
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.arrays import checked_inputs
 from ..data.observations import Observations
@@ -166,7 +167,8 @@ def mloe_mmom(
         result = _from_nearest(models, inputs, targets, int(neighbours))
     best, claimed, excess = result
     if of == "observation":
-        best, claimed = best + true.noise(targets), claimed + approximated.noise(targets)
+        best = best + true.noise(targets).variances
+        claimed = claimed + approximated.noise(targets).variances
     lost = best <= 8 * len(inputs) * np.finfo(float).eps * true.largest_variance
     if lost.any():
         raise InvalidInput(
@@ -225,7 +227,7 @@ def _errors(models, factors, inputs, targets):
         explained = np.einsum("ij,ij->j", k, weights[-1])
         errors.append(model.diagonal(targets) - explained)
     difference = weights[1] - weights[0]
-    noise = np.broadcast_to(true.noise(inputs), len(inputs))
+    noise = true.noise(inputs).variances
     excess = np.einsum("i,ij,ij->j", noise, difference, difference)
     for first in range(0, len(inputs), CHUNK_LOCATIONS):
         rows = slice(first, first + CHUNK_LOCATIONS)

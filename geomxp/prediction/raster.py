@@ -784,7 +784,7 @@ def _filled(raster, at, prediction, rows):
         raster,
         mean=layer(prediction.mean),
         variance=layer(prediction.variance),
-        transform=prediction.transform,
+        transform=prediction.transform and prediction.transform.of_rows(rows),
     )
     if prediction.variable is not None:
         # that of the variable

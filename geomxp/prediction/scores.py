@@ -251,7 +251,8 @@ def crps_back_transformed(
         half = (NEGLIGIBLE_TAIL_SDS - side * z) / 2
         u = z + side * half * (1 + x)
         with np.errstate(over="ignore", invalid="ignore"):
-            beyond = side * (transform.inverse(mean[:, None] + u * sd[:, None]) - observed[:, None])
+            quantiles = transform.inverse((mean[:, None] + u * sd[:, None]).T).T
+            beyond = side * (quantiles - observed[:, None])
             beyond[np.isinf(beyond) & (np.abs(u) > SMALL_TAIL_SDS)] = 0.0
             result += 2 * (
                 half * weights * scipy.special.ndtr(-side * u) * _density(u) * beyond

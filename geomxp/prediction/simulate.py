@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance, Inputs
+from ..covariance.base import Covariance
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
+from ..covariance.noise import without_noise
 from ..covariance.ordering import order_points
 from ..data.arrays import checked_inputs
 from ..data.observations import Observations
@@ -135,18 +137,19 @@ def simulate(
             drawn = _conditional(
                 model.gaussian, inputs, draws, seed, method, covariates, of or "field"
             )
-            return _back_transformed(drawn, model.model.transform)
+            return _back_transformed(drawn, model.model.transform, inputs)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
         check_size(len(inputs), draws, method)
         drawn = _unconditional(model, inputs, draws, seed, method, of)
-        return _back_transformed(drawn, model.transform)
+        return _back_transformed(drawn, model.transform, inputs)
 
 
-def _back_transformed(drawn, transform):
+def _back_transformed(drawn, transform, inputs):
     """Return draws, (draws, n), on the scale of the values; warn if they have no moments."""
     if transform is None:
         return drawn
+    transform = transform.of(inputs.variable)
     values, order = transform.inverse(drawn), transform.moment_order(drawn.var(axis=0))
     infinite = int(np.isinf(values).sum())
     lost = [f"{infinite:,} of {values.size:,} values are infinite"] if infinite else []
@@ -206,7 +209,7 @@ def _unconditional(model, inputs, draws, seed, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
     _check_any(inputs)
     if of == "field":
-        model = replace(model.without_noise(), microscale=None)
+        model = without_noise(model)
         inputs = replace(inputs, error_variance=None)
     if model.microscale:
         return _with_replicates(model, inputs, draws, seed, method)
@@ -243,7 +246,7 @@ def _with_replicates(model, inputs, draws, seed, method):
     # the microscale variation is the noise of the locations
     shared = replace(model, nugget=model.microscale, microscale=None)
     field = _unconditional(shared, places, draws, seed, method, None)[:, groups.of]
-    noise = model.unshared_noise(inputs)
+    noise = model.noise(inputs).unshared
     white = np.random.default_rng([seed, 1]).standard_normal(field.shape)
     return field + np.sqrt(noise) * white
 
@@ -264,8 +267,9 @@ def _conditional(fit, inputs, draws, seed, method, covariates, of):
     known = np.flatnonzero(back < n)
     rows = back[known]
     field[:, known] = fit.observations.values[rows] + betas @ (design[known] - own_design[rows]).T
-    if of == "observation" and np.any(fit.model.noise(inputs)):
-        field += fit.model.draw_noise(inputs, random, field.shape)
+    noise = fit.model.noise(inputs)
+    if of == "observation" and noise.variances.any():
+        field += noise.draw(random, draws)
     return field
 
 
@@ -324,7 +328,7 @@ def _from_nearest(fit, new, own_design, random, draws):
     near = nearest(tree, model.neighbour_points(new, key), count, np.arange(n, len(both)))
     blocks = Blocks(model, both[tree.order], new)
     noise = np.zeros(len(both))
-    noise[at[:n]] = model.noise(known)
+    noise[at[:n]] = model.noise(known).variances
     weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
     if not np.isfinite(variances).all():
         raise NotPositiveDefinite(
@@ -365,7 +369,7 @@ def _distinct(observations, model, inputs):
     _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     back = n + np.arange(len(first))
-    exact = np.broadcast_to(model.noise(observations.inputs) == 0, n)
+    exact = model.noise(observations.inputs).variances == 0
     if exact.any():
         both = np.vstack((_points_of(model, observations.inputs), points[first]))
         different, at = np.unique(both, axis=0, return_inverse=True)

@@ -13,8 +13,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs, Isotropic
+from ..covariance.base import Isotropic
 from ..covariance.distance import metric_of, near_meridian
+from ..covariance.inputs import Inputs
 from ..data import spatial, tables, times
 from ..data.arrays import (
     LARGEST_COORDINATE,

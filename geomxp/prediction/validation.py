@@ -376,6 +376,7 @@ class Validation:
             "variance": self.variance[rows],
             "folds": None if self.folds is None else self.folds[rows],
             "gaussian": self.gaussian and tuple(column[rows] for column in self.gaussian),
+            "transform": self.transform and self.transform.of_rows(rows),
         }
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -404,7 +405,12 @@ class Validation:
         if self.transform is None:
             return scores.summary(mean, variance, observed, level)
         return scores.back_transformed_summary(
-            self.mean[rows], mean, variance, self.observed[rows], self.transform, level
+            self.mean[rows],
+            mean,
+            variance,
+            self.observed[rows],
+            self.transform.of_rows(rows),
+            level,
         )
 
     def to_frame(self, level: float = 0.95) -> Frame:
@@ -743,6 +749,9 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
     _check_same_quantity(fit.observations, observations)
     transform, gaussian = fit.model.transform, fit.gaussian
     if transform is not None:
+        # variables are numbered as those of the fit
+        numbers = targets_of(gaussian, observations)[0].variable
+        transform = transform.of(numbers)
         transform.check(observations.values)
     inputs, covariates, _ = targets_of(gaussian, observations)
     repeated = _repeated(fit, inputs, observations.values)
@@ -800,8 +809,8 @@ def _repeated(fit, inputs, values):
     n = len(seen)
     groups = seen.inputs.with_rows_of(inputs).first_rows()
     known = set(zip(groups[:n].tolist(), seen.values.tolist(), strict=True))
-    exact = np.isin(groups[n:], groups[:n][np.broadcast_to(model.noise(seen.inputs) == 0, n)])
-    exact &= np.broadcast_to(model.noise(inputs) == 0, len(inputs))
+    exact = np.isin(groups[n:], groups[:n][model.noise(seen.inputs).variances == 0])
+    exact &= model.noise(inputs).variances == 0
     if exact.any():
         raise InvalidInput(
             f"row {int(np.argmax(exact)) + 1} is at a location of the fit's observations "

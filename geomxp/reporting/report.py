@@ -383,20 +383,21 @@ def _estimates(findings):
     """Return the rows of the table of estimates: parameters, then coefficients of the trend."""
     fit, observations, rows = findings.fit, findings.fit.gaussian.observations, []
     names = titles(fit.model, observations)
-    for name, value in fit.model.parameters().items():
+    for parameter in fit.model.table:
+        name = parameter.name
         error = fit.standard_errors.get(name)
         missing = "not known" if name in fit.free else "held"
         if name in fit.boundary:
             missing = "on a boundary"
         rows.append(
             {
-                "parameter": re.sub(r"_\d+$", "", name),
+                "parameter": parameter.group,
                 "name": names[name],
-                "estimate": value,
+                "estimate": parameter.value,
                 "error": missing if error is None else f"{error:.4g}",
                 "wald": findings.wald.get(name),
                 "profile": findings.profile.get(name),
-                "unit": plots.unit_of(name, observations) or "",
+                "unit": plots.unit_of(parameter, observations) or "",
             }
         )
     for row in fit.coefficient_table(INTERVAL_LEVEL).itertuples():

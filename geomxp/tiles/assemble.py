@@ -9,9 +9,10 @@ from math import frexp, prod
 import numpy as np
 
 from ..covariance import sums as sums_by_blocks
-from ..covariance.base import Inputs, Isotropic
+from ..covariance.base import Isotropic
 from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
+from ..covariance.inputs import Inputs
 from ..linalg.backend import backend_of, device_of
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
@@ -34,7 +35,7 @@ def covariance_matrix(model, locations, metric, out=None, index=None):
     triangle is not set. `index` is the number of a GPU; the CPU if not given.
     """
     inputs = Inputs.of(locations, metric)
-    n, pairs, noise = len(inputs), model.pairs(inputs), model.noise(inputs)
+    n, pairs, noise = len(inputs), model.pairs(inputs), model.noise(inputs).variances
     if index is not None:
         sigma = empty_matrix(n, index) if out is None else out
         whole = slice(0, n)
@@ -50,7 +51,7 @@ def field_matrix(model, inputs):
 
 
 def with_noise(sigma, noise):
-    """Add the variance of the noise, a number or (n,), to the diagonal; return the matrix."""
+    """Add the variances of the noise, (n,), to the diagonal; return the matrix."""
     sigma.reshape(-1, order="F")[:: len(sigma) + 1] += noise
     return sigma
 
@@ -114,7 +115,7 @@ class Originals:
 
     def __init__(self, model, locations, metric, layout, index=None):
         inputs = Inputs.of(locations, metric)
-        noise = model.noise(inputs)
+        noise = model.noise(inputs).variances
         exponent = frexp(model.largest_variance + float(np.max(noise)))[1] // 2
         # in two steps, because 4^e may overflow
         unit = 2.0**-exponent
@@ -150,8 +151,7 @@ class Originals:
 
     def _with_noise(self, block, rows):
         """Add the variance of the noise to a diagonal block of some rows; return it."""
-        noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
-        return with_noise(block, np.asarray(noise, block.dtype))
+        return with_noise(block, np.asarray(self.noise[rows], block.dtype))
 
     def entries(self, rows, columns):
         """Return A[rows, columns], two slices without common locations, on the CPU in FP64."""
@@ -314,7 +314,7 @@ def conditional_precisions(originals, locations, metric):
     else:
         inputs = Inputs.of(locations, metric)
         sets = np.array([model.matrix(inputs[rows], inputs[rows]) for rows in near])
-    noise = np.broadcast_to(originals.noise, layout.n)[near]
+    noise = originals.noise[near]
     precision = _precisions(sets + noise[:, :, None] * np.eye(near.shape[1]))
     block = some // layout.tile
     mean, rows = np.bincount(block, precision) / np.bincount(block), np.arange(layout.tiles)

@@ -24,7 +24,7 @@ from shutil import disk_usage
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..errors import InvalidInput, NotEnoughMemory, did_you_mean
 from ..linalg.mixed import LARGEST_GPU_TILE, splits
 from ..linalg.precision import PrecisionMap

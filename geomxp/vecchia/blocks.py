@@ -4,12 +4,9 @@ A block is a location and its neighbours; S is its covariance matrix. Derivative
 parameters are combinations of a few bases: S itself, the diagonals of the noise, the derivatives by
 the shape parameters of the family, by the logarithm of all distances, and by the angle and the
 ratio of anisotropy, in this order. D is the number of bases.
-
-The noise of observations is the sum of the `Noise` diagonals, each times a number of the model.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,86 +31,22 @@ def check_tabulated(model):
     model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
 
 
-@dataclass(frozen=True)
-class Noise:
-    """Variances besides the field's: the nugget's share of each location, and known variances.
-
-    Parameters
-    ----------
-    diagonals : (q, n) ndarray
-        The variance of location i is Σ_k c_k diagonals[k, i] with the model's coefficients c. The
-        first one is multiplied by the nugget.
-    shared : int or None
-        Number of the diagonal of ones that is multiplied by the microscale variation, which the
-        first diagonal is too without replicates.
-
-    Examples
-    --------
-    >>> from geomxp import Inputs, Matern
-    >>> noise = Noise.of(Inputs(np.zeros((2, 1)), error_variance=np.array([0.0, 0.3])))
-    >>> noise.under(Matern(1.0, 1.0, 0.5, nugget=0.1)).tolist()
-    [0.1, 0.4]
-    """
-
-    diagonals: np.ndarray
-    shared: int | None = None
-
-    @classmethod
-    def of(cls, inputs):
-        """Return the noise of inputs; of several variables the first diagonals are theirs."""
-        ones, alone = np.ones(len(inputs)), inputs.replicates is None
-        if inputs.variable is not None:
-            counts = ones if alone else inputs.replicates
-            rows = [(inputs.variable == k) / counts for k in range(inputs.variable.max() + 1)]
-            rows += [] if inputs.error_variance is None else [inputs.error_variance]
-            return cls(np.array(rows))
-        rows = [ones] if alone else [1.0 / inputs.replicates, ones]
-        rows += [] if inputs.error_variance is None else [inputs.error_variance]
-        return cls(np.array(rows), None if alone else 1)
-
-    def __len__(self):
-        return len(self.diagonals)
-
-    def __getitem__(self, rows):
-        return Noise(np.ascontiguousarray(self.diagonals[:, rows]), self.shared)
-
-    def coefficients(self, model):
-        """Return c, (q,)."""
-        if isinstance(model, Multivariate):
-            known = [*model.nugget[: len(self)], 1.0]
-            return np.array(known[: len(self)])
-        microscale = model.microscale or 0.0
-        own = [model.nugget + microscale] if self.shared is None else [model.nugget, microscale]
-        return np.array([*own, 1.0][: len(self)])
-
-    def under(self, model):
-        """Return the variances, (n,)."""
-        first, *others = zip(self.coefficients(model), self.diagonals, strict=True)
-        result = first[0] * first[1]
-        for coefficient, diagonal in others:
-            result += coefficient * diagonal
-        return result
-
-
-NUGGET_ONLY = Noise(np.ones((1, 0)))
-"""The noise of observations without replicates and known errors."""
-
-
-def basis_of(model, noise=NUGGET_ONLY):
+def basis_of(model, noise):
     """Return the number of the basis of each parameter, besides S.
 
     Examples
     --------
-    >>> from geomxp import Matern
-    >>> basis_of(Matern(1.0, 0.1, 0.5))["range"]
+    >>> from geomxp import Inputs, Matern
+    >>> model = Matern(1.0, 0.1, 0.5)
+    >>> basis_of(model, model.noise(Inputs(np.zeros((2, 1)))))["range"]
     3
     """
     check_tabulated(model)
     shape = 1 + len(noise)
+    found = {name: 1 + k for k, name in enumerate(noise.names)}
     if isinstance(model, Multivariate):
-        found = {name: 1 + k for k, name in enumerate(model.noise_names)}
         return found | {name: shape + k for k, name in enumerate(model.field_names)}
-    found = {"variance": 1, "nugget": 1, "microscale": 1 + (noise.shared or 0)}
+    found["variance"] = 1
     if isinstance(model, SpaceTime):
         return found | {name: shape + k for k, name in enumerate(model.field_names)}
     distance = shape + len(model.shapes)
@@ -125,14 +58,14 @@ def basis_of(model, noise=NUGGET_ONLY):
     }
 
 
-def count_of(model, noise=NUGGET_ONLY):
+def count_of(model, noise):
     """Return the number of bases, D."""
     if isinstance(model, SpaceTime | Multivariate):
         return 1 + len(noise) + len(model.field_names)
     return basis_of(model, noise)["range"] + 3
 
 
-def wanted_for(model, names, noise=NUGGET_ONLY):
+def wanted_for(model, names, noise):
     """Return which bases the derivatives by some parameters need, (D,) of bool."""
     basis = basis_of(model, noise)
     wanted = np.zeros(count_of(model, noise), dtype=bool)
@@ -153,9 +86,10 @@ def tables_for(model, wanted):
 
     Examples
     --------
-    >>> from geomxp import Matern
+    >>> from geomxp import Inputs, Matern
     >>> model = Matern(1.0, 0.1, 0.5)
-    >>> tables_for(model, wanted_for(model, ["smoothness"]))
+    >>> noise = model.noise(Inputs(np.zeros((2, 1))))
+    >>> tables_for(model, wanted_for(model, ["smoothness"], noise))
     ['correlation', 'smoothness']
     """
     names = [*(shape.name for shape in model.shapes), "slope"]
@@ -169,8 +103,8 @@ class Sums:
     W are the `count` whitened columns, and `names` the parameters whose derivatives are known.
     """
 
-    def __init__(self, out, count, model, names, noise=NUGGET_ONLY):
-        self.names, self._model, self._coefficients = names, model, noise.coefficients(model)
+    def __init__(self, out, count, model, names, noise):
+        self.names, self._model, self._coefficients = names, model, noise.coefficients
         self._basis = basis_of(model, noise)
         bases = self._bases = count_of(model, noise)
         self.log_determinant = float(out[0])
@@ -241,18 +175,17 @@ class Blocks:
     """The blocks of inputs in memory under one model.
 
     With targets, each block is a target and its neighbours among the inputs; otherwise the inputs
-    are the targets. `noise` is that of the inputs, by default the nugget. For `box` see
-    `TablePairs`.
+    are the targets. For `box` see `TablePairs`.
     """
 
-    def __init__(self, model, inputs, targets=None, box=None, noise=None):
+    def __init__(self, model, inputs, targets=None, box=None):
         check_tabulated(model)
         self.model = model
         self.pairs = model.pairs(inputs, targets, box)
         self.points = self.pairs.x, self.pairs.y
         if isinstance(model, SpaceTime):
             self.points = tuple(map(np.vstack, zip(self.points, self.pairs.times, strict=True)))
-        self.noise = Noise.of(inputs) if noise is None else noise
+        self.noise = model.noise(inputs)
         # what kernels add to the noise of points and targets: the variances of several variables
         self._own = 0.0, 0.0
         if isinstance(model, Multivariate):
@@ -274,7 +207,7 @@ class Blocks:
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        noise = self.noise.under(self.model) + self._own[0]
+        noise = self.noise.variances + self._own[0]
 
         def one_slice(first, last, field, mixed, clock):
             out = np.zeros(length)
@@ -320,7 +253,7 @@ class Blocks:
         """
         from .kernel import weights_slice
 
-        noise = self.noise.under(self.model) if noise is None else noise
+        noise = self.noise.variances if noise is None else noise
         at_target = noise if at_target is None else at_target
         noise, at_target = noise + self._own[0], at_target + self._own[1]
         weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
@@ -494,7 +427,7 @@ class Neighbours:
             ordering = order_points(inputs.points, ordering)
         passes = LocalPasses(inputs, ordering, self._count, points)
         passes.know(np.empty((0, len(inputs))))
-        out, failed = passes.reduce(model, wanted_for(model, (), passes.noise))
+        out, failed = passes.reduce(model, wanted_for(model, (), model.noise(inputs)))
         return float(out[0]) if failed is None and np.isfinite(out[0]) else np.inf
 
 
@@ -509,7 +442,6 @@ class LocalPasses:
         self.graph = Graph.of(inputs.points if points is None else points, ordering, count)
         self.tree = self.graph.tree
         self._inputs = inputs[self.tree.order]
-        self.noise = Noise.of(inputs)[self.tree.order]
 
     def know(self, columns):
         """Keep the columns to whiten, (c, n)."""
@@ -528,4 +460,4 @@ class LocalPasses:
         return self.graph.neighbours[i]
 
     def _blocks(self, model):
-        return Blocks(model, self._inputs, noise=self.noise)
+        return Blocks(model, self._inputs)

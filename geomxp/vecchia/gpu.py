@@ -12,8 +12,8 @@ from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
-from .blocks import Noise, tables_for, turning_forms, with_table
 from .blocks import check_tabulated as check_any
+from .blocks import tables_for, turning_forms, with_table
 from .factor import Graph
 
 MOST_NEIGHBOURS = 128
@@ -183,8 +183,8 @@ class GpuPasses:
         if inputs.time is not None:
             places = np.column_stack((places, inputs.time))
         self._points = self._on_gpu(places[self.tree.order])
-        self.noise = Noise.of(inputs)[self.tree.order]
-        self._diagonals = self._on_gpu(self.noise.diagonals)
+        # the diagonals of the noise there, and the names of its parameters
+        self._diagonals, self._named = None, None
         self._neighbours = self._on_gpu(self.graph.neighbours)
         self._columns = None
 
@@ -207,10 +207,11 @@ class GpuPasses:
         # one more number: the first place without a factor
         parts, size = parts_of(n, summed + 1)
         name = "likelihood_and_derivatives" if wanted[0] else "likelihood"
-        layout = self._layout(count, bases if wanted[0] else 0)
+        noise = self._noise(model)
+        layout = self._layout(count, bases if wanted[0] else 0, len(noise))
 
         def work(pairs, tables, base, *clock):
-            kernel = _kernel(name, layout.team, _changes_of(model), len(self.noise), bool(clock))
+            kernel = _kernel(name, layout.team, _changes_of(model), len(noise), bool(clock))
             sums, missed = cupy.zeros((parts, summed + 1)), cupy.zeros(1, dtype=np.int32)
             entries = mask_of(wanted), parts, size, sums, summed + 1, missed
             self._launch(
@@ -242,13 +243,13 @@ class GpuPasses:
 
         n, m = self._neighbours.shape
         self._check_memory(8 * n * (m + 1), f"the weights of {n:,} locations")
-        layout = self._layout(0, 0)
+        layout, noise = self._layout(0), self._noise(model)
 
         def work(pairs, tables, base, *clock):
             weights, variances = cupy.empty((n, m)), cupy.empty(n)
             missed = cupy.zeros(1, dtype=np.int32)
             entries = weights, variances, missed
-            kernel = _kernel("weights", layout.team, 1, len(self.noise), bool(clock))
+            kernel = _kernel("weights", layout.team, 1, len(noise), bool(clock))
             self._launch(
                 kernel, layout, 0, pairs, tables, base, units=n, clock=clock, entries=entries
             )
@@ -264,9 +265,16 @@ class GpuPasses:
         """See `LocalPasses.neighbours_of`."""
         return self.graph.neighbours[i]
 
-    def _layout(self, count, bases=0):
+    def _layout(self, count, bases=0, diagonals=1):
         shape = self._neighbours.shape[1], self._points.shape[1]
-        return SharedLayout.of(*shape, count, bases, len(self.noise))
+        return SharedLayout.of(*shape, count, bases, diagonals)
+
+    def _noise(self, model):
+        """Return the noise under a model, whose diagonals are on the GPU then."""
+        noise = model.noise(self._inputs)
+        if self._diagonals is None or noise.names != self._named:
+            self._diagonals, self._named = self._on_gpu(noise.diagonals), noise.names
+        return noise
 
     def _check_memory(self, needed, what):
         """Raise `NotEnoughMemory` if less memory of the GPU is free."""
@@ -289,7 +297,7 @@ class GpuPasses:
 
         check_tabulated(model)
         n, m = self._neighbours.shape
-        pairs = Pairs(model, self._metric, self._box, n, m, self.noise.coefficients(model))
+        pairs = Pairs(model, self._metric, self._box, n, m, self._noise(model).coefficients)
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
 
@@ -299,7 +307,7 @@ class GpuPasses:
 
         check_tabulated(model)
         n, m = self._neighbours.shape
-        pairs = Pairs(model.space, self._metric, self._box, n, m, self.noise.coefficients(model))
+        pairs = Pairs(model.space, self._metric, self._box, n, m, self._noise(model).coefficients)
         in_time, further = model.pairs(self._inputs), 0
         of_space, of_time, which, fields = in_time.fields(names)
         with cupy.cuda.Device(self._device.index):

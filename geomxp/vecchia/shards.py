@@ -16,12 +16,12 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..covariance.base import Inputs
+from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest
 from ..errors import NotEnoughMemory
 from ..runtime.dask import DaskBackend, Parts
 from ..runtime.devices import free_memory, human_bytes
-from .blocks import SLICE_LOCATIONS, Blocks, Noise
+from .blocks import SLICE_LOCATIONS, Blocks
 from .factor import Graph, ordered_tree
 
 SHARDS_PER_THREAD = 4
@@ -62,11 +62,10 @@ class Data:
     inputs: Inputs
     columns: np.ndarray
     box: np.ndarray
-    noise: Noise
 
     def blocks(self, model):
         """Return the `Blocks` under a model."""
-        return Blocks(model, self.inputs, box=self.box, noise=self.noise)
+        return Blocks(model, self.inputs, box=self.box)
 
 
 def ranges(n, parts):
@@ -120,9 +119,8 @@ class DaskPasses:
     def __init__(self, inputs, ordering, count, points=None, *, address):
         self._backend = DaskBackend(address)
         self.tree = ordered_tree(inputs.points if points is None else points, ordering)
-        self.noise = Noise.of(inputs)[self.tree.order]
         self._count = min(count, len(inputs) - 1)
-        self._inputs, self._box = replace(inputs, error_variance=None, replicates=None), inputs.box
+        self._inputs, self._box = inputs, inputs.box
         self.know(np.empty((0, len(inputs))))
 
     def know(self, columns):
@@ -149,12 +147,13 @@ class DaskPasses:
         first, last, _ = search
         rows = np.concatenate((np.arange(first, last), halo))
         inputs, columns = self._inputs[self.tree.order[rows]], self._columns[:, rows]
-        return Data(inputs, columns, self._box, self.noise[rows])
+        return Data(inputs, columns, self._box)
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
         p, d, largest = len(self._backend), self.tree.points.shape[1], cut[0][1]
-        numbers = d + len(self._columns) + len(self.noise)
+        known = self._inputs.error_variance, self._inputs.replicates
+        numbers = d + len(self._columns) + sum(column is not None for column in known)
         each = 4 * self._count + 8 * (1 + HALO_SHARE) * numbers
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
         self._backend.check_memory(

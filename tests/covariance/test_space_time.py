@@ -564,7 +564,7 @@ def test_neighbours_have_the_smallest_divergence_of_all_scales_of_time(count):
                 inputs, "maximin", count, model.neighbour_points(inputs, key + halves)
             )
             passes.know(np.empty((0, len(inputs))))
-            out, _ = passes.reduce(model, wanted_for(model, (), passes.noise))
+            out, _ = passes.reduce(model, wanted_for(model, (), model.noise(inputs)))
             values[key + halves] = 0.5 * out[0]
             loss = values[key + halves] - values.get(key, np.inf)
             if halves > 0:
@@ -633,7 +633,7 @@ def test_a_fit_says_how_far_it_reaches_in_space_and_time(unit, said):
     assert f"effective lag     {ranges[1]}   correlation 5 % at one location{said}\n" in text
     for shown in (text, repr(fit), fit._repr_html_()):
         assert "60 observations at 12 locations and 5 times" in shown
-    assert gx.plots.unit_of("time_range", data) == (unit or None)
+    assert gx.plots.unit_of(model.parameter("time_range"), data) == (unit or None)
 
 
 def test_the_effective_lag_of_a_fit_is_that_of_the_metric():

@@ -19,7 +19,7 @@ from geomxp.covariance.generate import box_of
 from geomxp.covariance.table import table_of
 from geomxp.runtime.devices import Device
 from geomxp.vecchia import gpu as device
-from geomxp.vecchia.blocks import Blocks, Noise, tables_for, wanted_for, with_table
+from geomxp.vecchia.blocks import Blocks, tables_for, wanted_for, with_table
 from geomxp.vecchia.factor import Graph
 
 U = 2.0**-53
@@ -67,7 +67,8 @@ def test_python_shares_the_work_as_the_kernels_do():
     }
     for name, number in macros.items():
         assert re.search(rf"#define {name} {number}\b", text)
-    assert len(wanted_for(testing.MODEL, ())) == 6
+    noise = testing.MODEL.noise(gx.Inputs(np.zeros((1, 2))))
+    assert len(wanted_for(testing.MODEL, (), noise)) == 6
     assert "#define SHAPES 1 " in text
     assert "#define BASES (SHAPES + DIAGONALS + 4)\n" in text
     for order, team in device.TEAM_THREADS.items():
@@ -130,8 +131,9 @@ class Case:
         self.columns = np.random.default_rng(seed).standard_normal((columns, len(places)))
         self.points = np.ascontiguousarray(embed(places, metric))
         self.box = box_of(self.points)
-        self.noise = Noise.of(gx.Inputs(locations, error_variance=errors))[graph.tree.order]
-        self.blocks = Blocks(model, gx.Inputs(places, metric), noise=self.noise)
+        known = None if errors is None else errors[graph.tree.order]
+        self.blocks = Blocks(model, gx.Inputs(places, metric, error_variance=known))
+        self.noise = self.blocks.noise
 
     @property
     def variant(self):
@@ -184,7 +186,7 @@ class Case:
         return device.SharedLayout.of(m, d, count, bases, len(self.noise))
 
     def _with_table(self, names, work):
-        about = self.box, *self.neighbours.shape, self.noise.coefficients(self.model)
+        about = self.box, *self.neighbours.shape, self.noise.coefficients
         pairs = device.Pairs(self.model, self.metric, *about)
         return with_table(self.model, pairs, names, lambda t, base: work(t, base, pairs))
 

@@ -53,10 +53,12 @@ def test_fits_that_were_made_already_give_the_same_frame(frame, meuse):
         again.attrs
         == frame.attrs
         == {
-            "value_name": "log_zinc",
-            "value_unit": "",
-            "unit": meuse.unit,
-            "time_unit": "",
+            "parameter_units": {
+                "variance": "squared units of log_zinc",
+                "range": meuse.unit,
+                "smoothness": None,
+                "nugget": "squared units of log_zinc",
+            }
         }
     )
     with pytest.raises(gx.InvalidInput, match="one of `fits` must be in FP64"):

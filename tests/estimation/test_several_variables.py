@@ -256,9 +256,10 @@ def test_tables_name_variables_and_not_their_numbers(fits):
         fixed=tuple(fits["flexible-matern"].model.parameters()),
     )
     assert "correlation of zinc and lead" in str(fit)
-    assert gx.plots.unit_of("variance_2", named) == "squared units of lead"
-    assert gx.plots.unit_of("loading_21", named) == "units of lead"
-    assert gx.plots.unit_of("correlation_12", named) is None
+    flexible, fields = (fits[name].model for name in ("flexible-matern", "coregionalization"))
+    assert gx.plots.unit_of(flexible.parameter("variance_2"), named) == "squared units of lead"
+    assert gx.plots.unit_of(fields.parameter("loading_21"), named) == "units of lead"
+    assert gx.plots.unit_of(flexible.parameter("correlation_12"), named) is None
 
 
 @pytest.mark.slow

@@ -110,7 +110,8 @@ def test_scores_are_slopes_and_informations_are_traces(model, reml):
     np.testing.assert_allclose(near.derivatives(model, names).score, score, rtol=1e-9, atol=1e-10)
     sigma = dense(model, seen, design)[2]
     inverse, d = np.linalg.inv(sigma), model.derivatives(seen.inputs, seen.inputs)
-    d |= {n: np.diag(model.noise_derivative(n, seen.inputs)) for n in model.noise_names}
+    noise = model.noise(seen.inputs)
+    d |= {n: np.diag(noise.derivative(n)) for n in noise.names}
     products = [inverse @ d[name] for name in names]
     want = 0.5 * np.array([[np.trace(a @ b) for b in products] for a in products])
     found = near.derivatives(model, names).information
@@ -280,7 +281,7 @@ def test_variables_may_have_trends_of_other_columns(reml, tmp_path):
     design[rows[0], :3] = np.column_stack((np.ones(15), seen.locations[rows[0]]))
     design[rows[1], 3] = 1.0
     design[rows[2], 4:] = np.column_stack((np.ones(15), elevation[rows[2]]))
-    sigma = model(seen.inputs, seen.inputs) + np.diag(model.noise(seen.inputs))
+    sigma = model(seen.inputs, seen.inputs) + np.diag(model.noise(seen.inputs).variances)
     inverse = np.linalg.inv(sigma)
     information = design.T @ inverse @ design
     beta = np.linalg.solve(information, design.T @ inverse @ seen.values)

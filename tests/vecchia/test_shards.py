@@ -27,8 +27,7 @@ def cut(passes, inputs, columns, ranges, count):
     for first, last in ranges:
         shard = shards.find(tree, first, last, count)
         rows = np.concatenate((np.arange(first, last), shard.halo))
-        about = columns[:, rows], inputs.box, passes.noise[rows]
-        parts.append((shard, shards.Data(ordered[rows], *about)))
+        parts.append((shard, shards.Data(ordered[rows], columns[:, rows], inputs.box)))
     return parts
 
 
@@ -63,7 +62,7 @@ def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
     ranges = shards.ranges(N, parts)
     assert len(ranges) == parts
     cuts = cut(passes, inputs, columns, ranges, 12)
-    wanted = ~wanted_for(model, (), passes.noise)
+    wanted = ~wanted_for(model, (), model.noise(inputs))
     sums = np.concatenate([shards.reduce(*part, model, wanted)[0] for part in cuts])
     whole, failed = passes.reduce(model, wanted)
     assert failed is None
@@ -120,7 +119,7 @@ def test_a_shards_failure_is_its_own_first_place():
     columns = np.ones((1, len(x)))
     model = gx.Matern(1.0, 0.1, 0.8)
     passes.know(columns)
-    none = wanted_for(model, ())
+    none = wanted_for(model, (), model.noise(inputs))
     _, whole = passes.reduce(model, none)
     ranges, failed = shards.ranges(len(x), 3), []
     cuts = cut(passes, inputs, columns, ranges, 5)
