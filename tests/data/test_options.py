@@ -52,6 +52,9 @@ CASES = [
     pytest.param(table, name, values[name], id=name)
     for table, values in TABLES.values()
     for name in table
+] + [
+    pytest.param(FIT_OPTIONS, "transform", ("log", None, "boxcox"), id="transforms"),
+    pytest.param(READER_OPTIONS, "values", "zinc, total", id="one value with a comma"),
 ]
 
 
@@ -147,3 +150,15 @@ def test_options_that_a_fit_does_not_tell_are_kept_with_it(tmp_path):
     again = gx.Fit.load(tmp_path / "fit.json")
     assert again.options == options
     assert gx.fit(seen, fixed=held, progress=False).options == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("none", "--transform must be log, sqrt, .*tukey-gh. Got 'none'"),
+        ("log,sqr", "tukey-gh or none. Got 'sqr'. Did you mean 'sqrt'"),
+    ],
+)
+def test_a_transformation_that_is_not_known_is_refused(text, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        FIT_OPTIONS.parsed({"transform": text})
