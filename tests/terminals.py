@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from importlib import import_module
 
 from waiting import PATIENCE
+
+import geomxp
 
 ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
 
@@ -85,3 +88,17 @@ class Run:
         self.output, _ = self.process.communicate(timeout=PATIENCE)
         os.close(self.screen)
         return self.process.returncode, self.shown
+
+
+def run_with_new_options(monkeypatch, capsys):
+    """Return a function that runs a command line made anew, with the options of this test."""
+    monkeypatch.setattr(geomxp, "cli", import_module("geomxp.cli"))
+    for name in [name for name in sys.modules if name.startswith("geomxp.cli")]:
+        monkeypatch.delitem(sys.modules, name)
+    main = import_module("geomxp.cli.main").main
+
+    def run(*words):
+        status = main(list(map(str, words)))
+        return status, *capsys.readouterr()
+
+    return run

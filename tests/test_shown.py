@@ -84,6 +84,7 @@ SHOWN = {
     "Inputs": lambda n: gx.Inputs(observations(n).locations),
     "Metric": lambda n: metric_of("euclidean"),
     "Parameter": lambda n: MODEL.table[0],
+    "NoiseParameter": lambda n: MODEL.parameter("nugget"),
     "MemoryPlan": lambda n: gx.Exact(tile=n // 8, memory="100MB").plan(n),
     "Misspecification": lambda n: gx.Misspecification(*np.ones((4, n))),
     "ModelComparison": comparison,

@@ -9,22 +9,24 @@ from math import isfinite
 
 import numpy as np
 
-from ..covariance.base import FAMILIES
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, rasters, readers, spatial, tables
-from ..data.observations import found_locations, longitude_first
+from ..data.options import FLAG, READER_OPTIONS, check_choice, numbers
+from ..data.reading import found_locations, longitude_first
 from ..data.times import as_numbers, is_date
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.document import read_as_observed
-from ..estimation.fit import fit as fit_model
+from ..estimation.fit import fit_with
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.names import titles
+from ..estimation.options import FIT_OPTIONS, family_named
 from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
+from ..likelihood.trend import TRENDS
 from ..plots import divergences
 from ..prediction import kriging
 from ..prediction.raster import check_holds_series, grid_over, in_system, predict_raster
@@ -82,7 +84,7 @@ def explore(given):
     # a finding counts the rows that are left out
     given.drop_missing = True
     with warnings.catch_warnings(record=True) as caught:
-        observations = opt.observations(given, given.formula)
+        observations = opt.observations(given)
     with Line("exploring", shown=screen.progress):
         found = explore_observations(observations, trend=trend, seed=given.seed)
     for message in (str(warning.message) for warning in caught):
@@ -100,7 +102,6 @@ def explore(given):
     *opt.TABLE_OPTIONS,
     *opt.TREND_OPTIONS,
     *opt.SEARCH_OPTIONS,
-    "strict",
     *opt.METHOD_OPTIONS,
     *("intervals", "level", "output", "embed", "report", "report_level", "report_places"),
     output={"help": "JSON file to write the fit to."},
@@ -132,24 +133,21 @@ def fit(given):
         tables.check_is_for_json(output)
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     method = opt.method_of(given)
-    settings = opt.search_settings(given) | {
-        "reml": given.reml,
-        "trend": opt.trend_of(given, opt.usual_trend(given.table)),
-        "progress": screen.progress,
-    }
+    settings = FIT_OPTIONS.parsed(vars(given))
+    settings["trend"] = opt.trend_of(given, opt.usual_trend(given.table))
     z_value(given.level)
-    opt.check_choice("--report-level", given.report_level, REPORT_LEVELS)
+    check_choice("--report-level", given.report_level, REPORT_LEVELS)
     places = given.report_places
     if places is not None:
         if not given.report:
             raise InvalidInput("--places is for the maps of the report: give --report FILE too.")
         places = tables.read_data(opt.file_of(places), opt.decimal_of(given, places))
     if given.intervals is not None:
-        opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
+        check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
-        observations = opt.observations(given, given.formula)
-        method = opt.chosen(given, method, observations, opt.has_table(given))
-        fitted = fit_model(observations, method=method, **settings, strict=given.strict)
+        observations = opt.observations(given)
+        method = opt.chosen(given, method, observations, opt.has_table(settings))
+        fitted = fit_with(observations, None, method, settings, progress=screen.progress)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
     except FitFailed as error:
@@ -185,17 +183,12 @@ def _advised(outcome, words):
     """Return an outcome whose remedy is a command, and not a call."""
     if not outcome.options:
         return outcome
-    changed = []
-    for name, value in outcome.options.items():
-        if name == "fixed":
-            changed += [
-                word for pair in value.items() for word in ("--fix", "{}={:g}".format(*pair))
-            ]
-        elif name == "strict":
-            words = [word for word in words if word != "--strict"]
-        else:
-            words = without(f"--{name}", words)
-            changed += [f"--{name}", f"{value}"]
+    for one in (FIT_OPTIONS[name] for name in outcome.options):
+        if one.kind is FLAG:
+            words = [word for word in words if word != one.flag]
+        elif one.name != "fixed":
+            words = without(one.flag, words)
+    changed = FIT_OPTIONS.command(outcome.options)
     return replace(outcome, remedy=shlex.join(["geomxp", *adding(changed, words)]))
 
 
@@ -268,7 +261,7 @@ def log_likelihood(given):
         --accuracy 1e-6 --refine cg
     """
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
-    observations = opt.observations(given, given.formula)
+    observations = opt.observations(given)
     method = opt.chosen(given, method, observations, model.tabulated)
     with Line("evaluating", shown=given.screen.progress):
         evaluation = evaluate(observations, model, method, trend=trend, reml=given.reml)
@@ -413,13 +406,13 @@ def compare_models(given):
     formulas = tuple(part.strip() for part in (given.formulas or "").split(";") if part.strip())
     kinds = opt.words(given.trends or "")
     for kind in kinds:
-        opt.check_choice("--trends", kind, opt.TRENDS, ' Write formulas as --formulas "A; B".')
+        check_choice("--trends", kind, TRENDS, ' Write formulas as --formulas "A; B".')
     families = opt.words(given.family)
     for family in families:
-        opt.check_choice("--family", family, tuple(FAMILIES))
+        family_named("--family", family)
     transforms = opt.words(given.transforms)
     for transform in transforms:
-        opt.check_choice("--transforms", transform, ("none", *TRANSFORMS))
+        check_choice("--transforms", transform, ("none", *TRANSFORMS))
     observations = opt.observations(given, formulas or None)
     if not (kinds or formulas):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
@@ -550,7 +543,7 @@ def predict(given):
     places = given.places
     tables.check_writable(given.output, inputs=(given.fit_file, places, given.like, given.mask))
     z_value(given.level)
-    opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
+    check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
     grid = (given.grid, given.resolution, given.like)
     wanted = any(value is not None for value in grid)
     if (places is None) != wanted or (places and any((*grid, given.bounds, given.mask))):
@@ -663,7 +656,7 @@ def _kriging(fitted, data, block, options):
     """Return predictions at locations, over rectangles around them, or over polygons."""
     if block != "polygons":
         kriging.check_columns(data)
-        sides = None if block is None else opt.numbers("--block", block)
+        sides = None if block is None else numbers("--block", block)
         return kriging.predict(fitted, data, block=sides, **options)
     if not spatial.is_geographic_frame(data):
         raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
@@ -676,7 +669,7 @@ def _predict_map(fitted, given, options):
         rasters.check_libraries(given.output)
     if given.block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {given.block!r}.")
-    bounds = None if given.bounds is None else opt.numbers("--bounds", given.bounds)
+    bounds = None if given.bounds is None else numbers("--bounds", given.bounds)
     grid = {"cells": given.grid, "resolution": given.resolution, "bounds": bounds}
     grid |= {"like": given.like, "mask": given.mask, "block": given.block is not None}
     raster = predict_raster(fitted, **grid, **options)
@@ -779,7 +772,7 @@ def simulate(given):
     draws, output = given.draws, given.output
     tables.check_writable(output, inputs=(given.fit, given.at))
     if given.of is not None:
-        opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
+        check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
     draw = _draws_of_model if given.fit is None else _draws_of_fit
     locations, names, times, fields = draw(given)
     columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
@@ -828,7 +821,7 @@ def _draws_of_model(given):
         )
     time, name = None, "time"
     if given.at is None:
-        each = opt.numbers("--time", given.time) if timed else [0.0]
+        each = numbers("--time", given.time) if timed else [0.0]
         if not each:
             raise InvalidInput("--time needs numbers: 0,1,2.")
         check_size(given.count * len(each), given.draws)
@@ -851,10 +844,10 @@ def _draws_of_model(given):
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None
     metric = given.metric or ("chordal" if spatial.names_say_degrees(names) else "euclidean")
-    numbers, axis = (None, None) if time is None else as_numbers(time)
+    since, axis = (None, None) if time is None else as_numbers(time)
     if axis is not None and axis.origin:
         notice(f"times are in {axis}; --parameter time_range is in {axis.unit}s.")
-    fields = draw_fields(model, locations, metric=metric, time=numbers, **_drawing_options(given))
+    fields = draw_fields(model, locations, metric=metric, time=since, **_drawing_options(given))
     return locations, names, {} if time is None else {name: time}, fields
 
 
@@ -918,7 +911,7 @@ def _draws_of_fit(given):
 @command(
     STUDY,
     *(*opt.MODEL_OPTIONS, "table", "trend", "n", "seed"),
-    *("locations", "value", "covariates", "metric", *opt.READING_OPTIONS),
+    *opt.TABLE_OPTIONS[1:],
     *("accuracies", "kls", "low_rank", "layers", "tile", "neighbours", "on", "output", "figure"),
     low_rank={"help": "With --kls: store off-diagonal tiles as low-rank products."},
     table={"help": "Table of locations, or a data set's name.", "default": None},
@@ -945,10 +938,10 @@ def compare(given):
     model, approximations = opt.model_of(given), opt.approximations(given)
     if (given.n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
-    of_table = ("locations", "value", "covariates", "trend", *opt.READING_OPTIONS)
-    for name in of_table if table is None else ():
-        if vars(given)[name]:
-            raise InvalidInput(f"--{name.replace('_', '-')} needs a TABLE.")
+    of_table = {name: one.flag for name, one in READER_OPTIONS.items() if name != "metric"}
+    for name, flag in (of_table | {"trend": "--trend"}).items() if table is None else ():
+        if vars(given).get(name):
+            raise InvalidInput(f"{flag} needs a TABLE.")
     if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
         raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
     kinds = {frozenset(label) for label, _ in approximations}
@@ -1071,7 +1064,7 @@ def bench(given):
     from ..benchmarks.bench import as_text
 
     what, on = given.what, given.on
-    opt.check_choice("WHAT", what, opt.BENCHMARKS)
+    check_choice("WHAT", what, opt.BENCHMARKS)
     if what != "ceilings":
         os.environ["OMP_NUM_THREADS"] = "1"
     if given.tune and what != "batched":

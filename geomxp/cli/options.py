@@ -5,7 +5,6 @@ holds the value of each of its options by name, `given.screen` and `given.words`
 """
 
 import json
-import re
 import shlex
 import sys
 import warnings
@@ -20,18 +19,19 @@ from typing import Annotated
 
 import typer
 
-from ..covariance.base import FAMILIES
-from ..covariance.distance import METRICS
+from ..covariance import base
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
 from ..data.names import joined
 from ..data.names import split as words
-from ..data.observations import DUPLICATES, few, read_table
+from ..data.observations import read_table
+from ..data.options import READER_OPTIONS, check_choice, either, number, pairs
 from ..data.readers import TEXT_ENDINGS, layout
+from ..data.summaries import few
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
+from ..estimation.options import FAMILY_PARAMETERS, FIT_OPTIONS
 from ..estimation.parameters import template
-from ..estimation.search import SEARCHES
 from ..likelihood.automatic import AUTO, METHOD_FLAGS, automatic, choice_in_words
 from ..likelihood.exact import WHOLE, Exact
 from ..likelihood.trend import TRENDS
@@ -61,23 +61,6 @@ FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
 BENCHMARKS = ("ceilings", "matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
-FAMILY_PARAMETERS = tuple(
-    {
-        f"{one.name}=": None
-        for kind in FAMILIES.values()
-        for one in (*kind.declared_for(2), *kind.optional_for(2))
-    }
-)
-TRANSFORM_PARAMETERS = tuple(
-    f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared
-)
-PARAMETERS = (*FAMILY_PARAMETERS, "anisotropy_angle=", "anisotropy_ratio=", *TRANSFORM_PARAMETERS)
-
-
-def either(names):
-    """Return names as `a, b or c`."""
-    *first, last = names
-    return f"{', '.join(first)} or {last}"
 
 
 # Shell completion: proposals for a word that is being typed.
@@ -160,6 +143,17 @@ class Option:
     least: int | None = None  # smallest whole number that is accepted
     name: str | None = None  # name on the command line, where it is not that of the table
 
+    @classmethod
+    def of(cls, option, panel, **changes):
+        """Return an option of the library as one of commands."""
+        fields = {
+            "default": None if option.default == () else option.default,
+            "known": columns if option.kind.column else option.kind.known or None,
+            "least": option.least,
+            "name": option.flag,
+        }
+        return cls(option.panel or panel, option.value, option.help, **fields | changes)
+
     def parameter(self, key):
         """Return the option as a parameter of a function, as typer reads it."""
         kind = VALUE_TYPES.get(self.value, str)
@@ -193,102 +187,12 @@ OPTIONS = {
     "full": Option(None, "FULL", "Fit of the larger model to the same table.", ..., fits),
     "places": Option(None, "LOCATIONS", "Table of locations, or a data set's name.", None, tables),
     "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
-    "locations": Option(
-        DATA,
-        "X,Y",
-        "Columns of the coordinates; if not given, x,y or lon,lat or easting,northing.",
-        None,
-        columns,
-    ),
-    "value": Option(
-        DATA,
-        "COLUMN",
-        'Column of the values, or a function of one: "log(zinc)"; several columns, zinc,lead, are '
-        "variables.",
-        None,
-        columns,
-    ),
-    "covariates": Option(
-        DATA,
-        "A,B",
-        "Columns of covariates; the trend is then 'covariates'. Put a name that contains "
-        "a comma in quotation marks: 'pH w,\"Cd, mg\"'.",
-        None,
-        columns,
-    ),
-    "time": Option(
-        DATA,
-        "COLUMN",
-        "Column of the times, numbers or dates, for space-time families. If not given, the "
-        "coordinate of the times of a NetCDF grid with several.",
-        None,
-        columns,
-    ),
-    "variable": Option(
-        DATA,
-        "COLUMN",
-        "Column naming the variable of each value (names, numbers from 0, or codes), in a table "
-        "with one row for each value.",
-        None,
-        columns,
-    ),
-    "error_variance": Option(
-        DATA,
-        "COLUMN",
-        "Column of the known variances of the errors of measurement, or a function of columns: "
-        '"I(zinc_se ** 2)"; for several values one for each, or none.',
-        None,
-        columns,
-    ),
-    "metric": Option(
-        DATA, "NAME", f"{either(METRICS)}; chordal if the columns are lon,lat.", known=METRICS
-    ),
-    "crs": Option(DATA, "EPSG:N", "Coordinate reference system of the coordinates."),
-    "unit": Option(DATA, "TEXT", "Unit of the values, for tables and figures: mg/kg."),
-    "drop_missing": Option(DATA, "", "Leave out rows with missing or infinite numbers."),
-    "missing": Option(DATA, "A,B", "Numbers that mark a missing value: -9999."),
-    "decimal": Option(
-        DATA, "SIGN", "Decimal sign of a CSV table, . or , (recognized if not given).", known=".,"
-    ),
-    "duplicates": Option(
-        DATA,
-        "NAME",
-        f"Rows at the location of an earlier row: {either(DUPLICATES)}; kept, with a warning, if "
-        "not given.",
-        known=DUPLICATES,
-    ),
+    **{name: Option.of(one, DATA) for name, one in READER_OPTIONS.items()},
+    **{name: Option.of(one, SEARCH) for name, one in FIT_OPTIONS.items()},
+    # the usual trend is that of the data set
+    "trend": Option.of(FIT_OPTIONS["trend"], MODEL, default=None),
+    "family": Option.of(FIT_OPTIONS["family"], MODEL, default="matern"),
     "n": Option(DATA, "N", "Number of random locations, without a table.", least=1),
-    "trend": Option(
-        MODEL,
-        "NAME",
-        f"{either(TRENDS)}. Of several variables also one for each: "
-        '"zinc: linear; lead: constant".',
-        known=TRENDS,
-    ),
-    "formula": Option(MODEL, "FORMULA", 'Trend in columns and coordinates: "elev + poly(x, 2)".'),
-    "reml": Option(MODEL, "", "Maximize the restricted likelihood."),
-    "fix": Option(
-        MODEL, "NAME=VALUE", "Hold a parameter at a value; repeatable.", known=PARAMETERS
-    ),
-    "bounds": Option(
-        MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
-    ),
-    "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
-    "microscale": Option(
-        MODEL,
-        "YES|NO",
-        "Whether to estimate the microscale variance separately from the nugget; if not given, yes "
-        "if at least 10 observations are repeated, not all with equal values.",
-        known=("yes", "no"),
-    ),
-    "nugget_covariance": Option(MODEL, "", "Estimate the nugget covariances of several variables."),
-    "transform": Option(
-        MODEL,
-        "NAME",
-        f"Transformation of the values to the Gaussian scale: {either(TRANSFORMS)}.",
-        known=TRANSFORMS,
-    ),
-    "family": Option(MODEL, "NAME", f"Covariance family: {either(FAMILIES)}.", "matern", FAMILIES),
     "parameter": Option(
         MODEL,
         "NAME=VALUE",
@@ -321,33 +225,6 @@ OPTIONS = {
     "trends": Option(MODEL, "A,B,…", "Kinds of trend: constant,linear.", None, TRENDS),
     "formulas": Option(MODEL, "A; B; …", 'Trends by formula: "elev; elev + poly(x, 2)".'),
     "criterion": Option(MODEL, "NAME", "aic, aicc or bic.", "aic", ("aic", "aicc", "bic")),
-    "search": Option(
-        SEARCH,
-        "NAME",
-        "scoring (Fisher scoring, with derivatives), bobyqa (without), lbfgs or slsqp.",
-        "scoring",
-        SEARCHES,
-    ),
-    "start": Option(SEARCH, "NAME=VALUE", "Value to start from; repeatable.", known=PARAMETERS),
-    "starts": Option(SEARCH, "N", "Least number of starting points.", 1),
-    "starts_on": Option(
-        MACHINE,
-        "PLACE",
-        "Where the searches of --starts run: cpu is this process; tcp://host:8786 is a Dask "
-        "cluster, one search on each worker.",
-        "cpu",
-        ("cpu",),
-    ),
-    "tolerance": Option(SEARCH, "NUMBER", "Tolerance on the log-likelihood.", 1e-6),
-    "evaluations": Option(SEARCH, "N", "Limit on the number of evaluations.", 1000),
-    "checkpoint": Option(
-        SEARCH,
-        "FILE",
-        "Save the best model after each improvement; the same command resumes from this file.",
-    ),
-    "strict": Option(
-        SEARCH, "", "Fail if the likelihood has its supremum at a limit of a parameter."
-    ),
     "bootstrap": Option(
         SEARCH,
         "N",
@@ -356,7 +233,6 @@ OPTIONS = {
         0,
         least=0,
     ),
-    "seed": Option(SEARCH, "N", "Seed of the random numbers.", 0, least=0),
     "method": Option(
         METHOD,
         "NAME",
@@ -483,31 +359,10 @@ OPTIONS = {
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
-READING_OPTIONS = (
-    *("time", "variable", "error_variance"),
-    *("drop_missing", "missing", "decimal", "duplicates"),
-)
-TABLE_OPTIONS = (
-    *("table", "locations", "value", "covariates", "metric", "unit", "crs"),
-    *READING_OPTIONS,
-)
+TABLE_OPTIONS = ("table", *(name for name in READER_OPTIONS if name != "formula"))
 TREND_OPTIONS = ("trend", "formula", "reml")
 MODEL_OPTIONS = ("family", "variance", "range", "smoothness", "nugget", "parameter")
-SEARCH_OPTIONS = (
-    *(
-        "family",
-        "fix",
-        "bounds",
-        "anisotropy",
-        "microscale",
-        "nugget_covariance",
-        "transform",
-        "search",
-        "start",
-        "starts",
-    ),
-    *("starts_on", "tolerance", "evaluations", "checkpoint", "seed"),
-)
+SEARCH_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in TREND_OPTIONS)
 EXACT_OPTIONS = (
     *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback"),
     *("memory", "device_memory", "scratch"),
@@ -606,48 +461,12 @@ def command(group, *names, **changes):
 # Values of options: parsed, checked, and in the form that the library takes.
 
 
-def number(option, name, text):
-    """Parse a number that was given under a name."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidInput(f"{option} {name}={text}: {text!r} is not a number.") from None
-
-
 def number_or_text(text):
     """Return the number that a text holds; any other text unchanged."""
     try:
         return float(text)
     except ValueError:
         return text
-
-
-def numbers(option, text):
-    """Parse `50,20`."""
-    return tuple(number(option, "number", word) for word in words(text))
-
-
-PAIR_SEPARATOR = re.compile(r",(?=\s*\w+\s*=)")
-"""Between `name=value` and the next one."""
-
-
-def pairs(option, items, form="name=value", parse=number):
-    """Parse repeated `name=value`, or another form of values; commas may join several."""
-    result = {}
-    for item in (one for given in items or () for one in PAIR_SEPARATOR.split(given)):
-        name, equals, text = item.partition("=")
-        if not equals:
-            raise InvalidInput(f"{option} needs {form}. Got {item!r}.")
-        result[name.strip()] = parse(option, name, text)
-    return result
-
-
-def box(option, name, text):
-    """Parse `lower:upper`."""
-    lower, colon, upper = text.partition(":")
-    if not colon:
-        raise InvalidInput(f"{option} needs name=lower:upper. Got {name + '=' + text!r}.")
-    return number(option, name, lower), number(option, name, upper)
 
 
 def held_or_free(option, text):
@@ -672,60 +491,27 @@ def whole(word, needed):
     return int(word)
 
 
-def check_choice(name, word, known, hint=""):
-    """Raise `InvalidInput` if a word is not among the known ones, and propose the nearest."""
-    if word not in known:
-        near = did_you_mean(word, known) or hint
-        raise InvalidInput(f"{name} must be {either(known)}. Got {word!r}.{near}")
+def observations(given, formulas=None):
+    """Read the table, or the data set, that the options name, with the columns of formulas.
 
-
-def observations(given, formula=None):
-    """Read the table, or the data set, that the options name, with the columns of formulas."""
-    covariates = None if given.covariates is None else words(given.covariates)
-    values, errors = _several(given.value), _several(given.error_variance)
-    if isinstance(errors, tuple):
-        errors = tuple(None if word == "none" else word for word in errors)
-    settings = {
-        "locations": words(given.locations) if given.locations else None,
-        "values": values,
-        "covariates": covariates,
-        "time": given.time,
-        "variable": given.variable,
-        "error_variance": errors,
-        "formula": formula,
-        "metric": given.metric,
-        "drop_missing": given.drop_missing,
-        "missing": numbers("--missing", given.missing or ""),
-        "value_unit": vars(given).get("unit"),
-        "crs": vars(given).get("crs"),
-    }
-    if given.duplicates is not None:
-        check_choice("--duplicates", given.duplicates, DUPLICATES)
-        settings["duplicates"] = given.duplicates
-    if given.decimal is not None:
-        settings["decimal"] = decimal_of(given, given.table)
+    `formulas` are in place of --formula.
+    """
+    settings = READER_OPTIONS.parsed(vars(given))
+    if formulas is not None:
+        settings["formula"] = formulas
     if given.table in datasets.DATASETS:
         return datasets.load(given.table, **settings)
     _check_there(given.table)
     _check_named(given)
-    settings["covariates"] = covariates or ()
     observed = read_table(given.table, **settings)
     _note_locations(given, observed)
     return observed
 
 
-def _several(text):
-    """Return a tuple of columns that commas separate; another text unchanged."""
-    if text is None or not {",", '"'} & {*text}:
-        return text
-    parts = words(text)
-    return parts if len(parts) > 1 else next(iter(parts), text)
-
-
 def decimal_of(given, table):
     """Return the decimal sign that --decimal names, or None; it needs a table."""
     if given.decimal is not None:
-        check_choice("--decimal", given.decimal, data_tables.DECIMAL_SIGNS)
+        READER_OPTIONS["decimal"].kind.parse("--decimal", given.decimal)
         if table is None:
             raise InvalidInput("--decimal needs a table: leave it out.")
     return given.decimal
@@ -742,7 +528,7 @@ def _check_there(table):
 def _check_named(given):
     """Raise `InvalidInput` if the column of the values is not named, with a command that works."""
     content = data_tables.content(given.table)
-    if given.value or content == "grid":
+    if given.values or content == "grid":
         return
     frame = data_tables.read_frame(given.table)
     if frame.shape[1] < 2:
@@ -795,9 +581,8 @@ def trend_of(given, default):
     formula = vars(given).get("formula")
     if given.trend is not None and formula is not None:
         raise InvalidInput("give only one of --trend and --formula.")
-    if given.trend is not None and ":" not in given.trend:
-        # or a trend for each variable, such as zinc: linear; lead: constant
-        check_choice("--trend", given.trend, TRENDS, ' Write a formula as --formula "A + B".')
+    if given.trend is not None:
+        FIT_OPTIONS["trend"].kind.parse("--trend", given.trend)
     if formula is not None:
         # a column may have the name of a kind of trend
         return f"~ {formula}"
@@ -806,8 +591,7 @@ def trend_of(given, default):
 
 def family_of(given):
     """Return the class of the covariance family that --family names."""
-    check_choice("--family", given.family, tuple(FAMILIES))
-    return FAMILIES[given.family]
+    return base.family_of(FIT_OPTIONS["family"].kind.parse("--family", given.family))
 
 
 def model_of(given, otherwise=""):
@@ -835,24 +619,6 @@ def model_of(given, otherwise=""):
     if missing:
         raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")
     return family.from_parameters(values)
-
-
-def search_settings(given):
-    """Return the options of the search as arguments of `geomxp.fit`."""
-    if given.transform is not None:
-        check_choice("--transform", given.transform, tuple(TRANSFORMS))
-    if given.microscale is not None:
-        check_choice("--microscale", given.microscale, ("yes", "no"))
-    same = ("anisotropy", "nugget_covariance", "transform", "search", "starts", "starts_on")
-    return {
-        "fixed": pairs("--fix", given.fix),
-        "start": pairs("--start", given.start),
-        "bounds": pairs("--bounds", given.bounds, "name=lower:upper", box),
-        "checkpoint": given.checkpoint,
-        "seed": given.seed,
-        "family": family_of(given).family,
-        "microscale": {"yes": True, "no": False}.get(given.microscale),
-    } | {name: vars(given)[name] for name in (*same, "tolerance", "evaluations")}
 
 
 def method_of(given):
@@ -900,10 +666,10 @@ def where_of(given):
     return {name: vars(given)[name] for name in PLACEMENT_OPTIONS}
 
 
-def has_table(given):
-    """Whether the models of the options for `fit` have a table of the correlation."""
-    values = pairs("--fix", given.fix) | pairs("--start", given.start)
-    model = template(family_of(given), False, variables=2)
+def has_table(settings):
+    """Whether the models of the options of `fit` have a table of the correlation."""
+    values = settings.get("fixed", {}) | settings.get("start", {})
+    model = template(base.family_of(settings["family"]), variables=2)
     try:
         return model.replace(**values).tabulated
     except InvalidInput:

@@ -836,6 +836,11 @@ COMBINED: list[Callable[[str], type[Covariance] | None]] = []
 """Functions that return a combination of families by its name, or None."""
 
 
+def made_by_name(name: str) -> type[Covariance] | None:
+    """Return the family, or the combination of families, of a name; None if there is none."""
+    return next((made for find in (FAMILIES.get, *COMBINED) if (made := find(name))), None)
+
+
 def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
     """Return the class of a family, given by name, as a class or by a model.
 
@@ -848,10 +853,9 @@ def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
         return type(family)
     if isinstance(family, type) and issubclass(family, Covariance):
         return family
-    if isinstance(family, str):
-        for find in (FAMILIES.get, *COMBINED):
-            if find(family) is not None:
-                return find(family)
+    made = made_by_name(family) if isinstance(family, str) else None
+    if made is not None:
+        return made
     raise InvalidInput(
         f"`family` must be one of {', '.join(FAMILIES)}, a combination of them such as "
         f"separable-spherical, or a subclass of gx.Covariance. Got {family!r}."

@@ -45,6 +45,17 @@ class Dataset:
     length_unit: str = ""
     time: str | None = None
 
+    @property
+    def columns(self) -> TableColumns:
+        """Options of the readers in place of their defaults."""
+        return {
+            "locations": self.locations,
+            "values": self.value,
+            "covariates": self.covariates,
+            "metric": self.metric,
+            "time": self.time,
+        }
+
 
 _SP_SOURCE = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
 _GSTAT_SOURCE = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
@@ -55,97 +66,104 @@ DATASETS = {
     "meuse": Dataset(
         "meuse.csv",
         "cfc8649e0ca76611bdc2fc31c32b991ef5841fa146cfda133e321ebc592d689f",
-        ("x", "y"),
-        "log_zinc",
-        "topsoil metals on the Meuse flood plain, 155 locations; x, y in m, log zinc in log ppm",
-        _SP_SOURCE,
-        _GPL_LICENCE,
-        ("sqrt_dist",),
+        locations=("x", "y"),
+        value="log_zinc",
+        about="topsoil metals on the Meuse flood plain, 155 locations; x, y in m, log zinc in log "
+        "ppm",
+        source=_SP_SOURCE,
+        licence=_GPL_LICENCE,
+        covariates=("sqrt_dist",),
         length_unit="metre",
     ),
     "jura": Dataset(
         "jura_pred.csv",
         "e86759d8019712d61221e4f097588d1de7caac120d160288c74607e5bf6b6a05",
-        ("x", "y"),
-        "Co",
-        "topsoil metals in the Swiss Jura, 259 locations; x, y in km, cobalt in mg/kg",
-        _GSTAT_SOURCE,
-        _GPL_LICENCE,
+        locations=("x", "y"),
+        value="Co",
+        about="topsoil metals in the Swiss Jura, 259 locations; x, y in km, cobalt in mg/kg",
+        source=_GSTAT_SOURCE,
+        licence=_GPL_LICENCE,
         length_unit="kilometre",
     ),
     "jura_validation": Dataset(
         "jura_val.csv",
         "888ff0d8d591fda970d3535f0e9684043017dbd17aff8cc6c204338b20f17724",
-        ("x", "y"),
-        "Co",
-        "the 100 validation locations of jura; x, y in km, cobalt in mg/kg",
-        _GSTAT_SOURCE,
-        _GPL_LICENCE,
+        locations=("x", "y"),
+        value="Co",
+        about="the 100 validation locations of jura; x, y in km, cobalt in mg/kg",
+        source=_GSTAT_SOURCE,
+        licence=_GPL_LICENCE,
         length_unit="kilometre",
     ),
     "ozone": Dataset(
         "ozone2_day16.csv",
         "2d6f3d6b206743b82a6fa4ca667e11cc46fee094d52767eb618051c24acc6900",
-        ("lon", "lat"),
-        "o3_ppb",
-        "8-hour ozone in the US Midwest, 18 June 1987, 147 stations; lon, lat in degrees, ppb",
-        "R package fields 14.1, `ozone2`, day 16; US EPA",
-        _PUBLIC_DOMAIN,
+        locations=("lon", "lat"),
+        value="o3_ppb",
+        about="8-hour ozone in the US Midwest, 18 June 1987, 147 stations; lon, lat in degrees, "
+        "ppb",
+        source="R package fields 14.1, `ozone2`, day 16; US EPA",
+        licence=_PUBLIC_DOMAIN,
         metric="chordal",
     ),
     "ozone_summer": Dataset(
         "ozone2_1987.csv",
         "aa049906a4e6ab65a97fd3bdeb8ba1e99a24a429e64d7471ba1f64653e5907e7",
-        ("lon", "lat"),
-        "o3_ppb",
-        "8-hour ozone in the US Midwest, 153 stations on 89 days, 3 June to 31 August 1987, 13,122 "
-        "values; lon, lat in degrees, ppb",
-        "R package fields 14.1, `ozone2`; US EPA",
-        _PUBLIC_DOMAIN,
+        locations=("lon", "lat"),
+        value="o3_ppb",
+        about="8-hour ozone in the US Midwest, 153 stations on 89 days, 3 June to 31 August 1987, "
+        "13,122 values; lon, lat in degrees, ppb",
+        source="R package fields 14.1, `ozone2`; US EPA",
+        licence=_PUBLIC_DOMAIN,
         metric="chordal",
         time="date",
     ),
     "coalash": Dataset(
         "coalash.csv",
         "c8089ba677b60c8e88e3aeba16dcb923f4d58d7e627567f9249ddd6531bb1e30",
-        ("x", "y"),
-        "coalash",
-        "coal ash in the Pittsburgh seam, 208 locations; x, y in grid units of 2,500 ft, ash in %",
-        "R package gstat 2.1-0, `coalash`; US Bureau of Mines RI 7377, Gomez and Hazen 1970",
-        _PUBLIC_DOMAIN,
+        locations=("x", "y"),
+        value="coalash",
+        about="coal ash in the Pittsburgh seam, 208 locations; x, y in grid units of 2,500 ft, "
+        "ash in %",
+        source="R package gstat 2.1-0, `coalash`; US Bureau of Mines RI 7377, Gomez and Hazen 1970",
+        licence=_PUBLIC_DOMAIN,
         length_unit="grid units of 2,500 ft",
     ),
     "rainfall": Dataset(
         "north_american_rainfall.csv",
         "cb0258e37614d020d18c480213ff54bb92403f6773bc0d4567a9e8c93ad19eeb",
-        ("lon", "lat"),
-        "precip",
-        "summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation in m",
-        "R package fields 14.1, `NorthAmericanRainfall`; NOAA GHCN v2",
-        _PUBLIC_DOMAIN,
-        ("elevation",),
+        locations=("lon", "lat"),
+        value="precip",
+        about="summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation "
+        "in m",
+        source="R package fields 14.1, `NorthAmericanRainfall`; NOAA GHCN v2",
+        licence=_PUBLIC_DOMAIN,
+        covariates=("elevation",),
         metric="chordal",
     ),
     "usprecip": Dataset(
         "usprecip_1948_04.csv",
         "7d7accf84a22a2640f6d78ec3660842629dce285844aac53192c97f84da87365",
-        ("lon", "lat"),
-        "anomaly",
-        "precipitation anomaly of April 1948, 5,906 US stations; lon, lat in degrees, standardised",
-        "R package spam 2.9-1, `USprecip` (observed stations only); NOAA NCDC, Johns et al. 2003",
-        _PUBLIC_DOMAIN,
+        locations=("lon", "lat"),
+        value="anomaly",
+        about="precipitation anomaly of April 1948, 5,906 US stations; lon, lat in degrees, "
+        "standardised",
+        source="R package spam 2.9-1, `USprecip` (observed stations only); NOAA NCDC, Johns et "
+        "al. 2003",
+        licence=_PUBLIC_DOMAIN,
         metric="chordal",
     ),
 } | {
     name: Dataset(
         f"{name}.csv",
         sha256,
-        ("x", "y"),
-        "z",
-        f"simulated, {name}: range {model_range}, variance 1, smoothness 0.5, 1,600 locations, "
+        locations=("x", "y"),
+        value="z",
+        about=f"simulated, {name}: range {model_range}, variance 1, smoothness 0.5, 1,600 "
+        "locations, "
         "unit square",
-        "simulated by geomxp: data/README.md says how",
-        "CC0",
+        source="simulated by geomxp: data/README.md says how",
+        licence="CC0",
         trend="zero",
     )
     for name, model_range, sha256 in (
@@ -214,14 +232,7 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     (155, 'log_zinc', ('sqrt_dist',))
     """
     entry = find(name)
-    own = {
-        "locations": entry.locations,
-        "values": entry.value,
-        "covariates": entry.covariates,
-        "metric": entry.metric,
-        "time": entry.time,
-    }
-    columns = own | {key: value for key, value in columns.items() if value is not None}
+    columns = entry.columns | {key: value for key, value in columns.items() if value is not None}
     observations = read_table(path(name), **columns)
     observations.source["dataset"] = name
     if entry.length_unit and observations.location_names == entry.locations:

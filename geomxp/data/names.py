@@ -3,6 +3,25 @@
 import keyword
 import shlex
 
+from ..errors import InvalidInput
+
+
+def checked_names(argument, names):
+    """Return names of columns as a tuple, or raise `InvalidInput`."""
+    try:
+        names = () if names is None else tuple(None if isinstance(names, str) else names)
+    except TypeError:
+        raise InvalidInput(
+            f"`{argument}` must be a sequence of column names. Got {names!r:.60}."
+        ) from None
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInput(
+                f"`{argument}` must name columns by text. Got {name!r:.60}: name the columns of a "
+                "frame with frame.rename(columns=str)."
+            )
+    return names
+
 
 def split(text):
     """Split `a,b` into names, at the commas outside quotation marks and parentheses.

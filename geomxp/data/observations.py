@@ -6,8 +6,6 @@ import hashlib
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
@@ -15,12 +13,31 @@ import numpy as np
 
 from ..covariance.distance import Metric, metric_of
 from ..covariance.inputs import Inputs
-from ..errors import GeomxpWarning, InvalidInput, check_one_of, did_you_mean
+from ..errors import GeomxpWarning, InvalidInput
 from ..runtime.equality import by_content
 from . import checks, readers, spatial, tables, times
-from .formula import Formula
+from .arrays import (
+    MISSING_ADVICE,
+    as_numbers,
+    check_finite,
+    checked_error_variance,
+    checked_locations,
+    checked_replicates,
+    checked_variable,
+    default_names,
+    is_text,
+    looks_like_degrees,
+    names_of_variables,
+    on_branch,
+    one_for_each,
+    read_only,
+    variable_numbers,
+)
 from .labels import aligned, labels_of
-from .names import in_python, option
+from .names import checked_names
+from .options import READER_OPTIONS
+from .reading import Source, fields_of, read, source_of
+from .summaries import counted, few, summary, summary_html
 
 if TYPE_CHECKING:
     import geopandas
@@ -30,6 +47,7 @@ if TYPE_CHECKING:
     from .._typing import (
         Any,
         ArrayLike,
+        Callable,
         DataArray,
         Document,
         Floats,
@@ -69,20 +87,128 @@ class TableColumns(TypedDict, total=False):
     value_unit: str | None
 
 
-EXTRA_COLUMNS = ("time", "variable", "error_variance", "replicates")
-"""Optional columns of observations, with one number for each value."""
-
-DUPLICATES = ("keep", "drop", "mean", "error")
-"""What is done with rows at the location (time and variable) of an earlier row."""
-
-LARGEST_DATUM_SHIFT_DEGREES = 0.02
-"""Degrees by which coordinates of one place differ at most between datums."""
-
-MISSING_ADVICE = "drop them (--drop-missing)"
-"""Remedy for rows with missing numbers."""
-
 LENGTH_SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Symbols of units of length."""
+
+
+TEXT_FIELDS = (
+    *("value_name", "crs", "length_unit", "time_name", "variable_name", "error_variance_name"),
+    *("value_unit", "time_unit", "time_origin", "time_calendar", "time_zone"),
+)
+"""Fields of observations that are text."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of observations.
+
+    Parameters
+    ----------
+    name : str
+    values : (n,) ndarray
+        Numbers; codes of `levels` if there are any.
+    role : str
+        "location", "value", "covariate", or one of `ROLES`.
+    unit : str
+        "" if it is unknown, or there is none.
+    levels : tuple of str
+    """
+
+    name: str
+    values: Floats | Whole
+    role: str
+    unit: str = ""
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Role:
+    """Role of an optional column of observations, with one number for each value.
+
+    Parameters
+    ----------
+    name : str
+        Field with the numbers; `NAME_name` is that with the column's name.
+    checked : callable
+        checked(observations, n) returns the fields in their final form, by name, or raises
+        `InvalidInput`.
+    named : bool
+        Whether the column has a name of its own, other than those of the coordinates.
+    unit, levels : str
+        Fields with the unit and the levels of the column, if it has any.
+    """
+
+    name: str
+    checked: Callable[[Observations, int], dict[str, Any]]
+    named: bool = True
+    unit: str = ""
+    levels: str = ""
+
+    def column(self, observations):
+        """Return the column of this role."""
+        return Column(
+            getattr(observations, f"{self.name}_name") if self.named else self.name,
+            getattr(observations, self.name),
+            self.name,
+            getattr(observations, self.unit) if self.unit else "",
+            getattr(observations, self.levels) if self.levels else (),
+        )
+
+
+def _checked_times(observations, n):
+    time, axis = times.as_numbers(observations.time, observations.time_axis)
+    return {
+        "time": read_only(one_for_each(time, "time", n)),
+        "time_unit": axis.unit,
+        "time_origin": axis.origin,
+        "time_calendar": axis.calendar,
+        "time_zone": axis.zone,
+    }
+
+
+def _checked_variables(observations, n):
+    names, numbers = observations.variable_names, observations.variable
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"`variable_names` must be different. Got {few(names, 8)}.")
+    if not names or is_text(numbers):
+        names = names or names_of_variables(numbers)
+        numbers = variable_numbers(numbers, names)
+    numbers = checked_variable(numbers, n, names)
+    return {"variable_names": names, "variable": read_only(numbers)}
+
+
+def _checked_error_variances(observations, n):
+    return {"error_variance": read_only(checked_error_variance(observations.error_variance, n))}
+
+
+def _checked_replicates(observations, n):
+    return {"replicates": read_only(checked_replicates(observations.replicates, n))}
+
+
+ROLES = {
+    one.name: one
+    for one in (
+        Role("time", _checked_times, unit="time_unit"),
+        Role("variable", _checked_variables, levels="variable_labels"),
+        Role("error_variance", _checked_error_variances),
+        Role("replicates", _checked_replicates, named=False),
+    )
+}
+"""Roles of optional columns."""
+
+NAMED_ROLES = tuple(name for name, role in ROLES.items() if role.named)
+
+
+def _check_one_level(codes, first, rows, name):
+    """Raise `InvalidInput` if a covariate of text differs between rows at one location."""
+    differ = np.flatnonzero(codes != codes[first])
+    if len(differ):
+        other = differ[0]
+        raise InvalidInput(
+            f"covariate {name!r} differs between rows {rows[first[other]] + 1} and "
+            f"{rows[other] + 1} at one location, and text has no mean: use "
+            "duplicates='drop' or 'keep' (--duplicates drop)."
+        )
 
 
 @by_content
@@ -240,77 +366,79 @@ units of the locations>
 
     def __post_init__(self):
         self._match_rows()
-        metric = metric_of(self.metric)
-        texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
-        about_time = "time_unit", "time_origin", "time_calendar", "time_zone"
-        for name in (*texts, "error_variance_name", "value_unit", *about_time):
+        self._check_texts()
+        put = object.__setattr__
+        for name, value in self._checked_locations().items():
+            put(self, name, value)
+        put(self, "values", read_only(self._checked_values()))
+        if self.variable is None:
+            # as of replace(observations, variable=None)
+            put(self, "variable_names", ())
+        for role in ROLES.values():
+            if getattr(self, role.name) is not None:
+                for name, value in role.checked(self, len(self.locations)).items():
+                    put(self, name, value)
+        if self.covariates is not None:
+            put(self, "covariates", read_only(self._checked_covariates(len(self.locations))))
+        self._check_names()
+
+    def _check_texts(self):
+        for name in TEXT_FIELDS:
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
         for name in ("location_names", "covariate_names", "variable_names"):
-            object.__setattr__(self, name, _names(name, getattr(self, name)))
-        locations = checked_locations(
-            self.locations, self.metric, self.location_names, MISSING_ADVICE
-        )
-        values = _as_numbers(self.values, "values")
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.shape != (len(locations),):
-            raise InvalidInput(
-                f"`values` must hold one number for each of the {len(locations)} locations. "
-                f"Got shape {values.shape}."
-            )
+            object.__setattr__(self, name, checked_names(name, getattr(self, name)))
+
+    def _checked_locations(self):
+        """Return the locations on their branch of longitude, its meridian, and their names."""
+        metric, names = metric_of(self.metric), self.location_names
+        locations = checked_locations(self.locations, self.metric, names, MISSING_ADVICE)
         if len(locations) < LEAST_LOCATIONS:
             raise InvalidInput(
                 f"at least {LEAST_LOCATIONS} locations are needed. Got {len(locations)}."
             )
+        locations, meridian = on_branch(locations, metric, self.central_meridian)
+        return {
+            "locations": read_only(locations),
+            "central_meridian": meridian,
+            "location_names": names or tuple(default_names(self.metric, locations.shape[1])),
+        }
+
+    def _checked_values(self):
+        values, n = as_numbers(self.values, "values"), len(self.locations)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.shape != (n,):
+            raise InvalidInput(
+                f"`values` must hold one number for each of the {n} locations. "
+                f"Got shape {values.shape}."
+            )
         check_finite(values[:, None], (self.value_name,), "values", MISSING_ADVICE)
-        put = object.__setattr__
-        locations, meridian = _on_branch(locations, metric, self.central_meridian)
-        put(self, "central_meridian", meridian)
-        put(self, "locations", _read_only(locations))
-        put(self, "values", _read_only(values))
-        if self.time is not None:
-            time, axis = times.as_numbers(self.time, self.time_axis)
-            put(self, "time", _read_only(_one_for_each(time, "time", len(locations))))
-            for name in about_time:
-                put(self, name, getattr(axis, name.removeprefix("time_")))
-        self._check_variable_names()
-        if self.variable is not None:
-            names, numbers = self.variable_names, self.variable
-            if not names or _is_text(numbers):
-                names = names or names_of_variables(numbers)
-                numbers = variable_numbers(numbers, names)
-            put(self, "variable_names", names)
-            put(self, "variable", _read_only(checked_variable(numbers, len(locations), names)))
-        if self.error_variance is not None:
-            error = _checked_error_variance(self.error_variance, len(locations))
-            put(self, "error_variance", _read_only(error))
-        if self.replicates is not None:
-            put(self, "replicates", _read_only(_checked_replicates(self.replicates, len(values))))
-        if self.covariates is not None:
-            put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
-        names = self.location_names or _default_names(self.metric, locations.shape[1])
-        put(self, "location_names", tuple(names))
-        named = ("time", "variable", "error_variance")
-        extra = [name for name in named if getattr(self, name) is not None]
-        used = [*names, *(getattr(self, f"{name}_name") for name in extra)]
+        return values
+
+    def _check_names(self):
+        """Refuse columns of one name; warn if the names of coordinates say another metric."""
+        different = [one for one in self.columns if one.role in ("location", *NAMED_ROLES)]
+        used = [one.name for one in different]
         if len(set(used)) < len(used):
-            what = ", ".join(["coordinates", *extra])
+            roles = [one.role for one in different if one.role != "location"]
+            what = ", ".join(["coordinates", *roles])
             raise InvalidInput(f"{what} must be different columns. Got {', '.join(used)}.")
-        if metric.embedding is None and _looks_like_degrees(self.locations, names):
+        names = self.location_names
+        if metric_of(self.metric).embedding is None and looks_like_degrees(self.locations, names):
             warnings.warn(
                 f"the coordinates {', '.join(names)} look like longitude and latitude in degrees, "
                 'but metric="euclidean" gives a degree the same length everywhere: use '
                 'metric="chordal", which measures km.',
                 GeomxpWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _match_rows(self):
         """Put the rows of all columns into the order of the labels, and keep these."""
         put, labels = object.__setattr__, labels_of(self.locations)
-        names = ("values", "covariates", *EXTRA_COLUMNS)
+        names = ("values", "covariates", *ROLES)
         columns = {name: getattr(self, name) for name in names}
         own = self.row_labels if labels is None else labels
         for name, column in zip(names, aligned(own, **columns), strict=True):
@@ -323,14 +451,6 @@ units of the locations>
             matches = False
         put(self, "row_labels", own if matches else None)
 
-    def _check_variable_names(self):
-        names = self.variable_names
-        if self.variable is None:
-            # as of replace(observations, variable=None)
-            object.__setattr__(self, "variable_names", ())
-        elif len(set(names)) < len(names):
-            raise InvalidInput(f"`variable_names` must be different. Got {few(names, 8)}.")
-
     def _checked_covariates(self, n):
         put, given = object.__setattr__, self.covariates
         if spatial.is_kind(given, "pandas", "DataFrame"):
@@ -338,7 +458,7 @@ units of the locations>
             given, levels = tables.encode(given.set_axis(names, axis=1), names)
             put(self, "covariate_names", names)
             put(self, "levels", levels)
-        covariates = _as_numbers(given, "covariates")
+        covariates = as_numbers(given, "covariates")
         covariates = covariates[:, None] if covariates.ndim == 1 else covariates
         if covariates.ndim != 2 or len(covariates) != n:
             raise InvalidInput(
@@ -383,26 +503,46 @@ units of the locations>
         return summary_html(*self._summary())
 
     def _summary(self):
-        columns = dict(zip(self.location_names, self.locations.T, strict=True))
-        if self.time is not None:
-            columns[self.time_name] = self.time
-        if self.variable is None:
-            columns[self.value_name] = self.values
-        for number, label in enumerate(self.variable_labels):
-            columns[label] = self.values[self.variable == number]
-        if self.error_variance is not None:
-            columns[self.error_variance_name] = self.error_variance
-        if self.replicates is not None:
-            columns["replicates"] = self.replicates
-        if self.covariates is not None:
-            named = zip(self.covariate_names, self.covariates.T, strict=True)
-            columns |= {name: self.levels.get(name, column) for name, column in named}
+        columns = {}
+        for one in self.columns:
+            if one.role == "value" and self.variable is not None:
+                for number, label in enumerate(self.variable_labels):
+                    columns[label] = one.values[self.variable == number]
+            elif one.role != "variable":
+                columns[one.name] = one.levels or one.values
         where = f"{self.metric} distances in {self.unit}"
         where += f"{self._branch_in_words}{self._times_in_words}"
         if self.variable is not None:
             of = f"{self._variables_in_words} at {self._places_in_words}"
             return f"{len(self):,} observations of {of}, {where}{self._missing_in_words}", columns
         return f"{len(self):,} observations, {where}", columns
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns with their names, units, levels and roles, coordinates first.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> jura = gx.datasets.load("jura", covariates=("Rock",), value_unit="mg/kg")
+        >>> [(one.name, one.role, one.unit) for one in jura.columns]
+        [('x', 'location', 'km'), ('y', 'location', 'km'), ('Co', 'value', 'mg/kg'), \
+('Rock', 'covariate', '')]
+        """
+        length = LENGTH_SYMBOLS.get(self.length_unit, self.length_unit)
+        unit = "degree" if self.geographic else length
+        coordinates = zip(self.location_names, self.locations.T, strict=True)
+        found = [Column(name, values, "location", unit) for name, values in coordinates]
+        own = {name: role.column(self) for name, role in ROLES.items() if name in self.extra()}
+        found += [own.pop("time")] if "time" in own else []
+        found += [Column(self.value_name, self.values, "value", self.value_unit), *own.values()]
+        if self.covariates is not None:
+            named = zip(self.covariate_names, self.covariates.T, strict=True)
+            found += [
+                Column(name, values, "covariate", levels=self.levels.get(name, ()))
+                for name, values in named
+            ]
+        return tuple(found)
 
     @property
     def _variables_in_words(self):
@@ -458,14 +598,7 @@ units of the locations>
     @cached_property
     def inputs(self) -> Inputs:
         """Locations with all else that covariances and variances of errors depend on."""
-        return Inputs(
-            self.locations,
-            self.metric,
-            time=self.time,
-            variable=self.variable,
-            error_variance=self.error_variance,
-            replicates=self.replicates,
-        )
+        return Inputs(self.locations, self.metric, **self.extra())
 
     @property
     def dimensions(self) -> int:
@@ -620,174 +753,18 @@ sqrt_dist>
         >>> observations.metric, observations.unit
         ('chordal', 'km')
         """
-        locations, covariates = _names("locations", locations), _names("covariates", covariates)
-        if formula is not None and not isinstance(formula, str):
-            formula = _names("formula", formula)
-        if not isinstance(drop_missing, (bool, np.bool_)):
-            raise InvalidInput(f"`drop_missing` must be True or False. Got {drop_missing!r:.60}.")
-        if duplicates is not None:
-            check_one_of("duplicates", duplicates, DUPLICATES)
-        markers = np.atleast_1d(_as_numbers(missing, "missing"))
-        chosen = _chosen_values(frame, values)
-        named, functions, measured = zip(*chosen, strict=True)
-        several = len(chosen) > 1
-        needed = tables.covariates_of((), covariates, formula)[0]
-        if time is None and spatial.is_grid(frame):
-            time = spatial.time_of(frame, measured[0], locations)
-        if several and variable is not None:
-            raise InvalidInput(
-                f"`variable` is for a table with one column of values. Got {variable!r} and the "
-                f"values {few(named, 8)}: leave one of them out."
-            )
-        errors = _chosen_errors(frame, error_variance, named)
-        for what, column in {"time": time, "variable": variable}.items():
-            _check_other_column(what, column, measured)
-        for column, _ in filter(None, errors):
-            _check_other_column("error_variance", column, measured)
-        extra = tuple(name for name in (time, variable) if name is not None)
-        shared = len(extra)
-        for column, function in filter(None, errors):
-            extra += (column,) if function is None else function.variables
-        # the error variance may be a function of the values
-        extra = tuple(dict.fromkeys(name for name in extra if name not in measured))
-        swapped = longitude_first(locations, crs)
-        used = tuple(dict.fromkeys((*extra, *measured)))
-        table = spatial.tabulate(frame, (*measured, *needed, *extra), swapped, time, crs, measured)
-        table = _with_system(table, swapped, crs, measured)
-        for column in measured:
-            if column in table.locations:
-                raise InvalidInput(
-                    f"`values` must be a column other than the coordinates. Got {column!r}."
-                )
-        system = None if table.crs is None else spatial.describe(table.crs)
-        needs_degrees = metric is not None and metric_of(metric).geographic
-        if needs_degrees and system is not None and not system.geographic:
-            raise InvalidInput(
-                f'metric="{metric}" needs longitude and latitude. Got coordinates in '
-                f"{spatial.title(table.crs)} ({system.unit}): leave the metric out, or reproject."
-            )
-        if not drop_missing:
-            table.check_geometry(": drop them (--drop-missing)")
-        if table.dims is not None:
-            table = _observed_cells(table, measured)
-        read = swapped or table.locations
-        if system is not None and system.geographic:
-            table = _in_degrees(table)
-        axis = times.TimeAxis(table.time_unit) if table.time_unit else times.NUMBER_AXIS
-        if time is not None and time in table.columns:
-            column, axis = times.as_numbers(table.columns[time], axis, missing=drop_missing)
-            table = replace(table, columns=table.columns.assign(**{time: column}))
-        labels = ()
-        if variable is not None:
-            codes, words = tables.encode(table.columns, (variable,), texts=(variable,))
-            labels = words.get(variable, ())
-            table = replace(table, columns=table.columns.assign(**{variable: codes[:, 0]}))
-        names, texts = tables.covariates_of(table.locations, covariates, formula)
-        codes, levels = tables.encode(table.columns, names, texts=texts)
-        numbers = tables.number_columns(table.columns, (*table.locations, *used))
-        marked = np.isin(numbers, markers)
-        d = len(table.locations)
-        if labels:
-            # codes of names
-            marked[:, d + extra.index(variable)] = False
-        numbers = np.where(marked, np.nan, numbers)
-        for column, name in enumerate(names):
-            if name not in levels:
-                codes[np.isin(codes[:, column], markers), column] = np.nan
-        # one row for each value: its row in the table, and the position of its column
-        inputs = dict(zip(used, numbers[:, d:].T, strict=True))
-        cells = np.column_stack([inputs[name] for name in measured])
-        present = ~np.isnan(cells) if several else np.ones(cells.shape, dtype=bool)
-        kept = present
-        if drop_missing:
-            whole = np.isfinite(numbers[:, : d + shared]).all(axis=1)
-            whole &= np.isfinite(codes).all(axis=1)
-            kept = present & whole[:, None] & np.isfinite(cells)
-            for column, needs in enumerate(map(_needs, errors)):
-                for name in needs:
-                    kept[:, column] &= np.isfinite(inputs[name])
-        elif several:
-            known = present.any(axis=1)[:, None]
-            each = np.hstack((numbers[:, : d + shared], codes))
-            check = (*table.locations, *extra[:shared], *names)
-            check_finite(np.where(known, each, 0.0), check, "columns", MISSING_ADVICE)
-            check_finite(np.where(present, cells, 0.0), measured, "values", MISSING_ADVICE)
-        rows, of = np.nonzero(kept)
-        if not len(rows) and several:
-            raise InvalidInput(f"the columns {few(measured, 8)} have no values that can be used.")
-        degrees = spatial.names_say_degrees(table.locations)
-        metric = metric or table.metric or ("chordal" if degrees else "euclidean")
-        some = np.unique(rows)
-        if metric_of(metric).geographic and not degrees and _latitudes_first(numbers[some, :d]):
-            numbers[:, :2] = numbers[:, 1::-1]
-            table = replace(table, locations=table.locations[::-1])
-            _notice_of_order(table.locations, "by their values")
-        columns = dict(zip((*table.locations, *used), numbers[some].T, strict=True))
-        columns |= {n: c for n, c in zip(names, codes[some].T, strict=True) if n not in levels}
-        if metric_of(metric).turns:
-            longitudes = _checked_for_sentinels(numbers[some, :d], metric_of(metric))
-            columns[table.locations[0]] = longitudes
-        for sentence in (
-            checks.sentinel_warning(columns),
-            checks.axes_warning(table.locations, numbers[some, :d]),
-        ):
-            if sentence:
-                warnings.warn(sentence, GeomxpWarning, stacklevel=3)
-        outcome = cells[rows, of]
-        error = None if error_variance is None else np.zeros(len(rows))
-        for position, function in enumerate(functions):
-            own = of == position
-            if function is not None:
-                outcome[own] = _computed_values(function, outcome[own], rows=rows[own])
-            if errors[position] is not None:
-                column, function = errors[position]
-                raw = [inputs[name][rows[own]] for name in _needs(errors[position])]
-                if function is None:
-                    check_finite(
-                        raw[0][:, None], (column,), "error variances", MISSING_ADVICE, rows[own]
-                    )
-                    error[own] = raw[0]
-                else:
-                    error[own] = _computed_values(function, *raw, rows=rows[own])
-        variables, variable_names = (of, named) if several else (None, ())
-        if variable is not None:
-            variables = inputs[variable][rows]
-            if labels:
-                variables, variable_names = _in_order(variables, labels, variable, rows)
-        observations = cls(
-            numbers[rows, :d],
-            outcome,
-            codes[rows] if names else None,
-            metric,
-            table.locations,
-            ", ".join(named),
-            names,
-            levels=levels,
-            crs=table.crs,
-            length_unit=table.unit,
-            time=None if time is None else inputs[time][rows],
-            variable=variables,
-            time_name=time or "time",
-            variable_name=variable or "variable",
-            error_variance=error,
-            error_variance_name=(not several and error_variance) or "error_variance",
-            value_unit="" if value_unit is None else value_unit,
-            time_unit=axis.unit,
-            time_origin=axis.origin,
-            variable_names=variable_names,
-            time_calendar=axis.calendar,
-            time_zone=axis.zone,
-            row_labels=table.columns.index[rows] if table.dims is None else None,
-        )
-        observations = observations._with_duplicates(duplicates, rows)
-        if {*read} != {*table.locations}:
-            # reprojected longitude and latitude have other names
-            observations.source["locations"] = list(read)
-        left_out = int((present & ~kept).sum())
-        observations.source.update({"left_out": left_out} if left_out else {})
-        if not present.all():
-            missing = dict(zip(named, (~present).sum(axis=0).tolist(), strict=True))
-            observations.source["missing_values"] = missing
+        given = {name: value for name, value in locals().items() if name in READER_OPTIONS}
+        return cls.from_options(frame, given)
+
+    @classmethod
+    def from_options(
+        cls, frame: Frame | DataArray | Grid, options: Mapping[str, Any]
+    ) -> Observations:
+        """Make observations as `from_frame` does, with any of `READER_OPTIONS` by name."""
+        reading = read(frame, options)
+        observations = cls(**fields_of(reading))
+        observations = observations._with_duplicates(reading.options["duplicates"], reading.rows)
+        observations.source.update(source_of(reading))
         return observations
 
     def _with_duplicates(self, duplicates, rows):
@@ -799,17 +776,7 @@ sqrt_dist>
         repeated = first != np.arange(len(first))
         if duplicates == "keep" or not repeated.any():
             return self
-        row = int(np.argmax(repeated))
-        count = int(repeated.sum())
-        same = int((repeated & (self.values == self.values[first])).sum())
-        noun, earlier = "row", "row"
-        if self.variable is not None:
-            noun, earlier = "value", "value of the same variable"
-        found = (
-            f"{count:,} {noun}{'s are' if count > 1 else ' is'} at the location of an earlier "
-            f"{earlier} (row {rows[row] + 1} at that of row {rows[first[row]] + 1}), {same:,} "
-            "with the same value"
-        )
+        found = self._repeated_in_words(first, rows)
         if duplicates is None:
             warnings.warn(
                 f"{found}. They are kept as replicates. To confirm this, use duplicates='keep'; to "
@@ -821,30 +788,40 @@ sqrt_dist>
         if duplicates == "error":
             raise InvalidInput(f"{found}: use duplicates='mean' or 'keep' (--duplicates mean).")
         kept = self.subset(~repeated)
-        if duplicates == "drop":
-            return kept
-        group = np.cumsum(~repeated)[first] - 1
+        return kept if duplicates == "drop" else self._with_means(kept, first, rows)
+
+    def _repeated_in_words(self, first, rows):
+        """How many observations are at the location of an earlier one, `first`, (n,)."""
+        repeated = first != np.arange(len(first))
+        row, count = int(np.argmax(repeated)), int(repeated.sum())
+        same = int((repeated & (self.values == self.values[first])).sum())
+        noun, earlier = "row", "row"
+        if self.variable is not None:
+            noun, earlier = "value", "value of the same variable"
+        return (
+            f"{count:,} {noun}{'s are' if count > 1 else ' is'} at the location of an earlier "
+            f"{earlier} (row {rows[row] + 1} at that of row {rows[first[row]] + 1}), {same:,} "
+            "with the same value"
+        )
+
+    def _with_means(self, kept, first, rows):
+        """Return the observations `kept` with means over those at their locations, `first`."""
+        group = np.cumsum(first == np.arange(len(first)))[first] - 1
         counts = np.bincount(group)
 
         def means(column):
             return np.bincount(group, column) / counts
 
-        covariates = self.covariates
-        if covariates is not None:
-            for name in self.levels:
-                codes = covariates[:, self.covariate_names.index(name)]
-                if (codes != codes[first]).any():
-                    other = int(np.argmax(codes != codes[first]))
-                    raise InvalidInput(
-                        f"covariate {name!r} differs between rows {rows[first[other]] + 1} and "
-                        f"{rows[other] + 1} at one location, and text has no mean: use "
-                        "duplicates='drop' or 'keep' (--duplicates drop)."
-                    )
-            covariates = np.column_stack([means(column) for column in covariates.T])
-            for name in self.levels:
-                column = self.covariate_names.index(name)
-                covariates[:, column] = kept.covariates[:, column]
-        columns = {"values": means(self.values), "covariates": covariates}
+        columns = {"values": means(self.values)}
+        if self.covariates is not None:
+            covariates = np.array(kept.covariates)
+            for position, name in enumerate(self.covariate_names):
+                column = self.covariates[:, position]
+                if name in self.levels:
+                    _check_one_level(column, first, rows, name)
+                else:
+                    covariates[:, position] = means(column)
+            columns["covariates"] = covariates
         if self.error_variance is not None:
             columns["error_variance"] = means(self.error_variance) / counts
         # the nugget stays that of one measurement
@@ -986,8 +963,8 @@ sqrt_dist>
             )
 
     def extra(self) -> dict[str, Floats]:
-        """Return the columns of `EXTRA_COLUMNS` that these observations have, by name."""
-        columns = {name: getattr(self, name) for name in EXTRA_COLUMNS}
+        """Return the columns with one of `ROLES` that these observations have, by role."""
+        columns = {name: getattr(self, name) for name in ROLES}
         return {name: column for name, column in columns.items() if column is not None}
 
     def covariate_frame(self) -> Frame:
@@ -1046,673 +1023,29 @@ in units of the locations, missing and left out: om 2>
     """
     data = tables.read_data(path, decimal)
     units = spatial.units_of(data)
-    columns = {name: readers.without_units(named, units) for name, named in columns.items()}
-    if columns.get("value_unit") is None and isinstance(columns.get("values"), str):
-        columns["value_unit"] = units.get(columns["values"])
+    options = {name: readers.without_units(named, units) for name, named in columns.items()}
+    options["decimal"] = decimal
+    if options.get("value_unit") is None and isinstance(options.get("values"), str):
+        options["value_unit"] = units.get(options["values"])
     try:
-        observations = Observations.from_frame(data, **columns)
+        observations = Observations.from_options(data, options)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
-    several = observations.variable_names if columns.get("variable") is None else ()
-    if several:
-        observations.source["values"] = list(several)
     observations.source.update(
-        path=str(Path(path).resolve()),
-        sha256=tables.sha256(path),
-        digest=observations.digest(),
-        locations=observations.source.get("locations", list(observations.location_names)),
-        value=observations.value_name,
-        covariates=list(observations.covariate_names),
-        metric=str(observations.metric),
-        drop_missing=bool(columns.get("drop_missing", False)),
+        READER_OPTIONS.kept(options, observations)
+        | observations.source
+        | {
+            "path": str(Path(path).resolve()),
+            "sha256": tables.sha256(path),
+            "digest": observations.digest(),
+            "value": observations.value_name,
+        }
     )
-    if columns.get("formula") is not None:
-        observations.source["formula"] = columns["formula"]
-    if columns.get("crs") is not None:
-        # longitude and latitude have been transformed to EPSG:4326
-        observations.source["crs"] = spatial.describe(columns["crs"]).name
-    if observations.time is not None:
-        # also where the time of a grid was found
-        observations.source["time"] = observations.time_name
-    for name in ("variable", "error_variance", "duplicates", "value_unit"):
-        if columns.get(name) is not None:
-            given = columns[name]
-            observations.source[name] = given if isinstance(given, str) else list(given)
-    missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()
-    observations.source.update({"missing": missing} if missing else {})
-    observations.source.update({"decimal": decimal} if decimal else {})
-    if several:
+    if "values" in observations.source:
         return observations
     errors = checks.error_columns(getattr(data, "columns", ()), observations.value_name)
     observations.source.update({"errors": errors} if errors else {})
-    function = _function_of_columns(data, observations.value_name)
-    observations.source.update({} if function is None else {"value_of": function.variables[0]})
+    source = Source.of(data, observations.value_name)
+    if source.function is not None:
+        observations.source["value_of"] = source.columns[0]
     return observations
-
-
-# Columns of a table
-
-
-def _names(argument, names):
-    """Return names of columns as a tuple, or raise `InvalidInput`."""
-    try:
-        names = () if names is None else tuple(None if isinstance(names, str) else names)
-    except TypeError:
-        raise InvalidInput(
-            f"`{argument}` must be a sequence of column names. Got {names!r:.60}."
-        ) from None
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidInput(
-                f"`{argument}` must name columns by text. Got {name!r:.60}: name the columns of a "
-                "frame with frame.rename(columns=str)."
-            )
-    return names
-
-
-def longitude_first(names, crs=None):
-    """Return the names of coordinates with longitude, or x where a CRS needs it, first."""
-    if spatial.latitude_first(names) or (crs is not None and spatial.northing_first(names)):
-        _notice_of_order(names[::-1], "by their names")
-        return names[::-1]
-    return names
-
-
-def _notice_of_order(names, why):
-    warnings.warn(
-        f"the coordinates {names[1]}, {names[0]} were exchanged: judging {why}, the second is "
-        f"longitude (or x), which must be first. Write locations={in_words(names[:2])}.",
-        GeomxpWarning,
-        stacklevel=5,
-    )
-
-
-def _latitudes_first(coordinates):
-    """Whether the first of two columns can be latitudes and the second only longitudes."""
-    if coordinates.shape[1] != 2 or not len(coordinates):
-        return False
-    first, second = np.nanmax(np.abs(coordinates), axis=0, initial=0.0)
-    return bool(first <= 90 < second <= 360)
-
-
-def _only_variable(data):
-    """Return the name of a grid's variable if there is only one."""
-    if not spatial.is_grid(data):
-        raise InvalidInput("`values` must name the column of the values.")
-    names = spatial.variable_names(data)
-    if len(names) != 1:
-        raise InvalidInput(
-            f"`values` must name one or several of the variables: {', '.join(names)}."
-        )
-    return names[0]
-
-
-def _chosen_values(frame, values):
-    """Return (name, function, column) of each variable; the function of a column may be None."""
-    values = _only_variable(frame) if values is None else values
-    names = _names("values", (values,) if isinstance(values, str) else values)
-    if not names:
-        raise InvalidInput("`values` must name the column of the values, or several columns.")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidInput(f"`values` names {twice!r} twice.")
-    functions = [_function_of_columns(frame, name) for name in names]
-    return [
-        (name, None, name) if one is None else (one.text, one, one.variables[0])
-        for name, one in zip(names, functions, strict=True)
-    ]
-
-
-def _chosen_errors(frame, error_variance, named):
-    """Return (text, function) of the error variance of each variable, None for those without."""
-    if error_variance is None:
-        return [None] * len(named)
-    each = error_variance if isinstance(error_variance, (tuple, list)) else (error_variance,)
-    if len(each) != len(named) or (len(named) == 1 and each is error_variance):
-        wanted = "name a column other than the values"
-        if len(named) > 1:
-            others = ", None" * (len(named) - 1)
-            wanted = (
-                f"hold a column, or None, for each of {few(named, 8)}, such as "
-                f'("I(se ** 2)"{others})'
-            )
-        raise InvalidInput(f"`error_variance` must {wanted}. Got {error_variance!r:.80}.")
-    for text in each:
-        if not (text is None or isinstance(text, str)):
-            raise InvalidInput(f"`error_variance` must name columns by text. Got {text!r:.60}.")
-    return [
-        None if text is None else (text, _function_of_columns(frame, text, "error_variance", 2))
-        for text in each
-    ]
-
-
-def _needs(error):
-    """Return the columns that an error variance of `_chosen_errors` needs."""
-    if error is None:
-        return ()
-    text, function = error
-    return (text,) if function is None else function.variables
-
-
-def _check_other_column(what, column, measured):
-    """Raise `InvalidInput` unless an optional column is text and not one of the values."""
-    if column is not None and (not isinstance(column, str) or column in measured):
-        raise InvalidInput(f"`{what}` must name a column other than the values. Got {column!r}.")
-
-
-def _in_order(codes, words, column, rows):
-    """Return the numbers of variables and their names in order of appearance, from codes."""
-    bad = np.flatnonzero(np.isnan(codes))
-    if len(bad):
-        raise InvalidInput(
-            f"row {rows[bad[0]] + 1}: column {column!r} names no variable ({len(bad)} such rows): "
-            f"{MISSING_ADVICE}."
-        )
-    order = list(dict.fromkeys(codes.astype(int).tolist()))
-    numbers = np.zeros(len(words), dtype=int)
-    numbers[order] = np.arange(len(order))
-    return numbers[codes.astype(int)], tuple(words[k] for k in order)
-
-
-def _function_of_columns(frame, text, what="values", most=1):
-    """Return the `Formula` of a function of at most so many columns; None for a column."""
-    grid = spatial.is_grid(frame)
-    names = spatial.variable_names(frame) if grid else getattr(frame, "columns", ())
-    return None if text in names else Formula.of_values(text, what, most)
-
-
-def column_or_function(frame, text, what, most):
-    """Return a column of a frame, or a function of at most so many columns, as an (n,) array."""
-    function = _function_of_columns(frame, text, what, most)
-    names = (text,) if function is None else function.variables
-    columns = tables.number_columns(frame, names).T
-    return columns[0] if function is None else _computed_values(function, *columns)
-
-
-def _computed_values(function, *columns, rows=None):
-    """Return a function of columns of numbers; an `InvalidInput` where it is not finite.
-
-    `rows` are those of the table, (n,), for messages.
-    """
-    check_finite(np.column_stack(columns), function.variables, "values", MISSING_ADVICE, rows)
-    values = function.values(*columns)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        cells = ", ".join(
-            f"{name} = {column[bad[0]]:g}"
-            for name, column in zip(function.variables, columns, strict=True)
-        )
-        raise InvalidInput(
-            f"{function.text} is not finite for {cells} in "
-            f"row {(bad if rows is None else rows[bad])[0] + 1} ({len(bad)} such rows): use "
-            "another function, such as log1p or cbrt, or the column itself."
-        )
-    return values
-
-
-def in_words(names):
-    r"""Return names of coordinates as Python and the command line take them.
-
-    Examples
-    --------
-    >>> in_words(("East", "North, m"))
-    '("East", "North, m") (--locations \'East,"North, m"\')'
-    """
-    return f"({', '.join(map(in_python, names))}) ({option('locations', *names)})"
-
-
-def found_locations(names, values=None):
-    """Return the only pair of columns whose names say coordinates, or raise `InvalidInput`.
-
-    The column of the values, or a tuple of such columns, is not a coordinate.
-
-    Examples
-    --------
-    >>> found_locations(["station", "Longitude", "Latitude", "zinc"])
-    ('Longitude', 'Latitude')
-    """
-    measured = (values,) if isinstance(values, str) else values or ()
-    names = [str(name) for name in names if name not in measured]
-    pairs = spatial.location_pairs(names)
-    if len(pairs) == 1:
-        return pairs[0]
-    why, (first, second) = f"The columns are: {few(names, 12)}", (pairs or [("x", "y")])[0]
-    if pairs:
-        why = f"They may be {' or '.join(map(', '.join, pairs))}"
-    elif len(names) > 1:
-        first, second = names[:2]
-    raise InvalidInput(
-        f"`locations` must name the columns of the coordinates. {why}: write for example "
-        f"locations={in_words((first, second))}."
-    )
-
-
-def _with_system(table, locations, crs, values):
-    """Return the table with the coordinates that the user named, and their system."""
-    if table.dims is None:
-        found = locations or table.locations or found_locations(table.columns.columns, values)
-        table = table.with_locations(found)
-    if crs is None:
-        return table
-    system = spatial.describe(crs)
-    if table.unit not in ("", system.unit) and table.crs is None:
-        raise InvalidInput(
-            f"`crs` must be a system in the unit of the coordinates, {table.unit}. Got "
-            f"{system.name}, in {system.unit}: convert the coordinates."
-        )
-    if table.crs is not None and not spatial.same(table.crs, crs):
-        raise InvalidInput(
-            f"`crs` must be left out if the coordinates have one. Got {system.name} for "
-            f"coordinates in {spatial.title(table.crs)}."
-        )
-    return table.with_system(system)
-
-
-def _observed_cells(table, measured):
-    """Return the rows of a grid that have a value; warn about those without."""
-    missing = np.isnan(tables.number_columns(table.columns, measured)).all(axis=1)
-    if missing.any():
-        warnings.warn(
-            f"{int(missing.sum()):,} of {len(missing):,} cells have no "
-            f"{' or '.join(measured)} and are left out.",
-            GeomxpWarning,
-            stacklevel=4,
-        )
-        table = replace(table, columns=table.columns[~missing])
-    return table
-
-
-def _in_degrees(table):
-    """Return the table with longitude and latitude in EPSG:4326.
-
-    Columns of other numbers, such as those on a rotated pole or in gradians, stay beside them:
-    tables of new locations need the new ones.
-    """
-    target = spatial.LONGITUDE_LATITUDE
-    if spatial.same(table.crs, target):
-        return replace(table, crs=target)
-    names = list(table.locations[:2])
-    numbers = tables.number_columns(table.columns, names)
-    degrees = spatial.reproject(numbers, table.crs, target)
-    moved = np.abs((degrees - numbers + 180) % 360 - 180) > LARGEST_DATUM_SHIFT_DEGREES
-    if moved.any() and table.dims is None and not spatial.is_geographic_frame(table.source):
-        taken = {"lon", "lat"} & {*table.columns.columns}
-        names = ["longitude", "latitude"] if taken else ["lon", "lat"]
-    columns = table.columns.assign(**dict(zip(names, degrees.T, strict=True)))
-    return replace(table, columns=columns, crs=target, locations=(*names, *table.locations[2:]))
-
-
-# Validation of arrays
-
-
-def checked_locations(locations, metric, names=(), advice="take these rows out"):
-    """Return locations as a contiguous (n, d) array of finite numbers that suit the metric."""
-    locations = _as_numbers(locations, "locations")
-    if locations.ndim == 1:
-        locations = locations[:, None]
-    if locations.ndim != 2 or not 1 <= locations.shape[1] <= 3:
-        raise InvalidInput(
-            f"`locations` must have 1, 2 or 3 columns of coordinates. Got shape {locations.shape}."
-        )
-    d = locations.shape[1]
-    if names and len(names) != d:
-        raise InvalidInput(f"`location_names` must hold {d} names. Got {len(names)}.")
-    check_finite(locations, names or _default_names(metric, d), "locations", advice)
-    large = np.abs(locations) > LARGEST_COORDINATE
-    if large.any():
-        row, column = np.argwhere(large)[0]
-        raise InvalidInput(
-            f"locations must be at most {LARGEST_COORDINATE:g} in size, so that squares of "
-            f"distances are finite. Got {locations[row, column]:g} in row {row + 1}: choose a "
-            "larger unit of length."
-        )
-    if metric_of(metric).geographic:
-        if d != 2:
-            raise InvalidInput(
-                f'metric="{metric}" needs two columns, longitude and latitude. Got {d}.'
-            )
-        for column, name, least, most, hint in DEGREE_LIMITS:
-            outside = np.flatnonzero(np.abs(locations[:, column]) > most)
-            if len(outside):
-                raise InvalidInput(
-                    f"{name} must lie between {least} and {most} degrees. Got "
-                    f"{locations[outside[0], column]:g} in row {outside[0] + 1} "
-                    f"({len(outside)} such rows){hint}."
-                )
-    return np.ascontiguousarray(locations)
-
-
-def _on_branch(locations, metric, meridian):
-    """Return locations on the branch about a meridian, or the shortest one, and its meridian."""
-    if not metric.turns:
-        return locations, None
-    if meridian is None:
-        return metric.branch_of(locations)
-    if isinstance(meridian, bool) or not (isinstance(meridian, Real) and abs(meridian) <= 360):
-        raise InvalidInput(
-            "`central_meridian` must be a longitude between -360 and 360 degrees. "
-            f"Got {meridian!r:.60}."
-        )
-    return metric.on_branch(locations, float(meridian)), float(meridian)
-
-
-def _checked_for_sentinels(locations, metric):
-    """Return longitudes on one branch, where -179 is near 179; usual sentinels such as -99 stay."""
-    longitudes = locations[:, 0]
-    if locations.shape[1] != 2 or not np.isfinite(locations).all():
-        # refused later
-        return longitudes
-    usual = np.isin(longitudes, checks.SENTINELS)
-    return np.where(usual, longitudes, metric.branch_of(locations)[0][:, 0])
-
-
-def checked_inputs(
-    locations, metric="euclidean", time=None, variable=None, error_variance=None, replicates=None
-):
-    """Return `Inputs` of finite numbers.
-
-    Locations are coordinates, or `Inputs`, whose other columns then hold if not given. A scalar is
-    the time, the variable or the error variance of all locations.
-    """
-    if isinstance(locations, Inputs):
-        given, locations = locations, locations.locations
-        time = given.time if time is None else time
-        variable = given.variable if variable is None else variable
-        error_variance = given.error_variance if error_variance is None else error_variance
-        replicates = given.replicates if replicates is None else replicates
-        metric = given.metric
-    columns = {"time": time, "variable": variable}
-    columns |= {"error_variance": error_variance, "replicates": replicates}
-    time, variable, error_variance, replicates = aligned(labels_of(locations), **columns)
-    locations = checked_locations(locations, metric)
-    n = len(locations)
-    time = None if time is None else _one_for_each(time, "time", n)
-    variable = None if variable is None else checked_variable(variable, n)
-    if error_variance is not None:
-        error_variance = _checked_error_variance(error_variance, n)
-    replicates = None if replicates is None else _checked_replicates(replicates, n)
-    return Inputs(locations, metric, time, variable, error_variance, replicates)
-
-
-def _one_for_each(column, name, n):
-    """Return one finite number for each of n locations, (n,); a scalar is that of all."""
-    numbers = _as_numbers(column, name)
-    numbers = np.full(n, numbers) if numbers.ndim == 0 else numbers
-    if numbers.shape != (n,):
-        raise InvalidInput(
-            f"`{name}` must hold one number for each of the {n} locations. "
-            f"Got shape {numbers.shape}."
-        )
-    check_finite(numbers[:, None], (name,), name)
-    return numbers
-
-
-def names_of_variables(column: ArrayLike) -> tuple[str, ...]:
-    """Return the names of variables in order of appearance; () for the numbers 0, 1, ….
-
-    Other whole numbers are names in increasing order.
-
-    Examples
-    --------
-    >>> names_of_variables(["zinc", "lead", "zinc"]), names_of_variables([0, 1, 0])
-    (('zinc', 'lead'), ())
-    >>> names_of_variables([20, 10, 20])
-    ('10', '20')
-    """
-    if _is_text(column):
-        names = tuple(dict.fromkeys(_words(column)))
-        if not all(map(_is_number, names)):
-            return names
-        column = np.array(names, dtype=np.float64)
-    codes = np.unique(checked_variable(column, np.size(column)))
-    return () if np.array_equal(codes, np.arange(len(codes))) else tuple(map(str, codes.tolist()))
-
-
-def _is_text(column):
-    """Whether variables are given by names."""
-    return np.asarray(column).dtype.kind in "OU"
-
-
-def _words(column):
-    """Return names of variables without spaces around them, as a list; refuse missing ones."""
-    import pandas as pd
-
-    cells = np.asarray(column, dtype=object).ravel()
-    words = [
-        "" if missing else str(cell).strip()
-        for cell, missing in zip(cells, pd.isna(cells), strict=True)
-    ]
-    # an array of text holds a missing name as "nan"
-    bad = [row for row, word in enumerate(words) if word in ("", "nan", "None")]
-    if bad:
-        raise InvalidInput(
-            f"`variable` must name a variable in every row. There is none in row {bad[0] + 1} "
-            f"({counted(len(bad), 'such row')}): take these rows out."
-        )
-    return words
-
-
-def variable_numbers(column: ArrayLike, names: Sequence[str]) -> ArrayLike:
-    """Return the numbers of variables that are given by number or by name.
-
-    If all names are numbers, such as the codes 10 and 20, a number is a name.
-
-    Raises
-    ------
-    InvalidInput
-        For text that is neither a name nor a number.
-
-    Examples
-    --------
-    >>> variable_numbers(["lead", "zinc"], ("zinc", "lead"))
-    array([1., 0.])
-    >>> float(variable_numbers("lead", ("zinc", "lead")))
-    1.0
-    >>> variable_numbers([20, 10], ("10", "20"))
-    array([1., 0.])
-    """
-    codes = bool(names) and all(map(_is_number, names))
-    if not (codes or _is_text(column)):
-        return column
-    words, back = np.unique(_words(column), return_inverse=True)
-    numbers = []
-    for word in words.tolist():
-        if word not in names and codes and _is_number(word) and float(word).is_integer():
-            word = str(int(float(word)))
-        if word not in names and (codes or not _is_number(word)):
-            known = f"The variables are: {few(names, 8)}" if names else "The variables are numbers"
-            raise InvalidInput(f"no variable {word!r}. {known}.{did_you_mean(word, names)}")
-        numbers.append(names.index(word) if word in names else float(word))
-    return np.array(numbers, dtype=np.float64)[back].reshape(np.shape(column))
-
-
-def _is_number(word):
-    try:
-        return bool(np.isfinite(float(word)))
-    except ValueError:
-        return False
-
-
-def checked_variable(column, n, names=()):
-    """Return the number of the variable of each of n locations, (n,) of int."""
-    numbers = _one_for_each(column, "variable", n)
-    most = np.iinfo(np.int32).max
-    wrong = np.flatnonzero((numbers < 0) | (numbers > most) | (numbers != np.floor(numbers)))
-    if len(wrong):
-        raise InvalidInput(
-            "`variable` must hold whole numbers from 0, the number of each value's variable. "
-            f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
-        )
-    wrong = np.flatnonzero(numbers >= len(names)) if names else ()
-    if len(wrong):
-        raise InvalidInput(
-            f"`variable` must be less than {len(names)}, the number of the variables "
-            f"{few(names, 8)}. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
-        )
-    return numbers.astype(np.int64)
-
-
-def _checked_error_variance(column, n):
-    """Return the variance of the error of each of n values, (n,); a scalar is that of all."""
-    numbers = _one_for_each(column, "error_variance", n)
-    wrong = np.flatnonzero(numbers < 0)
-    if len(wrong):
-        raise InvalidInput(
-            "`error_variance` must hold variances of at least 0, the squares of standard errors. "
-            f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1} ({len(wrong)} such rows)."
-        )
-    return numbers
-
-
-def _checked_replicates(column, n):
-    """Return the number of measurements of each of n values, (n,)."""
-    numbers = _one_for_each(column, "replicates", n)
-    # the reciprocal of a subnormal number overflows
-    wrong = np.flatnonzero(~(numbers >= np.finfo(np.float64).tiny))
-    if len(wrong):
-        raise InvalidInput(
-            "`replicates` must be greater than 0: the number of measurements averaged into each "
-            f"value, or a weight. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
-        )
-    return numbers
-
-
-LARGEST_COORDINATE = 1e150
-"""Largest size of a coordinate."""
-
-DEGREE_LIMITS = (
-    (1, "latitudes", -90, 90, ": longitude must be the first column"),
-    (0, "longitudes", -360, 360, ""),
-)
-
-
-def _default_names(metric, dimensions):
-    """Return names for coordinates without names."""
-    return ("lon", "lat") if metric_of(metric).geographic else ("x", "y", "z")[:dimensions]
-
-
-def check_finite(columns, names, what, advice="take these rows out", numbers=None):
-    """Raise `InvalidInput` if an (n, p) array has a NaN or an infinite number.
-
-    `numbers` are those of the rows from 0, (n,), for the message.
-    """
-    bad = ~np.isfinite(columns)
-    if bad.any():
-        rows = bad.any(axis=1)
-        row = int(np.argmax(rows))
-        column = int(np.argmax(bad[row]))
-        raise InvalidInput(
-            f"{what} must be finite numbers. Got {columns[row, column]} in row "
-            f"{(row if numbers is None else numbers[row]) + 1}, column "
-            f"{names[column]!r} ({int(rows.sum())} such rows): {advice}."
-        )
-
-
-def _as_numbers(values, what):
-    """Return an array of FP64 with NaN for masked cells, or raise `InvalidInput`."""
-    if np.ma.isMaskedArray(values):
-        values = values.astype(np.float64).filled(np.nan)
-    if np.iscomplexobj(values) or getattr(getattr(values, "dtype", None), "kind", "f") in "Mm":
-        raise InvalidInput(f"`{what}` must be real numbers. Got {np.asarray(values).dtype}.")
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"`{what}` must be an array of numbers: {error}.") from None
-
-
-def _read_only(array):
-    """Return a read-only copy, so that observations do not change after a fit."""
-    copy = np.array(array)
-    copy.setflags(write=False)
-    return copy
-
-
-def _looks_like_degrees(locations, names=()):
-    """Whether coordinates are probably longitude and latitude.
-
-    By their names; or because they lie within ±180 × ±90, exceed 10, and are further from the
-    origin than they spread, as a region on the Earth and unlike a local grid.
-    """
-    if locations.shape[1] != 2:
-        return False
-    if spatial.names_say_degrees(names):
-        return True
-    x, y = locations.T
-    if np.abs(x).max() > 180 or np.abs(y).max() > 90 or np.abs(locations).max() < 10:
-        return False
-    centre = np.abs(locations.mean(axis=0))
-    return bool((centre > np.ptp(locations, axis=0)).any())
-
-
-# Summaries as text and HTML
-
-
-def counted(count, noun):
-    """Return a count with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "time"), counted(1200, "time")
-    ('1 time', '1,200 times')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def few(names, most=6):
-    """Return names as one line: the first ones, and their number if some are left out.
-
-    Examples
-    --------
-    >>> few("abc"), few("abcdefgh")
-    ('a, b, c', 'a, b, c, d, e, f, … (8)')
-    """
-    shown = ", ".join(str(name) for name in names[:most])
-    return f"{shown}, … ({len(names)})" if len(names) > most else shown
-
-
-def _rows(columns):
-    """Return (name, cells) of each column: minimum, median and maximum, or one text."""
-    for name, column in columns.items():
-        if isinstance(column, tuple):
-            yield name, (f"levels: {few(column)}",)
-            continue
-        known = column[np.isfinite(column)]
-        numbers = (known.min(), np.median(known), known.max()) if len(known) else ()
-        yield name, tuple(f"{number:.6g}" for number in numbers) or ("no numbers",)
-
-
-def summary(title, columns):
-    """Return the minimum, median and maximum of columns as a table of text.
-
-    Parameters
-    ----------
-    title : str
-    columns : dict of str to (n,) ndarray or tuple of str
-        NaN are left out; a tuple holds the levels of a column of text.
-
-    Examples
-    --------
-    >>> print(summary("Soil", {"x": np.array([1.0, 5.0, 2.0]), "rock": ("clay", "sand")}))
-    Soil
-    <BLANKLINE>
-             minimum      median     maximum
-    x              1           2           5
-    rock    levels: clay, sand
-    """
-    width = max(map(len, columns))
-    lines = [title, "", f"{'':<{width}}{'minimum':>12}{'median':>12}{'maximum':>12}"]
-    for name, cells in _rows(columns):
-        form = "{:>12}" if len(cells) == 3 else "    {}"
-        lines.append(f"{name:<{width}}{''.join(map(form.format, cells))}")
-    return "\n".join(lines)
-
-
-def summary_html(title, columns):
-    """Return `summary` as HTML, for notebooks."""
-    heads = "".join(f"<th>{name}</th>" for name in ("", "minimum", "median", "maximum"))
-    lines = []
-    for name, cells in _rows(columns):
-        span = "" if len(cells) == 3 else ' colspan="3"'
-        row = "".join(f"<td{span}>{escape(cell)}</td>" for cell in cells)
-        lines.append(f"<tr><th>{escape(str(name))}</th>{row}</tr>")
-    return f"<p>{escape(title)}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"

@@ -35,6 +35,7 @@ from ..errors import (
 )
 from . import readers
 from .formula import DATE_PATTERN, Formula
+from .options import DECIMAL_SIGNS
 from .readers import AS_TEXT, MISSING_CELLS, SPREADSHEET_ENDINGS
 from .spatial import is_geographic_frame, is_grid, library, tabulate
 from .times import as_texts
@@ -73,9 +74,6 @@ COMPANION_ENDINGS = {
 DECIMAL_COMMA_PATTERN = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 THOUSANDS_PATTERN = r"[+-]?[1-9]\d{0,2}%s\d{3}"
 """Number of one group of thousands after a sign, which may also be a number of three decimals."""
-
-DECIMAL_SIGNS = (".", ",")
-"""Decimal signs of `decimal=`; the other one then separates thousands."""
 
 
 # Reading

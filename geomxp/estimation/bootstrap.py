@@ -23,9 +23,10 @@ from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .diagnose import derived_logarithms, exp_or_inf, z_value
-from .fit import fit as fit_again
-from .names import ANISOTROPY, NUGGET, is_nugget_covariance
-from .profile import design_of, held_values
+from .fit import fit_with
+from .names import ANISOTROPY, NUGGET
+from .options import model_options
+from .profile import design_of
 from .result import check_is_fit
 
 if TYPE_CHECKING:
@@ -215,20 +216,12 @@ def bootstrap(
     return Bootstrap(frame, _row(fit, fit), int(draws), int(seed), dict(failures), plain)
 
 
-def refit(fit, observations, method, **options):
+def refit(fit, observations, method):
     """Fit other observations with the settings of a fit, started at its estimate."""
-    return fit_again(
-        observations,
-        fit.model,
-        method,
-        fixed=held_values(fit),
-        bounds=fit.bounds,
-        microscale=fit.model.microscale is not None,
-        nugget_covariance=any(map(is_nugget_covariance, fit.model.parameters())),
-        trend=fit.trend.text,
-        reml=fit.reml,
-        progress=False,
-        **options,
+    # the model has the transformation
+    options = model_options(fit) | {"transform": None}
+    return fit_with(
+        observations, fit.model, method, options, progress=False, raise_on_failure=False
     )
 
 
@@ -272,7 +265,7 @@ def _estimated(fit, values):
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
             observations = replace(fit.observations, values=values, source={})
-            again = refit(fit, observations, fit.method, raise_on_failure=False)
+            again = refit(fit, observations, fit.method)
         except NotPositiveDefinite:
             return None, str(Ending.NOT_POSITIVE_DEFINITE)
     if not again.outcome.good:

@@ -18,7 +18,8 @@ from ..covariance.base import Isotropic, family_of
 from ..covariance.matern import Matern
 from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation, transformation
 from ..data import spatial, tables
-from ..data.observations import Observations, read_table
+from ..data.observations import NAMED_ROLES, ROLES, Observations, read_table
+from ..data.options import READER_OPTIONS, options_of
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
 from ..likelihood.exact import Exact
@@ -26,6 +27,7 @@ from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .names import is_nugget_covariance
+from .options import FIT_OPTIONS
 from .parameters import check_bounds, template
 
 MOST_EMBEDDED_BYTES = 200_000
@@ -57,6 +59,7 @@ def of(fit):
         "free": list(fit.free),
         "boundary": list(fit.boundary),
         "bounds": {name: list(box) for name, box in fit.bounds.items()},
+        **({"options": dict(fit.options)} if fit.options else {}),
         "information": None if fit.information is None else fit.information.tolist(),
         **_score_variance_entry(fit),
         "log_likelihood": fit.log_likelihood,
@@ -110,6 +113,10 @@ def read(path, family=None, method=None, metric=None, transform=None, **where):
         )
     document = tables.read_json(path)
     _check(document, SCHEMA, str(path), "")
+    if document.get("table") is not None:
+        _check(document["table"], READER_OPTIONS.schema(), str(path), "table.")
+    if document.get("options") is not None:
+        _check(document["options"], FIT_OPTIONS.schema(), str(path), "options.")
     method = method or _method(document["method"], path, where)
     observations, origin = _observations(document, path, metric)
     entries = _entries(document, path, observations, family, method, transform)
@@ -195,19 +202,14 @@ def _score_variance_entry(fit):
 
 def _arrays_entry(observations):
     """Return the entry of observations that come from no table."""
-    extra = {}
-    for name in ("time", "variable", "error_variance"):
-        if getattr(observations, name) is not None:
-            label = f"{name}_name"
-            extra[name] = getattr(observations, name).tolist()
-            extra[label] = getattr(observations, label)
+    extra = {name: column.tolist() for name, column in observations.extra().items()}
+    named = [one for one in observations.columns if one.role in NAMED_ROLES]
+    extra |= {f"{one.role}_name": one.name for one in named}
     if observations.variable_names:
         extra["variable_names"] = list(observations.variable_names)
     for name in ("time_unit", "time_origin", "time_calendar", "time_zone"):
         if getattr(observations, name):
             extra[name] = getattr(observations, name)
-    if observations.replicates is not None:
-        extra["replicates"] = observations.replicates.tolist()
     return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),
@@ -304,6 +306,7 @@ def _entries(document, path, observations, family, method, transform):
         "information": _information(document, path, "information"),
         "boundary": tuple(document.get("boundary") or ()),
         "bounds": _bounds(document, family, transform, path, variables),
+        "options": FIT_OPTIONS.read(document.get("options") or {}),
         "score_variance": _information(document, path, "score_variance"),
     }
 
@@ -384,44 +387,29 @@ def _read_again(table, path):
     """Read the table that a fit names, and refuse it if it has changed."""
     from ..data import datasets
 
-    columns = _columns_of(table)
+    columns = options_of(table)
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
         file = _file_of(table, path)
         _check_unchanged(file, table, path)
-        observations = read_table(file, decimal=table.get("decimal"), **columns)
+        observations = read_table(file, **columns)
     _check_unchanged(observations.source["path"], table, path)
     return observations
 
 
-def _columns_of(table):
-    """Return the columns that a fit's table was read with, as `read_table` takes them."""
-    columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
-    columns |= {"values": table.get("values", table["value"]), "formula": table.get("formula")}
-    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit", "crs")
-    return columns | {name: table[name] for name in options if name in table}
-
-
 def _columns_named(seen):
-    """Return the columns of a table of which only the names in the observations are known."""
-    wide = seen.variable is not None and seen.value_name == ", ".join(seen.variable_names)
-    if wide and seen.error_variance is not None:
+    """Return the options with which a table has columns of the names in the observations."""
+    given = {"value_unit": seen.value_unit or None}
+    if seen.error_variance is not None:
+        given["error_variance"] = seen.error_variance_name
+    source = READER_OPTIONS.kept(given, seen)
+    if "values" in source and "error_variance" in source:
         raise InvalidInput(
             "the fit does not name the columns of the error variances of its variables: read the "
             "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
         )
-    extra = ("time", "error_variance") if wide else ("time", "variable", "error_variance")
-    return {
-        "locations": seen.location_names,
-        "covariates": seen.covariate_names,
-        "metric": seen.metric,
-        "values": seen.variable_names if wide else seen.value_name,
-        "value_unit": seen.value_unit,
-        **{
-            name: getattr(seen, f"{name}_name") for name in extra if getattr(seen, name) is not None
-        },
-    }
+    return options_of({"value": seen.value_name} | source)
 
 
 def read_as_observed(fit, path, decimal=None, drop_missing=False):
@@ -438,8 +426,9 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
     """
     seen, table = fit.observations, fit.observations.source
     known = table.get("path") is not None
-    columns = _columns_of(table) if known else _columns_named(seen)
-    data = tables.read_data(path, decimal or table.get("decimal"))
+    columns = options_of(table) if known else _columns_named(seen)
+    columns["decimal"] = decimal or columns.get("decimal")
+    data = tables.read_data(path, columns["decimal"])
     if spatial.is_geographic_frame(data) or spatial.is_grid(data):
         own = columns["locations"] if seen.dimensions > 2 else None
         columns |= {"locations": own, "metric": None, "crs": None}
@@ -447,7 +436,7 @@ def read_as_observed(fit, path, decimal=None, drop_missing=False):
     columns["duplicates"] = columns.get("duplicates", "keep")
     columns["drop_missing"] = drop_missing or columns.get("drop_missing", False)
     try:
-        return Observations.from_frame(data, **columns)
+        return Observations.from_options(data, columns)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 
@@ -541,6 +530,7 @@ SCHEMA = {
     "free": [str],
     "boundary?": [str],
     "bounds?": {str: Array(1)},
+    "options?": dict,
     "information?": Array(2),
     "score_variance?": Array(2),
     "log_likelihood": JSON_NUMBER,
@@ -554,22 +544,8 @@ SCHEMA = {
         "sha256": str,
         "digest?": str,
         "dataset?": str,
-        "locations": [str],
         "value": str,
-        "values?": JSON_TEXTS,
-        "covariates": [str],
-        "formula?": JSON_TEXTS,
-        "metric": str,
-        "drop_missing": bool,
-        "missing?": (*JSON_NUMBER, list),
         "missing_values?": {str: int},
-        "duplicates?": str,
-        "decimal?": str,
-        "crs?": str,
-        "time?": str,
-        "variable?": str,
-        "error_variance?": JSON_TEXTS,
-        "value_unit?": str,
     },
     "observations?": dict,
 }
@@ -598,18 +574,13 @@ OBSERVATIONS_SCHEMA = {
     "crs?": str,
     "length_unit?": str,
     "value_unit?": str,
-    "time?": Array(1),
-    "time_name?": str,
+    **{f"{name}?": Array(1) for name in ROLES},
+    **{f"{name}_name?": str for name in NAMED_ROLES},
     "time_unit?": str,
     "time_origin?": str,
     "time_calendar?": str,
     "time_zone?": str,
-    "variable?": Array(1),
-    "variable_name?": str,
     "variable_names?": [str],
-    "error_variance?": Array(1),
-    "error_variance_name?": str,
-    "replicates?": Array(1),
 }
 """Schema of the observations in a saved fit, which has all names that they may have."""
 

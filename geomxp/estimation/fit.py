@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,12 +24,8 @@ from ..errors import (
     FitFailed,
     GeomxpWarning,
     InvalidInput,
-    brief_repr,
     check_flags,
-    check_one_of,
-    check_whole,
     did_you_mean,
-    is_finite,
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
@@ -38,7 +34,6 @@ from ..likelihood.exact import caution, check_model_and_method
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .names import (
-    AXES,
     MICROSCALE,
     NOISE,
     NUGGET,
@@ -48,10 +43,10 @@ from .names import (
     titles,
     with_titles,
 )
+from .options import FIT_OPTIONS
 from .parameters import ParameterTable, check_bounds, template
 from .problem import Monitor, Problem, fingerprint
 from .result import Fit
-from .search import SEARCHES
 from .small_sample import sandwich
 from .starts import LEAST_COMMON_LOCATIONS, by_place, searched
 from .units import Units
@@ -60,8 +55,6 @@ if TYPE_CHECKING:
     from .._typing import Client, Fixed, Interval, Mapping, PathLikeText, Sequence, TrendLike
     from ..likelihood.base import Likelihood
     from .result import Model
-
-MOST_STARTS = 1000
 
 FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
@@ -81,7 +74,8 @@ def fit(
     bounds: Mapping[str, Interval] | None = None,
     trend: TrendLike = "constant",
     reml: bool = False,
-    anisotropy: bool | Literal["axes"] = False,
+    anisotropy: bool = False,
+    axis_ranges: bool = False,
     microscale: bool | None = None,
     nugget_covariance: bool = False,
     transform: str
@@ -131,9 +125,12 @@ def fit(
         several variables also a dict with a trend for each.
     reml : bool
         Maximise the restricted likelihood.
-    anisotropy : bool or "axes"
+    anisotropy : bool
         Estimate geometric anisotropy (also if `model` has one), for Euclidean locations in 2 or 3
-        dimensions: an ellipse or an ellipsoid, or one range for each axis ("axes").
+        dimensions: an ellipse or an ellipsoid of any direction.
+    axis_ranges : bool
+        Estimate one range for each axis of Euclidean locations in 2 or 3 dimensions: the ratio of
+        each further one to `range`, that along the first axis.
     microscale : bool, optional
         Whether to estimate a microscale variance, shared by replicates at one location, in
         addition to the nugget, which is independent for each value. Default: only if there are at
@@ -199,31 +196,40 @@ def fit(
     >>> fit.model.family, str(fit.outcome.ending)
     ('spherical', 'CONVERGED')
     """
+    given = {name: value for name, value in locals().items() if name in FIT_OPTIONS}
+    return fit_with(
+        observations,
+        model,
+        method,
+        given,
+        progress=progress,
+        raise_on_failure=raise_on_failure,
+    )
+
+
+def fit_with(observations, model, method, options, *, progress=True, raise_on_failure=True):
+    """Estimate a covariance model as `fit` does, with any of `FIT_OPTIONS` by name."""
     began = time.perf_counter()
-    _check_types(observations, model, method, start, bounds)
-    flags = {"reml": reml, "raise_on_failure": raise_on_failure}
-    if anisotropy != AXES:
-        flags["anisotropy"] = anisotropy
-    flags["nugget_covariance"] = nugget_covariance
-    check_flags(**flags, progress=progress, strict=strict)
+    _check_types(observations, model, method)
+    check_flags(progress=progress, raise_on_failure=raise_on_failure)
+    asked = SimpleNamespace(**FIT_OPTIONS.checked(options))
+    fixed, start, bounds = asked.fixed, asked.start, asked.bounds
     chosen = None if isinstance(method, str) else method
-    mean = Trend.of(observations, trend)
+    mean = Trend.of(observations, asked.trend)
     design = mean.design(observations.locations, observations.covariates, observations.variable)
     mean.check_full_rank(design)
-    check_options(search, starts, tolerance, evaluations, seed)
     held = [name for name in fixed if isinstance(name, str)] if isinstance(fixed, Iterable) else []
     named = [*held, *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
-    asked = microscale
-    microscale = _microscale(microscale, model, named, held, reduced, observations, design)
-    start_model = _start_model(observations, model, family, anisotropy, microscale)
-    if asked and MICROSCALE not in start_model.optional:
+    microscale = _microscale(asked.microscale, model, named, held, reduced, observations, design)
+    start_model = _start_model(observations, model, asked, microscale)
+    if asked.microscale and MICROSCALE not in start_model.optional:
         raise InvalidInput(
             f"the family {start_model.family!r} has no microscale variance: leave `microscale` "
             "out; the nugget includes it."
         )
-    start_model = _with_transform(start_model, model, transform, observations, design)
-    if nugget_covariance or any(map(is_nugget_covariance, named)):
+    start_model = _with_transform(start_model, model, asked.transform, observations, design)
+    if asked.nugget_covariance or any(map(is_nugget_covariance, named)):
         start_model = _with_nugget_covariances(start_model)
     request = _request(
         observations,
@@ -232,30 +238,32 @@ def fit(
         method=chosen,
         trend=mean,
         design=design,
-        reml=reml,
+        reml=asked.reml,
         fixed=fixed,
         start=start,
         bounds=bounds,
     )
     method = request.method
-    tasks = _tasks(starts_on, method)
+    tasks = _tasks(asked.starts_on, method)
     n = observations.distinct_inputs
     if chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
         said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
-        warnings.warn(said, GeomxpWarning, stacklevel=2)
-    limit = evaluations * starts
-    problem, resumed = _problem(request, tolerance, search, limit, checkpoint, progress)
+        warnings.warn(said, GeomxpWarning, stacklevel=3)
+    problem, resumed = _problem(request, asked, progress)
     with problem.monitor:
         first = request.start if resumed is None else resumed
         first = request.units.inward(request.template, first)
-        ends = searched(problem, first, starts, seed, evaluations, tasks)
+        ends = searched(problem, first, asked.starts, asked.seed, asked.evaluations, tasks)
         solution = problem.solve(ends)
-    result = _fit_of(request, problem, solution, time.perf_counter() - began)
+    result = replace(
+        _fit_of(request, problem, solution, time.perf_counter() - began),
+        options=FIT_OPTIONS.own(vars(asked)),
+    )
     at_limit = result.outcome.ending is Ending.AT_LIMIT
-    options = {"strict": False} if strict and at_limit else solution.remedy
-    if options:
-        remedy = _call(request, anisotropy, starts, options)
-        outcome = replace(result.outcome, remedy=remedy, options=options)
+    changes = {"strict": False} if asked.strict and at_limit else solution.remedy
+    if changes:
+        remedy = _call(request, result, changes)
+        outcome = replace(result.outcome, remedy=remedy, options=changes)
         result = replace(result, outcome=outcome)
     evaluation = solution.evaluation
     if evaluation.rounding is None:
@@ -268,12 +276,12 @@ def fit(
     if missed:
         message = f"{result.outcome.message} {missed}".strip()
         result = replace(result, outcome=replace(result.outcome, message=message))
-        warnings.warn(missed, GeomxpWarning, stacklevel=2)
+        warnings.warn(missed, GeomxpWarning, stacklevel=3)
     if raise_on_failure:
-        if result.outcome.ending in FAILED_ENDINGS or (strict and at_limit):
+        if result.outcome.ending in FAILED_ENDINGS or (asked.strict and at_limit):
             raise FitFailed(str(result.outcome), result)
         if at_limit:
-            warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=2)
+            warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=3)
     return result
 
 
@@ -300,31 +308,18 @@ class FitRequest:
         return self.units.outward(model), log_likelihood + shift
 
 
-def _call(request, anisotropy, starts, remedy):
+def _call(request, result, remedy):
     """Return the call of `fit` for the same problem with some other options, as text."""
-    options = {
-        "family": None if request.template.family == "matern" else request.template.family,
-        "trend": None if request.trend.text == "constant" else request.trend.text,
-        "reml": request.reml or None,
-        "anisotropy": anisotropy or None,
-        "nugget_covariance": any(map(is_nugget_covariance, request.template.parameters())) or None,
-        "transform": _text_of(request.template.transform),
-        "starts": None if starts == 1 else starts,
-        "bounds": request.bounds or None,
-    }
     fixed = request.fixed | remedy.get("fixed", {})
-    options |= remedy | {"fixed": fixed or None}
     bounds = {name: box for name, box in request.bounds.items() if name not in fixed}
-    options |= {"bounds": bounds or None}
+    values = FIT_OPTIONS.kept(result.options, result)
+    values |= {"fixed": fixed or None, "bounds": bounds or None}
+    options = FIT_OPTIONS.changed(values)
+    options |= {name: value for name, value in remedy.items() if name != "fixed"}
     usual = automatic(request.observations.distinct_inputs, _has_table(request))
     words = ["observations", *([] if request.method == usual else ["method=method"])]
-    words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    words += [f"{name}={value!r}" for name, value in options.items()]
     return f"gx.fit({', '.join(words)})"
-
-
-def _text_of(transform):
-    """Return the name of one of geomxp's transformations; None for none or another one."""
-    return None if transform is None else transform.name
 
 
 def _microscale(requested, model, named, held, reduced, observations, design):
@@ -333,8 +328,6 @@ def _microscale(requested, model, named, held, reduced, observations, design):
     `named` are the parameters that the caller names, `held` those that are fixed, and `reduced`
     tells whether the method reduces replicates.
     """
-    if requested is not None:
-        check_flags(microscale=requested)
     given = MICROSCALE in named or (model is not None and model.microscale is not None)
     if requested is None and not given:
         return reduced and determine_microscale(observations, design)
@@ -356,15 +349,16 @@ def _microscale(requested, model, named, held, reduced, observations, design):
     return True
 
 
-def _start_model(observations, model, family, anisotropy, microscale=False):
+def _start_model(observations, model, asked, microscale=False):
     """Return a model of the requested family at its declared values."""
+    family = asked.family
     if model is not None and family is not None and family_of(family) is not type(model):
         raise InvalidInput(
             f"`model` is of the family {model.family!r} and `family` is {family!r}: leave one out."
         )
     kind = family_of("matern" if family is None else family) if model is None else type(model)
     dimensions = metric_of(observations.metric).dimensions(observations.dimensions)
-    turned = map_of(anisotropy, dimensions)
+    turned = map_of(asked.anisotropy, asked.axis_ranges, dimensions)
     if model is not None and getattr(model, "anisotropy", None) is not None:
         turned = turned or type(model.anisotropy)
     options = {"microscale": microscale and MICROSCALE in kind.optional}
@@ -502,8 +496,11 @@ def _has_table(request):
     return request.template.replace(**(request.fixed | request.start)).tabulated
 
 
-def _problem(request, tolerance, search, evaluations, checkpoint, progress):
-    """Return the scaled problem, and the start values in its checkpoint or None."""
+def _problem(request, asked, progress):
+    """Return the scaled problem, and the start values in its checkpoint or None.
+
+    `asked` has the options of the search.
+    """
     observations, units, base = request.observations, request.units, request.template
     scaled = units.scaled(observations)
     table = ParameterTable(
@@ -525,13 +522,21 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
     if any(map(is_nugget_covariance, base.parameters())):
         settings = *settings, "nugget covariances"
     mark = fingerprint(observations, request.design, settings)
-    resumed, count = _resume(checkpoint, mark, base)
-    monitor = Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
+    resumed, count = _resume(asked.checkpoint, mark, base)
+    limit = count + asked.evaluations * asked.starts
+    monitor = Monitor(limit, request.outward, asked.checkpoint, mark, progress)
     monitor.count = count
     if resumed is not None:
         resumed = {name: resumed.parameters()[name] for name in table.free}
     problem = Problem(
-        scaled, request.design, request.reml, request.method, table, monitor, tolerance, search
+        scaled,
+        request.design,
+        request.reml,
+        request.method,
+        table,
+        monitor,
+        asked.tolerance,
+        asked.search,
     )
     return problem, resumed
 
@@ -588,19 +593,7 @@ def _tasks(starts_on, method):
     return Tasks(starts_on, method, "starts_on")
 
 
-def check_options(search, starts, tolerance, evaluations, seed):
-    """Validate the options of the search."""
-    check_one_of("search", search, SEARCHES)
-    check_whole("starts", starts, most=inf)
-    check_whole("evaluations", evaluations)
-    if starts > MOST_STARTS:
-        raise InvalidInput(f"`starts` must be at most {MOST_STARTS}: try starts=12.")
-    if not (is_finite(tolerance) and tolerance > 0):
-        raise InvalidInput(f"`tolerance` must be greater than 0. Got {brief_repr(tolerance)}.")
-    check_whole("seed", seed, 0, inf)
-
-
-def _check_types(observations, model, method, start, bounds):
+def _check_types(observations, model, method):
     if not isinstance(observations, Observations):
         raise InvalidInput(
             f"`observations` must be Observations. Got {type(observations).__name__}."
@@ -613,9 +606,6 @@ def _check_types(observations, model, method, start, bounds):
             )
         method = None
     check_model_and_method(model, method, given=model is not None)
-    for name, value in (("start", start), ("bounds", bounds)):
-        if value is not None and not isinstance(value, dict):
-            raise InvalidInput(f"`{name}` must be a dict. Got {type(value).__name__}.")
 
 
 def _values(base, model, fixed, start):

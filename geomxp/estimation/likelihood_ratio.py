@@ -27,16 +27,9 @@ from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
-from .fit import fit as fit_again
-from .names import (
-    ANISOTROPY,
-    MICROSCALE,
-    NUGGET,
-    RANGE,
-    anisotropy_of,
-    is_nugget_covariance,
-    titles,
-)
+from .fit import fit_with
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, is_nugget_covariance, titles
+from .options import model_options
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
 from .small_sample import trend_inference
@@ -307,21 +300,9 @@ def reached(fit, observations, start=None):
         # the fit has warned already
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
-            return fit_again(
-                observations,
-                method=fit.method,
-                family=type(fit.model),
-                transform=fit.model.transform,
-                microscale=fit.model.microscale is not None,
-                nugget_covariance=any(map(is_nugget_covariance, names)),
-                fixed=held,
-                start=values,
-                bounds=fit.bounds,
-                trend=fit.trend.text,
-                reml=fit.reml,
-                anisotropy=anisotropy_of(fit.model),
-                progress=False,
-                raise_on_failure=False,
+            options = model_options(fit) | {"start": values}
+            return fit_with(
+                observations, None, fit.method, options, progress=False, raise_on_failure=False
             )
         except NotPositiveDefinite:
             return None

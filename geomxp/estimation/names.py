@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..covariance import anisotropy as maps
 from ..covariance.noise import NUGGET_COVARIANCE
+from ..errors import InvalidInput
 
 if TYPE_CHECKING:
     from ..covariance.parameter import Parameter
@@ -27,27 +28,23 @@ ANISOTROPY += tuple(sorted(maps.NAMES - set(ANISOTROPY)))
 """Parameters of anisotropy; first those of the plane, the angle and the ratio."""
 
 
-AXES = "axes"
-"""What asks for one range for each axis."""
+def map_of(anisotropy, axis_ranges, dimensions):
+    """Return the kind of anisotropy that is asked for, or None.
 
-
-def map_of(anisotropy, dimensions):
-    """Return the kind of anisotropy that is asked for: none, by default, or one range an axis.
-
-    >>> map_of(True, 3).__name__, map_of("axes", 2).__name__, map_of(False, 2)
-    ('Anisotropy3D', 'AxisRatios', None)
+    >>> map_of(True, False, 3).__name__, map_of(False, True, 2).__name__
+    ('Anisotropy3D', 'AxisRatios')
     """
-    if not anisotropy:
-        return None
-    planes, spaces = (maps.Anisotropy, maps.AxisRatios), (maps.Anisotropy3D, maps.AxisRatios3D)
-    # others are refused where the model is checked
-    return (spaces if dimensions == 3 else planes)[anisotropy == AXES]
-
-
-def anisotropy_of(model):
-    """Return what `fit` is asked for a model of the same anisotropy: False, True or "axes"."""
-    given = getattr(model, "anisotropy", None)
-    return AXES if isinstance(given, maps.AxisRatios) else given is not None
+    if anisotropy and axis_ranges:
+        raise InvalidInput(
+            "`anisotropy` has an ellipse in any direction, `axis_ranges` one along the axes: leave "
+            "one out."
+        )
+    # other dimensions are refused where the model is checked
+    if anisotropy:
+        return maps.Anisotropy3D if dimensions == 3 else maps.Anisotropy
+    if axis_ranges:
+        return maps.AxisRatios3D if dimensions == 3 else maps.AxisRatios
+    return None
 
 
 def words(names):

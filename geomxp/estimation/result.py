@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from .._typing import (
+        Any,
         Client,
         Document,
         Floats,
@@ -109,6 +110,9 @@ class Fit(Generic[Model]):
     score_variance : (k, k) ndarray or None
         K of the sandwich covariance I⁻¹KI⁻¹ of an approximate likelihood (Vecchia's), in the
         coordinates of `information`; None where K is the information.
+    options : dict
+        Options of `geomxp.fit`, such as `starts`, that are not the defaults and that the other
+        fields do not tell.
     """
 
     model: Model
@@ -131,6 +135,7 @@ class Fit(Generic[Model]):
     boundary: tuple[str, ...] = ()
     bounds: dict[str, Interval] = field(default_factory=dict)
     score_variance: Floats | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         outcome = self.outcome

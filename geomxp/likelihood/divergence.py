@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.ordering import hilbert
-from ..data.observations import Observations, checked_inputs
+from ..data.arrays import checked_inputs
+from ..data.observations import Observations
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
 from ..linalg.backend import backend_of, device_of
 from ..linalg.precision import PrecisionMap

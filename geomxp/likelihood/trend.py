@@ -11,8 +11,10 @@ import scipy
 
 from ..covariance.distance import METRICS, Metric, metric_of, widest_gap
 from ..data import names as names_of_columns
+from ..data.arrays import check_finite
 from ..data.formula import Formula
-from ..data.observations import Observations, check_finite, counted
+from ..data.observations import Observations
+from ..data.summaries import counted
 from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput, NotPositiveDefinite, did_you_mean
 from ..runtime.devices import blas_threads

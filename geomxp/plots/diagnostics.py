@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.multivariate import Multivariate
-from ..data.observations import Observations, few
+from ..data.observations import Observations
+from ..data.summaries import few
 from ..errors import InvalidInput
 from ..estimation.names import squared_unit, titles
 from ..estimation.profile import CONTOUR_LEVELS, profile_contours, profile_likelihood, wald_ellipse

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.observations import Observations, few
+from ..data.observations import Observations
+from ..data.summaries import few
 from ..errors import InvalidInput, brief_repr, is_finite
 from ..estimation.result import Fit
 from ..prediction.raster import DEFAULT_SIDE_CELLS, Raster, RasterSeries, predict_raster, turn_to

@@ -21,7 +21,7 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
 from ..data.labels import aligned, labels_of
-from ..data.observations import few, summary, summary_html
+from ..data.summaries import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import (
     GeomxpWarning,

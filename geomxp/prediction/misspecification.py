@@ -14,7 +14,8 @@ import numpy as np
 from ..covariance.base import Covariance
 from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
-from ..data.observations import Observations, checked_inputs
+from ..data.arrays import checked_inputs
+from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.factors import check_memory, dense_factor

@@ -15,7 +15,8 @@ from .._version import __version__
 from ..covariance.distance import metric_of, near_meridian, turn_towards
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
-from ..data.observations import checked_variable, summary, summary_html, variable_numbers
+from ..data.arrays import checked_variable, variable_numbers
+from ..data.summaries import summary, summary_html
 from ..data.times import NUMBER_AXIS, TimeAxis, Times
 from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit

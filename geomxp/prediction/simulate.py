@@ -14,7 +14,8 @@ from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.noise import without_noise
 from ..covariance.ordering import order_points
-from ..data.observations import Observations, checked_inputs
+from ..data.arrays import checked_inputs
+from ..data.observations import Observations
 from ..errors import (
     GeomxpWarning,
     InvalidInput,

@@ -17,17 +17,17 @@ from ..covariance.base import Isotropic
 from ..covariance.distance import metric_of, near_meridian
 from ..covariance.inputs import Inputs
 from ..data import spatial, tables, times
-from ..data.formula import Formula
-from ..data.labels import aligned, cells_of, labels_of
-from ..data.observations import (
+from ..data.arrays import (
     LARGEST_COORDINATE,
-    Observations,
     checked_inputs,
     checked_locations,
     checked_variable,
-    column_or_function,
     variable_numbers,
 )
+from ..data.formula import Formula
+from ..data.labels import aligned, cells_of, labels_of
+from ..data.observations import Observations
+from ..data.reading import column_or_function
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.base import coincidence, noiseless_twins
 from ..runtime.devices import free_memory, require_memory

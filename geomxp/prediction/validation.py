@@ -249,7 +249,7 @@ def predicted(common, rows):
                 return held.together(rows)
         part, method = observations.subset(rest), fit.method.of_rows(rest)
         if again:
-            others = refit(fit, part, method, raise_on_failure=False)
+            others = refit(fit, part, method)
             if others.outcome.ending in FAILED_ENDINGS:
                 raise FitFailed(str(others.outcome), others)
         else:

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
-from ..data.observations import Observations, few
+from ..data.observations import Observations
+from ..data.summaries import few
 from ..data.times import from_durations
 from ..errors import InvalidInput, brief_repr, check_whole, is_finite
 from ..estimation.result import design_of, z_value

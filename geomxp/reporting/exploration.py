@@ -16,9 +16,12 @@ import numpy as np
 from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
-from ..data.names import in_formula, joined, option
-from ..data.observations import LEAST_LOCATIONS, Observations, few, summary, summary_html
+from ..data.names import in_formula, option
+from ..data.observations import LEAST_LOCATIONS, Observations
+from ..data.options import READER_OPTIONS, options_of
+from ..data.summaries import few, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
+from ..estimation.options import FIT_OPTIONS
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.cost import Cost, in_words, predicted_cost
 from ..likelihood.exact import Exact
@@ -886,6 +889,15 @@ def _reading(found, given):
     return source | changed | {"path": str(path)}
 
 
+def _next_options(found, given):
+    """Return the options of the next fit."""
+    return {
+        "family": None if in_time(given) is None else SPACE_TIME_FAMILY,
+        "trend": found.trend,
+        "transform": None if found.suggestion is None else found.suggestion.name,
+    }
+
+
 def _command(found, given):
     """Return the command of the next fit; None if the observations were not read from a file."""
     source = _reading(found, given)
@@ -893,38 +905,20 @@ def _command(found, given):
         return None
     entry = datasets.DATASETS.get(source.get("dataset"))
     words = ["geomxp", "fit", source["dataset"] if entry else source["path"]]
-    own = (list(entry.locations), entry.value, entry.metric) if entry else (None, None, None)
-    if source["locations"] != own[0]:
-        words += ["--locations", joined(source["locations"])]
-    if source["value"] != own[1]:
-        words += ["--value", joined(source.get("values", [source["value"]]))]
-    usual = "chordal" if spatial.names_say_degrees(source["locations"]) else "euclidean"
-    if source["metric"] != (own[2] or usual):
-        words += ["--metric", source["metric"]]
-    if found.trend == "covariates" and not (entry and source["covariates"] == [*entry.covariates]):
-        words += ["--covariates", joined(source["covariates"])]
+    usual = {"metric": "euclidean"}
+    if spatial.names_say_degrees(source["locations"]):
+        usual["metric"] = "chordal"
+    options = _next_options(found, given)
     kind = Trend.of(given, found.trend)
+    columns = options_of(source) | {"formula": None}
     if kind.formula is not None:
-        words += ["--formula", kind.formula.text]
-    elif found.trend != (entry.trend if entry else "constant"):
-        words += ["--trend", found.trend]
-    if source.get("crs"):
-        words += ["--crs", source["crs"]]
-    if source.get("missing"):
-        words += [
-            "--missing",
-            ",".join(f"{number!r}".removesuffix(".0") for number in source["missing"]),
-        ]
-    words += ["--drop-missing"] if source["drop_missing"] else []
-    words += ["--time", source["time"], "--family", SPACE_TIME_FAMILY] if source.get("time") else []
-    if source.get("error_variance"):
-        errors = source["error_variance"]
-        errors = [errors] if isinstance(errors, str) else [each or "none" for each in errors]
-        words += ["--error-variance", joined(errors)]
-    for name in ("decimal", "duplicates", "value_unit"):
-        words += [f"--{name.removeprefix('value_')}", source[name]] if source.get(name) else []
-    if found.suggestion is not None:
-        words += ["--transform", found.suggestion.name]
+        columns["formula"] = kind.formula.text
+        del options["trend"]
+    if found.trend != "covariates":
+        # the trend of a fit with --covariates
+        del columns["covariates"]
+    words += READER_OPTIONS.command(columns, entry.columns if entry else usual)
+    words += FIT_OPTIONS.command(options, {"trend": entry.trend} if entry else None)
     if next_method(found)[0] != "exact":
         words += ["--method", "vecchia"]
     stem = source["dataset"] if entry else Path(source["path"]).stem
@@ -933,11 +927,7 @@ def _command(found, given):
 
 def _call(found, given):
     """Return the next fit in Python."""
-    arguments = {} if found.trend == "constant" else {"trend": found.trend}
-    if in_time(given) is not None:
-        arguments["family"] = SPACE_TIME_FAMILY
-    if found.suggestion is not None:
-        arguments["transform"] = found.suggestion.name
+    arguments = FIT_OPTIONS.changed(_next_options(found, given))
     if next_method(found)[0] != "exact":
         method, _ = COSTED_METHODS["vecchia, 30 neighbours"]
         arguments["method"] = method_text(method, given.distinct_inputs)

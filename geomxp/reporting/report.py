@@ -26,6 +26,7 @@ from ..data.observations import LEAST_LOCATIONS
 from ..errors import GeomxpWarning, InvalidInput, brief_repr, check_one_of, is_finite
 from ..estimation.diagnose import ridge
 from ..estimation.names import titles
+from ..estimation.profile import held_values
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
 from ..prediction.raster import RasterSeries
@@ -36,7 +37,7 @@ from .charts import chart
 from .exploration import SHOWN_OUTLIERS, Exploration, cost_rows
 from .findings import BUDGET_SECONDS, REPORT_LEVELS, findings_of
 from .maps import Maps, MapsOfVariables, shown, times_shown
-from .sources import date, held, machine, python_lines, without_home
+from .sources import date, machine, python_lines, without_home
 
 if TYPE_CHECKING:
     from .._typing import Frame, PathLikeText
@@ -284,7 +285,7 @@ def _page(fit, command, level, places, budget, progress):
         "time_span": _time_span(observations) if several else "",
         "away": maps.away if maps and several else "",
         "scale": plain_name(fit.gaussian.observations.value_name),
-        "held": [titles(fit.model, observations)[name] for name in held(fit)],
+        "held": [titles(fit.model, observations)[name] for name in held_values(fit)],
         "microergodic_told": _tells_ratio(findings),
         "scores": validation.scores(INTERVAL_LEVEL) if validation else {},
         "scores_of": _scores_of(validation, labels) if validation else {},

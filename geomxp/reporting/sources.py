@@ -3,11 +3,12 @@
 import os
 import platform
 import time
-from importlib import metadata
 from pathlib import Path, PurePath
 
-from ..covariance.base import FAMILIES
+from ..covariance.base import made_by_name
 from ..data import datasets
+from ..data.options import READER_OPTIONS, options_of
+from ..estimation.options import FIT_OPTIONS
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform
@@ -18,6 +19,9 @@ REPORTED_LIBRARIES = ("numpy", "scipy", "nlopt", "numba")
 
 def machine():
     """Return the software and the machine in words, without names of people or hosts."""
+    # it takes a hundredth of a second to import
+    from importlib import metadata
+
     from threadpoolctl import threadpool_info
 
     versions = [f"Python {platform.python_version()}"]
@@ -62,26 +66,13 @@ def without_home(command):
     return command.replace(f"'{home}/", "$HOME'/").replace(f"{home}/", "$HOME/")
 
 
-def held(fit):
-    """Return the parameters that were held at given values, by name."""
-    values = fit.model.parameters()
-    return {name: v for name, v in values.items() if name not in (*fit.free, *fit.boundary)}
-
-
 def python_lines(fit):
     """Return Python code that repeats the fit."""
-    model, trend = fit.model, fit.trend.text
-    arguments = {
-        "method": method_text(fit.method, len(fit.observations)),
-        "fixed": held(fit) or None,
-        "bounds": fit.bounds or None,
-        "trend": None if trend == "constant" else trend,
-        "family": None if model.family == "matern" else _family(model),
-        "reml": fit.reml or None,
-        "anisotropy": "anisotropy_ratio" in model.parameters() or None,
-        "transform": None if model.transform is None else model.transform.name,
-    }
-    arguments = {name: value for name, value in arguments.items() if value is not None}
+    method = method_text(fit.method, len(fit.observations))
+    options = FIT_OPTIONS.changed(FIT_OPTIONS.kept(fit.options, fit))
+    if made_by_name(fit.model.family) is not type(fit.model):
+        options["family"] = _Code(type(fit.model).__name__)
+    arguments = ({} if method is None else {"method": method}) | options
     lines = ["import geomxp as gx", "", *reading_lines(fit.observations)]
     lines += [call("fit = gx.fit(observations", arguments), "print(fit)"]
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
@@ -102,30 +93,10 @@ def reading_lines(observations, source=None):
             f"observations = gx.Observations(locations, values{covariates}{metric})",
         ]
     entry = datasets.DATASETS.get(source.get("dataset"))
-    usual = {"locations": (), "values": None, "covariates": (), "metric": None, "time": None}
     start = f"observations = gx.read_table({source['path']!r}"
     if entry:
-        usual = {"locations": entry.locations, "values": entry.value}
-        usual |= {"covariates": entry.covariates, "metric": entry.metric, "time": entry.time}
         start = f"observations = gx.datasets.load({source['dataset']!r}"
-    usual |= {"formula": None, "drop_missing": False, "crs": None, "variable": None}
-    usual |= {"error_variance": None, "missing": None, "decimal": None, "duplicates": None}
-    usual |= {"value_unit": None}
-    arguments = {
-        "locations": tuple(source["locations"]),
-        "values": tuple(source["values"]) if "values" in source else source["value"],
-        "covariates": tuple(source["covariates"]),
-        "formula": source.get("formula"),
-        "metric": source["metric"],
-        "drop_missing": source["drop_missing"],
-        "crs": source.get("crs"),
-        "time": source.get("time"),
-        "variable": source.get("variable"),
-        "error_variance": source.get("error_variance"),
-        **{name: source.get(name) for name in ("missing", "decimal", "duplicates", "value_unit")},
-    }
-    changed = {name: value for name, value in arguments.items() if value != usual[name]}
-    return [call(start, changed)]
+    return [call(start, READER_OPTIONS.changed(options_of(source), entry and entry.columns))]
 
 
 class _Code(str):
@@ -135,12 +106,6 @@ class _Code(str):
 
     def __repr__(self):
         return str(self)
-
-
-def _family(model):
-    """Return the expression of a covariance family."""
-    known = FAMILIES.get(model.family) is type(model)
-    return model.family if known else _Code(type(model).__name__)
 
 
 def method_text(method, n):

@@ -227,7 +227,10 @@ PLACES = "x,y\n1,2\n"
         (["fit", "meuse", "--value", "gold"], "no column 'gold'"),
         (["fit", "meuse", "--value", "zink"], "sqrt_dist. Did you mean 'zinc'?"),
         (["fit", "meuse", "--method", "vechia"], "Got 'vechia'. Did you mean 'vecchia'?"),
-        (["fit", "meuse", "--search", "newton"], "`search` must be one of: scoring, bobyqa"),
+        (
+            ["fit", "meuse", "--search", "newton"],
+            "--search must be scoring, bobyqa, lbfgs or",
+        ),
         (["fit", "meuse", "--fallback"], "--fallback needs --refine ir, cg or gmres"),
         (
             ["fit", "meuse", "--method", "vecchia", "--fallback"],
@@ -238,6 +241,8 @@ PLACES = "x,y\n1,2\n"
             "--accuracy cannot be used with",
         ),
         (["bench", "choleski"], "Got 'choleski'. Did you mean 'cholesky'?"),
+        (["fit", "meuse", "--tolerance", "0"], "`tolerance` must be greater than 0"),
+        (["fit", "meuse", "--starts", "0"], "`starts` must be a whole number"),
         (["fit", "meuse", "--fix", "smoothness"], "--fix needs name=value"),
         (["fit", "meuse", "--fix", "smoothness=rough"], "'rough' is not a number"),
         (["fit", "meuse", "--fix", "smoothness=-1"], "`smoothness` must be greater than 0"),
@@ -353,7 +358,7 @@ def test_a_traceback_is_shown_only_with_debug(run, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("the sky fell")
 
-    monkeypatch.setattr("geomxp.cli.commands.fit_model", broken)
+    monkeypatch.setattr("geomxp.cli.commands.fit_with", broken)
     status, _, err = run("fit", "meuse")
     assert status == 1
     assert err == "geomxp: RuntimeError: the sky fell (an error in geomxp; --debug shows where)\n"

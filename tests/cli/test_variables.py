@@ -166,8 +166,11 @@ def test_what_is_wrong_is_said_with_a_remedy(run, folder, saved):
             "a column must be a covariate, covariates=('dist',) (--covariates dist)",
         ),
         (
-            ("fit", folder / "wide.csv", "--value", "zinc,om", *FAMILY, "--transform", "log"),
-            "models of family independent have no transform",
+            (
+                *("fit", folder / "wide.csv", "--value", "zinc,om", *FAMILY, "--drop-missing"),
+                *("--transform", "log,none,sqrt"),
+            ),
+            "one transformation or one for each of the 2 variables",
         ),
         (
             ("fit", folder / "wide.csv", "--value", "zinc,om", "--drop-missing"),

@@ -49,10 +49,13 @@ def test_wrong_columns_are_refused(changes, message):
         observations(**changes)
 
 
-@pytest.mark.parametrize("column", ["z", ["hour"]])
-def test_the_columns_must_be_others_than_the_values(column):
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("z", "name a column other than the values"), (["hour"], "name a column by text")],
+)
+def test_the_columns_must_be_others_than_the_values(column, message):
     frame = pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "hour": TIME, "z": VALUES})
-    with pytest.raises(gx.InvalidInput, match="`time` must name a column other than the values"):
+    with pytest.raises(gx.InvalidInput, match=f"`time` must {message}"):
         gx.Observations.from_frame(frame, locations=("x", "y"), values="z", time=column)
 
 

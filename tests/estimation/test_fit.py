@@ -321,7 +321,7 @@ def test_great_circle_holds_the_smoothness_at_a_half():
         ({"trend": "wavy"}, "`trend` must be one of"),
         ({"trend": "covariates"}, "needs covariates"),
         ({"starts": 0}, "`starts` must be a whole number"),
-        ({"starts": 10**300}, "`starts` must be at most 1000: try starts=12"),
+        ({"starts": 10**300}, "`starts` must be a whole number from 1 to 1,000"),
         ({"tolerance": 0.0}, "`tolerance` must be greater than 0"),
         ({"evaluations": 1.5}, "`evaluations` must be a whole number"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0"),
