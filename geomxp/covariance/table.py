@@ -46,6 +46,9 @@ ONE_AT_ZERO = ("correlation", "time decay", "time stretch")
 LOWEST_OCTAVE, HIGHEST_OCTAVE = -1020, 1020
 """Octaves that a table may cover."""
 
+LOWEST_OCTAVE_FP32 = -126
+"""Lowest octave of normal FP32 numbers."""
+
 FOLDED_OCTAVES = 53
 """Octaves above s = ½ of a folded table: 1 - s is at least 2^-53 there."""
 
@@ -79,7 +82,9 @@ class Table:
         self.low, self.high = low, high
         # number of the first interval: the sign, the exponent and SPLIT bits of the mantissa
         self.base = (low + 1023) << SPLIT
-        self.base_fp32 = (low + 127) << SPLIT_FP32
+        # FP32 has no lower octave, and 0 must lie below the table
+        self._skipped_fp32 = max(LOWEST_OCTAVE_FP32 - low, 0) << SPLIT_FP32
+        self.base_fp32 = ((low + 127) << SPLIT_FP32) + self._skipped_fp32
         self._expansions = model.expansions(np.exp2(np.arange(low, high, dtype=np.longdouble)))
         self._rows = {}
 
@@ -92,6 +97,7 @@ class Table:
         if (what, single) not in self._rows:
             split, degree = (SPLIT_FP32, DEGREE_FP32) if single else (SPLIT, DEGREE)
             inside = self._expansions.polynomials(what, split, degree)
+            inside = inside[self._skipped_fp32 :] if single else inside
             rows = np.zeros((len(inside) + 2, degree + 1), np.float32 if single else np.float64)
             rows[1:-1] = inside
             rows[0, 0] = 1.0 if what in ONE_AT_ZERO else 0.0

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from .._typing import ArrayLike, Floats
-    from .base import Isotropic
 
     Numbers: TypeAlias = Floats | float
 
@@ -125,7 +124,7 @@ class Term:
     (2.0, [(-4.0, PairFunction(products=(('slope', None),), turn=None))])
     """
 
-    correlation: Isotropic | tuple[tuple[Isotropic, ...], ...]
+    correlation: Any
     amplitude: Numbers
     range: Numbers
     map: Floats | None = None
@@ -139,7 +138,7 @@ class Term:
         return isinstance(self.correlation, tuple)
 
     @property
-    def correlations(self) -> tuple[tuple[Isotropic, ...], ...]:
+    def correlations(self) -> tuple[tuple[Any, ...], ...]:
         """ρ of each pair of variables; of one variable 1 of 1."""
         return self.correlation if self.by_variable else ((self.correlation,),)
 

@@ -165,7 +165,7 @@ class TermNumbers:
 
     def _find_functions(self, known):
         """Find the functions of pairs, of space and of time that the derivatives need."""
-        terms = [part.term for part in self._parts]
+        first, terms = self._parts[0], [part.term for part in self._parts]
         found = {name: [term.functions(name) for term in terms] for name in self._named}
         whole = dict.fromkeys(terms[0].functions("correlation")[0][1:])
         functions = list(
@@ -191,14 +191,17 @@ class TermNumbers:
             row[4] = turns.index(one.turn) if one.turn else -1
         if not self.mixed:
             self.fields[:, 5] = [known.index(name) for name in self._named]
-        dimensions = len(self._parts[0].x)
+        dimensions = len(first.x)
         self.maps = np.zeros((len(turns), len(terms), dimensions * (dimensions + 1) // 2))
         for k, c in np.ndindex(len(turns), len(terms)):
             if turns[k] in terms[c].changes:
                 self.maps[k, c] = turning_form(terms[c].changes[turns[k]].map)
-        # each derivative is a function of space of its own
-        alone = (self.fields[:, 1] == 1 + np.arange(len(functions))).all()
-        self.plain = not self.mixed and self._parts[0].times is None and not turns and alone
+        # functions of space, one for each derivative, and then the last of them, turned
+        space, turned = self.fields[:, 1], self.fields[:, 4] >= 0
+        count = np.count_nonzero(~turned)
+        expected = np.minimum(1 + np.arange(len(functions)), count)
+        alone = (space == expected).all() and not turned[:count].any()
+        self.plain = not self.mixed and first.times is None and bool(alone)
         # which parameter and which function of pairs each factor is of
         self._factors, entries = [], []
         if self.mixed:
@@ -308,8 +311,11 @@ class Blocks:
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        known = self.model.field_names
-        names = [name for name, bit in zip(known, wanted[bases - len(known) :], strict=True) if bit]
+        known, used = self.model.field_names, wanted.copy()
+        changing = {name for part in self.pairs.parts for name in part.term.changes}
+        # derivatives by parameters that the model could have, but has not, are 0
+        used[bases - len(known) :] &= [name in changing for name in known]
+        names = [name for name, bit in zip(known, used[bases - len(known) :], strict=True) if bit]
         numbers = TermNumbers(self.pairs, known, names)
         noise = self.noise.variances + numbers.variances[0]
 
@@ -328,7 +334,7 @@ class Blocks:
                 diagonals=self.noise.diagonals,
                 maps=numbers.maps.reshape(-1) if numbers.maps.size else None,
                 fields=None if numbers.plain else numbers.fields,
-                wanted=wanted,
+                wanted=used,
                 out=out,
             )
             return out, failed if failed < last else k, missed

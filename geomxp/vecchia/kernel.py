@@ -74,7 +74,7 @@ def _fetch(columns, column, neighbours, first, last, own, order, y, start):
             y[start + (order - 1) * 8 + lane] = columns[column, i]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _squared(points, order, first, dimensions, i, j):
     """Return |x_i - x_j|² of points from coordinate `first` on."""
     at = first * order * 8
@@ -97,7 +97,7 @@ def _arcs(s, scratch):
     return load(scratch, 0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _fold(s, folded, term):
     """Return the variable of the table of a term, for those that are folded as by `table.fold`."""
     # a branch on None is decided at compile time
@@ -108,7 +108,7 @@ def _fold(s, folded, term):
     return where_less(s, spread(0.5), s, far)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _lag(points, order, axis, i, j):
     """Return (t_i - t_j)²."""
     at = axis * order * 8
@@ -116,7 +116,7 @@ def _lag(points, order, axis, i, j):
     return lag * lag
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _of_time(tables, which, whole, row, t, s, v):
     """Return a function of time; if time is a coordinate 1, v/(s + v) or s/(s + v), 0 for 0/0."""
     if tables is None:
@@ -126,7 +126,7 @@ def _of_time(tables, which, whole, row, t, s, v):
     return polynomial(tables, which * whole, row, t)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _in_time(s, v, tables, whole, row, t, decay, stretch):
     """Return the variable of the table in space, and the decay."""
     if tables is None:
@@ -136,7 +136,7 @@ def _in_time(s, v, tables, whole, row, t, decay, stretch):
     return s, polynomial(tables, decay * whole, row, t)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _missed_in_time(tables, v, row):
     """Return whether the tables of functions of time, if there are any, were missed."""
     return 0 if tables is None else missed(v, row)
@@ -263,9 +263,15 @@ def _dot(a, at, b, start, order):
     return s + r
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _form(points, order, first, dimensions, i, j, forms, at):
     """Return u'Mu, u = x_i - x_j; `forms` has the entries of M + M' above the diagonal and M's."""
+    if dimensions == 2:
+        d0 = load(points, first * order * 8 + i * 8) - load(points, first * order * 8 + j * 8)
+        row = (first + 1) * order * 8
+        d1 = load(points, row + i * 8) - load(points, row + j * 8)
+        inner = spread(forms[at]) * d0 * d0 + spread(forms[at + 1]) * d0 * d1
+        return inner + spread(forms[at + 2]) * d1 * d1
     inner = spread(0.0)
     for p in range(first, first + dimensions):
         row = p * order * 8
@@ -306,7 +312,7 @@ def _changes(
     multiplied by u'Mu/|u|² with the form maps[fields[k, 4], c] of each term c where that is not -1;
     `maps`, (T, C, d (d + 1) / 2), is flat, and None without forms.
     Of one term, it is derivative fields[k, 5] but for σ². Without `fields` the wanted derivatives
-    are e[1], e[2], ….
+    are e[1], e[2], …, and then the last of them, multiplied by one form after the other.
     """
     dimensions, inverse, arc, folded, variance, tables, size, whole, base = field
     order, top, misses, terms = keep.size // 8, size // 8 - 1, 0, 1
@@ -353,14 +359,24 @@ def _changes(
                 if mixed is not None:
                     row = moved(row, load(numbers, 16))
                 if fields is None:
-                    at = whole
-                    for basis in range(shape, wanted.size):
+                    at, basis, value = whole, shape, both
+                    while at < tables.size:
                         if wanted[basis]:
                             value = polynomial(tables, at, row, t) * both
                             _add_products(g, basis * step, i, j, value, b_i, b_j)
                             at += whole
+                        basis += 1
+                    if maps is not None:
+                        # 0 for u = 0 too
+                        share, at = value / (squared + spread(1e-300)), 0
+                        while at < maps.size:
+                            if wanted[basis]:
+                                form = _form(points, order, first, dimensions, i, j, maps, at)
+                                _add_products(g, basis * step, i, j, share * form, b_i, b_j)
+                                at += dimensions * (dimensions + 1) // 2
+                            basis += 1
                 else:
-                    value, held = both, -1
+                    value, held, share, turned = both, -1, both, -1
                     for k in range(len(fields)):
                         of_space, other, turn = fields[k, 1], fields[k, 2], fields[k, 4]
                         if clock is not None:
@@ -369,11 +385,11 @@ def _changes(
                                 times, fields[k, 0], apart, late, t_late, space, v
                             )
                             if other >= 0:
-                                turned = polynomial(tables, fields[k, 3] * whole, row, t)
-                                value = value + turned * _of_time(
+                                product = polynomial(tables, fields[k, 3] * whole, row, t)
+                                value = value + product * _of_time(
                                     times, other, apart, late, t_late, space, v
                                 )
-                            value = value * both
+                            value, turned = value * both, -1
                         elif held != of_space:
                             held = of_space
                             value = polynomial(tables, held * whole, row, t) * both
@@ -383,8 +399,10 @@ def _changes(
                             if turn >= 0:
                                 at = (turn * terms + c) * (dimensions * (dimensions + 1) // 2)
                                 form = _form(points, order, first, dimensions, i, j, maps, at)
-                                # 0 for u = 0 too
-                                change = value / (squared + spread(1e-300)) * form
+                                if turned != of_space:
+                                    # 0 for u = 0 too
+                                    turned, share = of_space, value / (squared + spread(1e-300))
+                                change = share * form
                         if mixed is None:
                             basis = shape + fields[k, 5]
                             _add_products(g, basis * step, i, j, change, b_i, b_j)
@@ -399,7 +417,7 @@ def _changes(
     return misses
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _add_products(g, at, i, j, value, b_i, b_j):
     """G <- g + D b for the entries (i, j) and (j, i) of D."""
     store(g, at + i * 8, load(g, at + i * 8) + value * b_j)
