@@ -456,14 +456,16 @@ class Covariance:
 class Tabulated(Covariance):
     """Base of families whose covariance is a sum of terms, with tables of polynomials.
 
-    A subclass has the field `anisotropy` and defines `terms`, and inherits generation on CPU and
-    GPU, derivatives and Vecchia's approximation. If it declares `VARIANCE`, all terms are
-    proportional to it.
+    A subclass defines `terms`, and inherits generation on CPU and GPU, derivatives and Vecchia's
+    approximation. If it declares `VARIANCE`, all terms are proportional to it. With a field
+    `anisotropy`, its terms are those of `turned`.
     """
 
     optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name, *sorted(maps.NAMES))
     if TYPE_CHECKING:
         anisotropy: LinearMap | None
+    else:
+        anisotropy = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

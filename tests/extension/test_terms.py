@@ -147,12 +147,6 @@ def inputs_of(model, n=70):
     return gx.Inputs(testing.places(n), time=np.round(random.random(n) * 5, 1), variable=variable)
 
 
-def noise_of(model, a):
-    """Variances of the noise, (n,)."""
-    nugget = np.atleast_1d(model.nugget)
-    return nugget[0 if a.variable is None else a.variable] * np.ones(len(a))
-
-
 def difference(function, model, name):
     """The derivative of a function of the model by a parameter, by central differences."""
     value, found = model.parameters()[name], 0.0
@@ -169,7 +163,7 @@ def test_covariance_and_derivatives_are_those_of_the_formula(model):
     found = model.matrix(a, a)
     np.testing.assert_allclose(found, model.dense(a), rtol=0, atol=2e-14)
     changes = model.derivatives(a, a)
-    assert set(changes) == set(model.parameters()) - set(model.noise_names)
+    assert set(changes) == set(model.parameters()) - set(model.noise(a).names)
     for name, change in changes.items():
         expected = difference(lambda other: other.dense(a), model, name)
         np.testing.assert_allclose(change, expected, rtol=0, atol=1e-9, err_msg=name)
@@ -186,8 +180,8 @@ def test_sums_are_those_of_the_dense_derivatives(model):
     found = derivative_sums(model, a, names, np.asfortranarray(weights + weights.T), alpha, beside)
     w = np.outer(alpha, alpha) - weights - weights.T + beside @ beside.T
     changes = model.derivatives(a, a)
-    for name in model.noise_names[: model.variables]:
-        changes[name] = model.noise_derivative(name, a) * np.eye(n)
+    noise = model.noise(a)
+    changes |= {name: np.diag(noise.derivative(name)) for name in noise.names}
     for k, name in enumerate(names):
         change = changes[name]
         assert found.weighted[k] == pytest.approx((w * change).sum(), rel=1e-11), name
@@ -201,7 +195,7 @@ def test_the_score_of_the_likelihood_is_that_of_dense_formulas(model):
     seen = gx.Observations(a.locations, y, time=a.time, variable=a.variable)
 
     def log_likelihood(model):
-        sigma = model.dense(a) + np.diag(noise_of(model, a))
+        sigma = model.dense(a) + np.diag(model.noise(a).variances)
         value = np.linalg.slogdet(sigma)[1] + y @ np.linalg.solve(sigma, y)
         return -0.5 * (value + len(a) * np.log(2 * np.pi))
 
@@ -221,7 +215,7 @@ def test_vecchia_and_its_score_are_those_of_dense_conditional_densities(model):
     b = a[order]
 
     def conditional(model):
-        sigma = model.dense(b) + np.diag(noise_of(model, b))
+        sigma = model.dense(b) + np.diag(model.noise(b).variances)
         found = np.zeros(2)
         for i, row in enumerate(neighbours):
             near = row[row >= 0]
@@ -232,8 +226,8 @@ def test_vecchia_and_its_score_are_those_of_dense_conditional_densities(model):
 
     passes.know(y[None])
     names = tuple(model.parameters())
-    out, failed = passes.reduce(model, wanted_for(model, names, passes.noise))
-    sums = Sums(out, 1, model, names, passes.noise)
+    out, failed = passes.reduce(model, wanted_for(model, names, model.noise(b)))
+    sums = Sums(out, 1, model, names, model.noise(b))
     assert failed is None
     expected = conditional(model)
     np.testing.assert_allclose([sums.log_determinant, sums.gram[0, 0]], expected, rtol=1e-11)
