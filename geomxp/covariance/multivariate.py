@@ -408,7 +408,7 @@ class Multivariate(Tabulated):
         if more:
             raise InvalidInput(
                 f"variable {k} of this {self.family} model is a sum of {len(more) + 1} "
-                f"{self.in_space.__name__} fields, not one model: evaluate its covariance by "
+                f"{self.in_space.family} fields, not one model: evaluate its covariance by "
                 "calling the model."
             )
         correlation = one.correlations[k][k]
@@ -483,11 +483,10 @@ class Multivariate(Tabulated):
                 f"a {self.family} model is not known to be a covariance with great-circle "
                 "distances: use the chordal metric."
             )
-        super().check_valid_on(metric, dimensions)
         self.check_anisotropy(metric, dimensions)
         d = self.valid_dimensions(metric, dimensions)
-        for one in self._own_correlations() if d < np.inf and not metric.arc else ():
-            one.check_valid_on("euclidean", int(d))
+        for one in self._own_correlations() if d < np.inf else ():
+            one.check_valid_on(*((metric, dimensions) if metric.arc else ("euclidean", int(d))))
         if self.nugget_covariance is not None:
             self._check_nuggets()
 

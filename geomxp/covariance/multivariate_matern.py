@@ -386,9 +386,9 @@ class FlexibleMatern(_Matern):
     def factors_on_sphere(self) -> Floats:
         """Raise `InvalidInput`: no correlations besides 0 are known to be valid."""
         raise InvalidInput(
-            "a flexible-matern model with great-circle distances is not known to be a covariance: "
-            "between variables of different ranges no mixture of exponential correlations is "
-            "positive definite. Use the chordal metric, or a parsimonious-matern model."
+            "a flexible-matern model is not known to be a covariance with great-circle distances: "
+            "with different ranges it is no mixture of exponential covariances. Give it equal "
+            "ranges as a parsimonious-matern model, or use the chordal metric."
         )
 
 

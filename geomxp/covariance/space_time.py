@@ -229,7 +229,8 @@ class SpaceTime(Tabulated):
                 "distances: use the chordal metric."
             )
         super().check_valid_on(metric, dimensions)
-        self.space.check_valid_on(*self._of_space(metric, dimensions))
+        if not metric.arc:
+            self.space.check_valid_on(*self._of_space(metric, dimensions))
         self.check_anisotropy(metric, dimensions)
 
     def effective_range(self, correlation: float = 0.05) -> float:

@@ -176,7 +176,7 @@ def test_some_packages_count_their_nugget_in_variances(package, name):
         ({"smoothness": float("nan")}, "`smoothness` must be a finite number"),
         ({"nugget": -1e-9}, "`nugget` must be at least 0"),
         ({"variance": "big"}, "`variance` must be a number. Got 'big'"),
-        ({"anisotropy": (0.0, 1.5)}, "must lie in"),
+        ({"anisotropy": (0.0, 1.5)}, "must be greater than 0 and at most 1"),
         ({"anisotropy": 3}, "must be a pair"),
     ],
 )

@@ -97,7 +97,7 @@ class TurnedInTime(Tabulated):
     def terms(self, dimensions):
         """Return a term with a linear map and functions of time."""
         turn = gx.Anisotropy(self.angle, self.ratio)
-        by_angle, by_ratio = turn.generators()
+        by_angle, by_ratio = turn.generators().values()
         clock = gx.Gneiting(1.0, 1.0, 1.0, 0.5, 0.5, 0.6, 0.4).clock(dimensions)
         changes = {
             "variance": Change(amplitude=1.0),
