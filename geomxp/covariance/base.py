@@ -586,6 +586,8 @@ class Isotropic(Tabulated):
     is_mixture : bool
         Whether ρ(√·) is completely monotone, so that ρ is a mixture of Gaussian correlations and
         valid in all dimensions.
+    most_dimensions : int
+        Dimensions up to which ρ is valid.
 
     Examples
     --------
@@ -612,6 +614,7 @@ class Isotropic(Tabulated):
     conventions: ClassVar[Mapping[str, Convention]] = {}
     last_octave: ClassVar[int] = 1020
     is_mixture: ClassVar[bool] = False
+    most_dimensions: ClassVar[float] = inf
     tabulated = True
     variance: float
     range: float
@@ -783,6 +786,11 @@ class Isotropic(Tabulated):
             raise InvalidInput(
                 f"a {self.family} model is not a covariance with great-circle distances: "
                 "use the chordal metric."
+            )
+        if metric.dimensions(dimensions) > self.most_dimensions:
+            raise InvalidInput(
+                f"in {metric.dimensions(dimensions)} dimensions a {self.family} model is not a "
+                f"covariance, in {self.most_dimensions:g} or fewer it is: use another family."
             )
         super().check_valid_on(metric, dimensions)
         self.check_anisotropy(metric, dimensions)

@@ -36,6 +36,7 @@ class Spherical(Isotropic):
     """
 
     family = "spherical"
+    most_dimensions = 3
     support = "smooth"
     on_sphere: ClassVar = {}  # all ranges
     conventions: ClassVar = {
