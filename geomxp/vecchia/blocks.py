@@ -7,6 +7,7 @@ ratio of anisotropy, in this order. D is the number of bases.
 """
 
 from collections import OrderedDict
+from itertools import product
 
 import numpy as np
 
@@ -150,12 +151,12 @@ class TermNumbers:
         axes = {id(part.x): part for part in parts}
         starts = dict(zip(axes, range(0, len(axes) * len(first.x), len(first.x)), strict=True))
         self._first = np.array([starts[id(part.x)] for part in parts])
-        folded = np.array([bool(part.mapping & 2) for part in parts])
-        self._folded = folded if folded.any() else None
+        folded = [bool(part.mapping & 2) for part in parts]
+        self._folded = np.array(folded) if any(folded) else None
         points = [[part.x for part in axes.values()], [part.y for part in axes.values()]]
         if first.times is not None:
             points = [[*one, times[None]] for one, times in zip(points, first.times, strict=True)]
-        self.points = tuple(np.vstack(one) for one in points)
+        self.points = tuple(one[0] if len(one) == 1 else np.vstack(one) for one in points)
         self.variances = 0.0, 0.0
         if self.mixed:
             kinds = first.kinds or tuple(np.zeros(one.shape[1], np.int64) for one in self.points)
@@ -183,25 +184,29 @@ class TermNumbers:
             self._stretch = len(kept) - 1 or -1
             self._time = list(dict.fromkeys([*kept, *(one for _, one in pairs)]))
         turns = list(dict.fromkeys(one.turn for one in functions if one.turn is not None))
-        self.fields = np.full((len(functions), 6), -1)
-        for row, one in zip(self.fields, functions, strict=True):
+        rows = []
+        for one in functions:
+            numbers = [-1, -1, -1, -1]
             for k, (space, time) in enumerate(one.products):
-                row[2 * k] = -1 if time is None else self._time.index(time)
-                row[2 * k + 1] = self._space.index(space)
-            row[4] = turns.index(one.turn) if one.turn else -1
-        if not self.mixed:
-            self.fields[:, 5] = [known.index(name) for name in self._named]
+                numbers[2 * k] = -1 if time is None else self._time.index(time)
+                numbers[2 * k + 1] = self._space.index(space)
+            rows.append((*numbers, -1 if one.turn is None else turns.index(one.turn)))
+        # of one term, functions are those of `names`
+        order = (known.index(name) for name in self._named) if not self.mixed else [-1] * len(rows)
+        rows = [(*row, basis) for row, basis in zip(rows, order, strict=True)]
+        self.fields = np.array(rows, dtype=np.int64).reshape(-1, 6)
         dimensions = len(first.x)
         self.maps = np.zeros((len(turns), len(terms), dimensions * (dimensions + 1) // 2))
-        for k, c in np.ndindex(len(turns), len(terms)):
+        for k, c in product(range(len(turns)), range(len(terms))):
             if turns[k] in terms[c].changes:
                 self.maps[k, c] = turning_form(terms[c].changes[turns[k]].map)
         # functions of space, one for each derivative, and then the last of them, turned
-        space, turned = self.fields[:, 1], self.fields[:, 4] >= 0
-        count = np.count_nonzero(~turned)
-        expected = np.minimum(1 + np.arange(len(functions)), count)
-        alone = (space == expected).all() and not turned[:count].any()
-        self.plain = not self.mixed and first.times is None and bool(alone)
+        count = sum(one.turn is None for one in functions)
+        alone = all(
+            (row[1], row[4] >= 0) == (min(k, count), k > count)
+            for k, row in enumerate(rows, start=1)
+        )
+        self.plain = not self.mixed and first.times is None and alone
         # which parameter and which function of pairs each factor is of
         self._factors, entries = [], []
         if self.mixed:
@@ -212,13 +217,22 @@ class TermNumbers:
                         entries.append((known.index(name), f))
                         self._factors.append(each)
         self._entries = np.array(entries, dtype=np.int64).reshape(-1, 2)
+        # a term whose correlation has no such function does not need it
+        self._spaces = [self._space]
+        if self.mixed:
+            self._spaces = [
+                [one if has(term, one) else "correlation" for one in self._space] for term in terms
+            ]
 
     def read(self, further):
         """Return `field`, `mixed` and `clock` of kernels, and whether there is no lower octave.
 
         Tables reach `further` octaves below those expected.
         """
-        tables = [part.tables(self._space, False, further) for part in self._parts]
+        tables = [
+            part.tables(space, False, further)
+            for part, space in zip(self._parts, self._spaces, strict=True)
+        ]
         rows, starts, length, base, end = _stacked(tables)
         first, *_ = self._parts
         arc = bool(first.mapping & 1) or None
@@ -256,6 +270,12 @@ class TermNumbers:
             for e, factors in enumerate(self._factors):
                 numbers[:, :, c, 5 + e] = factors[c]
         return *self._kinds, p, self._first, numbers.reshape(-1), rows, count, self._entries
+
+
+def has(term, function):
+    """Whether the correlation of a term has a function of space."""
+    shapes = {shape.name for shape in term.correlations[0][0].shapes}
+    return function in {"correlation", "slope"} | shapes
 
 
 def _stacked(tables):

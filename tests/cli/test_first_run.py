@@ -28,7 +28,7 @@ print(json.dumps([status, sorted(compiled), slow]))
 LEAVES = ["intervals", "polynomial"]
 """Compiled from one text for FP64 and FP32, once for each function that calls them."""
 
-LOOPS = ["_add", "_add_pairs", "_fill", "_inner", *2 * LEAVES, "squared_distances"]
+LOOPS = ["_add", "_add_pairs", "_fill", "_inner", "_less", *2 * LEAVES, "squared_distances"]
 FEW = ["_fill", *LEAVES, "squared_distances"]
 """Those of a log-likelihood."""
 

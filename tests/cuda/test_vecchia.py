@@ -255,7 +255,7 @@ def names_of(chosen, model):
 def assert_close(found, expected, blocks, m):
     """To c·m·u of what the conditioning of a block makes of it, part by part of the sums."""
     sigma = blocks.blocks.pairs.covariance()
-    values = np.linalg.eigvalsh(sigma + np.diag(blocks.noise.under(blocks.model)))
+    values = np.linalg.eigvalsh(sigma + np.diag(blocks.noise.variances))
     tolerance = 4 * (m + 4) * U * values[-1] / values[0]
     c, bases = len(blocks.columns) ** 2, len(blocks.wanted(()))
     cuts = np.cumsum((1, c, bases, bases**2))

@@ -188,6 +188,28 @@ def test_sums_are_those_of_the_dense_derivatives(model):
         np.testing.assert_allclose(found.products[:, k], change @ alpha, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.gpu
+@each_model
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["fp64", "fp32"])
+def test_a_gpu_writes_the_values_of_the_cpu(model, dtype):
+    import cupy
+
+    a, whole = inputs_of(model), slice(0, 70)
+    pairs = model.pairs(a)
+    expected = np.empty((70, 70), dtype, order="F")
+    out = cupy.empty((70, 70), dtype, order="F")
+    pairs.write("correlation", whole, whole, expected)
+    pairs.write_on_gpu("correlation", whole, whole, out)
+    u = np.finfo(dtype).eps
+    np.testing.assert_allclose(cupy.asnumpy(out), expected, rtol=0, atol=4 * u * 2)
+    if dtype == np.float64:
+        names = tuple(model.parameters())
+        changes = pairs.derivatives(whole, whole, names)
+        for name, change in pairs.derivatives(whole, whole, names, 0).items():
+            atol = 1e-14 * np.abs(changes[name]).max()
+            np.testing.assert_allclose(cupy.asnumpy(change), changes[name], rtol=0, atol=atol)
+
+
 @each_model
 def test_the_score_of_the_likelihood_is_that_of_dense_formulas(model):
     a = inputs_of(model)
