@@ -45,16 +45,25 @@ class Coordinates:
     brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
     maps parameters to the end of their `limits` (a function of the model) at which they stay. With
     `relative` covariances of nuggets that move or follow have the coordinates η_ij/(τ_i τ_j): their
-    limits do not depend on the nuggets.
+    limits do not depend on the nuggets. Variances in `vanishing` may be 0: their coordinate is then
+    -inf, and their unit in derivatives and steps is the variance of the field.
     """
 
     def __init__(
-        self, names, model, wrap=True, offset=0.0, limits=None, following=(), relative=False
+        self,
+        names,
+        model,
+        wrap=True,
+        offset=0.0,
+        limits=None,
+        following=(),
+        relative=False,
+        vanishing=(),
     ):
         self.names, self.origin = list(names), model
         self.limits_at, self.following = limits, dict(following)
         self.table = {p.name: p for p in model.table}
-        self.wrap, self.offset = wrap, offset
+        self.wrap, self.offset, self.vanishing = wrap, offset, vanishing
         moving = (*self.names, *self.following) if relative else ()
         self.relative = [name for name in moving if is_nugget_covariance(name)]
         # limits that are not linear in the others
@@ -65,6 +74,8 @@ class Coordinates:
         parameter = self.table[name]
         if parameter.transform == "identity":
             return radians(value) if parameter.unit == "degrees" else value
+        if name in self.vanishing and value == 0:
+            return -inf
         if parameter.closed:
             value = value + self.offset
         return log(max(value, ZERO_IN_LOGARITHMS))
@@ -101,6 +112,19 @@ class Coordinates:
         values = {name: self.outward(name, v) for name, v in zip(self.names, x, strict=True)}
         values |= self._covariances(values)
         return self._followed(self.origin.replace(**values))
+
+    def moved(self, model, step, gone):
+        """Return the model after a step; variances are 0 where the mask `gone` is true."""
+        x = self.point(model)
+        risen = np.isneginf(x) & (step > 0)
+        x = np.where(gone, -inf, x + step)
+        for k in np.flatnonzero(risen):
+            x[k] = log(step[k] * self.field_variance(model, self.names[k]))
+        return self.model(x)
+
+    def field_variance(self, model, nugget):
+        """Return the variance of the field of which a parameter is the nugget."""
+        return model.largest_variance if nugget in NOISE else model.variance_of(nugget)
 
     def _covariances(self, values):
         """Return the covariances in `relative`, by name, from correlations and other values."""
@@ -158,6 +182,8 @@ class Coordinates:
             parameter = self.table[name]
             if parameter.transform == "identity":
                 result.append(np.degrees(1.0) if parameter.unit == "degrees" else 1.0)
+            elif name in self.vanishing and values[name] == 0:
+                result.append(self.field_variance(model, name))
             else:
                 result.append(values[name] + (self.offset if parameter.closed else 0.0))
         return np.array(result)

@@ -246,6 +246,8 @@ class ParameterTable:
                 continue
             if name == RANGE and name not in self.bounds:
                 yield name, value * practical_factor(model), *self.practical_bounds()
+            elif value == 0 and self.may_vanish(name):
+                continue
             elif name in NOISE and self.profiled:
                 yield name, value / values[VARIANCE], *NUGGET_RATIO_BOUNDS
             elif not (name == VARIANCE and self.profiled):
@@ -266,6 +268,11 @@ class ParameterTable:
             elif value >= upper - margin:
                 pinned[name] = "upper"
         return pinned
+
+    def may_vanish(self, name):
+        """Whether a parameter is a free variance of noise without bounds, which may be 0."""
+        noise = name in self.model.noise_names and not is_nugget_covariance(name)
+        return noise and name in self.free and name not in self.bounds
 
     def outside(self, model):
         """Return the names of the parameters outside their bounds."""
@@ -325,11 +332,12 @@ class ParameterTable:
         names = [name for name in self.free if not (name == VARIANCE and self.profiled)]
         return SearchCoordinates(self, names)
 
-    def coordinates(self, model, names=None, following=(), relative=True):
+    def coordinates(self, model, names=None, following=(), relative=True, vanishing=()):
         """Return the coordinates of Newton's method and of standard errors: logarithms, radians.
 
         `following` are pairs (name, "lower" or "upper") of parameters that stay at a limit, which
         depends on those that move. With `relative` those of nugget covariances are correlations.
+        `vanishing` are variances that may become 0.
         """
         wrap = not set(ANISOTROPY[:1]) & set(self.bounds)
         names = self.free if names is None else names
@@ -340,6 +348,7 @@ class ParameterTable:
             limits=self.limits_at,
             following=following,
             relative=relative,
+            vanishing=vanishing,
         )
 
     # starts

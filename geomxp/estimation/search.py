@@ -225,7 +225,18 @@ LONGEST_LOG_STEP, LONGEST_NUGGET_STEP = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
 
 NEAR_LIMIT_VALUE = 0.02
-"""Value below which a parameter without a logarithm may step to its limit; see `_least`."""
+"""Value below which a parameter without a logarithm may step to its limit, see `_least`; a nugget,
+in units of the field's variance, see `_gone`."""
+
+FLAT_INFORMATION = 1e-4
+"""Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
+
+FLAT_RISE = FLAT_INFORMATION / 2
+"""Increase of ℓ by a variance below which the variance is not identified: the information on its
+logarithm is about twice the rise from a variance of 0."""
+
+REPEATED_ZERO_FACTOR = 1e-2
+"""Factor by which a variance falls after a step to 0 has failed, before the next such step."""
 
 ZIGZAG_RISE = 1e-3
 """Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
@@ -253,7 +264,6 @@ def ascend(
     tolerance,
     evaluations,
     enough=0.0,
-    vanishing=None,
     curved=False,
     stops=None,
 ):
@@ -264,11 +274,15 @@ def ascend(
     `curved` the observed information is computed once, before the probably last step.
 
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
-    increases ℓ; or if the nugget is below the share `vanishing` of the variance and still falls,
-    because the caller compares with a nugget of 0. Where ℓ hardly rises and stops(point) is true
-    it ends, not converged.
+    increases ℓ. Where ℓ hardly rises and stops(point) is true it ends, not converged.
+
+    Variances in `coordinates.vanishing` have an active set at 0. A step that would make one of
+    them negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky
+    factor, or ℓ is smaller, at 0, the step is made in its logarithm.
     """
     best, secants, risen = evaluate(model, False), [], np.inf
+    # variances for which a step to 0 has failed, and their values there
+    failed = {}
     for _ in range(MOST_SCORING_STEPS):
         if not np.isfinite(best.value):
             return best, False
@@ -278,24 +292,33 @@ def ascend(
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         promised = 0.5 * best.score @ step
-        converged = promised < tolerance
+        gone = _gone(coordinates, best, step, free, failed)
+        converged = promised < tolerance and not gone.any()
         if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
             return best, True
-        close, curved = curved and promised < ONE_STEP_GAIN, curved and not promised < ONE_STEP_GAIN
-        falls = vanishing is not None and best.score[coordinates.names.index(NUGGET)] < 0
-        if falls and best.model.nugget < vanishing * best.model.largest_variance:
-            return best, True
-        step = _step_within(within, coordinates, best, step, free)
-        origin = coordinates.point(best.model)
+        close = curved and promised < ONE_STEP_GAIN and not gone.any()
+        curved = curved and not close
+        towards = step
+        step = _step_within(within, coordinates, best, step, free, gone)
         for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:
                 return best, converged
-            candidate = within(coordinates.model(origin + step))
+            candidate = within(coordinates.moved(best.model, step, gone))
             if candidate is not None:
                 reached = evaluate(candidate, close)
                 evaluations -= 1
-                if reached.value > best.value:
+                if reached.value > best.value - (FLAT_RISE if gone.any() else 0.0):
                     break
+            if gone.any():
+                values = best.model.parameters()
+                failed |= {
+                    n: values[n] for n, at in zip(coordinates.names, gone, strict=True) if at
+                }
+                if promised < tolerance:
+                    return best, True
+                gone = np.zeros(len(free), dtype=bool)
+                step = _step_within(within, coordinates, best, towards, free, gone)
+            elif candidate is not None:
                 step = step * shorter(best.score @ step, reached.value - best.value)
             else:
                 step = step / 2
@@ -307,31 +330,58 @@ def ascend(
         risen = reached.value - best.value
         moved = coordinates.point(reached.model) - coordinates.point(best.model)
         # far from the maximum the parabola of a secant misleads
-        near = promised < QUASI_NEWTON_GAIN
+        near = promised < QUASI_NEWTON_GAIN and np.isfinite(moved).all()
         secants = [*secants, (moved, best.score - reached.score)][-len(moved) :] if near else []
         best = _with_secants(reached, secants)
     return best, False
 
 
-def _step_within(within, coordinates, point, step, free):
+def _gone(coordinates, point, step, free, failed):
+    """Return a mask of the variances that a step would make negative.
+
+    Those of which ℓ hardly depends on the logarithm are among them. Large ones fall in logarithms.
+    `failed` maps variances for which a step to 0 has failed to their values there.
+    """
+    values, gone = point.model.parameters(), np.zeros(len(step), dtype=bool)
+    for k, name in enumerate(coordinates.names):
+        if name in coordinates.vanishing and free[k] and values[name] > 0:
+            flat = point.information[k, k] < FLAT_INFORMATION
+            most = min(
+                NEAR_LIMIT_VALUE * coordinates.field_variance(point.model, name),
+                REPEATED_ZERO_FACTOR * failed.get(name, np.inf),
+            )
+            gone[k] = (step[k] <= -1 or flat) and values[name] <= most
+    return gone
+
+
+def _step_within(within, coordinates, point, step, free, gone):
     """Return a step shortened, and changed where it meets bounds.
 
     A coordinate that reaches a bound is held there, and the others move to the maximum of the
-    quadratic model conditional on it. `free` is a mask of the coordinates that move.
+    quadratic model conditional on it. `free` is a mask of the coordinates that move, `gone` of the
+    variances that step to 0.
     """
+    free = free & ~gone
+    if gone.any():
+        # a variance τ² falls by τ², its unit
+        step = np.where(gone, -1.0, 0.0)
+        rest = point.score - point.information @ step
+        step[free] = _step(rest[free], point.information[np.ix_(free, free)])
     shortened = _shortened(step, coordinates.names)
     origin, table = coordinates.point(point.model), coordinates.table
     # angles wrap
     straight = np.array([table[name].unit != "degrees" for name in coordinates.names])
-    least = [
-        _least(table[name], value) for name, value in zip(coordinates.names, origin, strict=True)
-    ]
-    step, free = shortened, free.copy()
+    straight &= np.isfinite(origin)
+    least = np.array(
+        [_least(table[name], value) for name, value in zip(coordinates.names, origin, strict=True)]
+    )
+    least = np.where(straight, least - origin, -np.inf)
+    step = shortened
     while True:
-        inside = within(coordinates.model(np.maximum(origin + step, least)))
+        inside = within(coordinates.moved(point.model, np.maximum(step, least), gone))
         if inside is None:
             break
-        reached = coordinates.point(inside) - origin
+        reached = np.where(straight, coordinates.point(inside), 0.0) - np.where(straight, origin, 0)
         met = free & straight & (np.abs(reached - step) > BOUND_TEST_STEP / 2)
         if not met.any():
             break
@@ -339,7 +389,7 @@ def _step_within(within, coordinates, point, step, free):
         rest = point.score - point.information @ step
         step[free] = _step(rest[free], point.information[np.ix_(free, free)])
         step = _shortened(step, coordinates.names)
-    return step if point.score @ step > 0 else shortened
+    return step if point.score @ step > 0 or gone.any() else shortened
 
 
 def _least(parameter, value):
@@ -359,12 +409,22 @@ def _shortened(step, names):
 
 
 def _held(within, coordinates, point):
-    """Return a mask of the coordinates on bounds across which ℓ rises."""
+    """Return a mask of the coordinates on bounds across which ℓ rises.
+
+    Variances of 0 are held where a step promises to raise ℓ by less than `FLAT_RISE`.
+    """
     origin = coordinates.point(point.model)
-    beyond = within(coordinates.model(origin + BOUND_TEST_STEP * np.sign(point.score)))
+    positive = np.isfinite(origin)
+    score = point.score
+    known = np.maximum(np.diag(point.information), 1e-300)
+    falls = ~positive & ((score <= 0) | (0.5 * score**2 / known < FLAT_RISE))
+    toward = BOUND_TEST_STEP * np.sign(score)
+    none = np.zeros(len(origin), dtype=bool)
+    beyond = within(coordinates.moved(point.model, np.where(positive, toward, 0.0), none))
     if beyond is None:
-        return np.zeros(len(origin), dtype=bool)
-    return (np.abs(coordinates.point(beyond) - origin) < BOUND_TEST_STEP / 2) & (point.score != 0)
+        return falls
+    change = np.where(positive, coordinates.point(beyond), 0.0) - np.where(positive, origin, 0.0)
+    return falls | (positive & (np.abs(change) < BOUND_TEST_STEP / 2) & (score != 0))
 
 
 def shorter(slope, change):

@@ -31,9 +31,10 @@ from .problem import (
     Monitor,
     Problem,
     fingerprint,
+    nugget_ratio,
     of_unit_variance,
 )
-from .search import INITIAL_STEP
+from .search import INITIAL_STEP, NEAR_LIMIT_VALUE
 
 GRID_NEIGHBOURS, LAST_CLIMB_NEIGHBOURS = 15, 50
 """Neighbours of Vecchia's approximation: on the grid, and for the last climb of many locations."""
@@ -139,21 +140,11 @@ def searched(problem, start, count, seed, evaluations, tasks):
 def _from(problem, model, near, patient, evaluations):
     """Search from one start; `near` tells whether it is the maximum of an approximation.
 
-    `patient`: see `Problem.search`. A start without a nugget ends without one, unless the
-    likelihood rises with it there.
+    `patient`: see `Problem.search`.
     """
-    table = problem.table
-    bare = NUGGET in table.free and model.nugget == 0
-    if bare:
-        table = table.holding(**{NUGGET: 0.0})
     problem.ends = True
     step = NEARBY_STEP if near else INITIAL_STEP
-    end = problem.search(table, model, step=step, evaluations=evaluations, patient=patient)
-    nugget = problem.one_step_nugget(end[1]) if bare and end[1] is not None else None
-    if nugget:
-        model = end[1].replace(nugget=nugget)
-        again = problem.search(problem.table, model, step=NEARBY_STEP, evaluations=evaluations)
-        end = max(end, again, key=lambda end: end[0])
+    end = problem.search(problem.table, model, step=step, evaluations=evaluations, patient=patient)
     problem.ends = False
     return end
 
@@ -366,7 +357,7 @@ def _bare(problem, sizes, grid, ends):
     may fall between. Those near one of them with a small nugget are left out: a search from there
     is compared with a nugget of 0 anyway.
     """
-    if problem.method.approximate or not problem.may_vanish(problem.table):
+    if problem.method.approximate or NUGGET not in problem.vanishing(problem.table):
         return []
     table = problem.table.holding(**{NUGGET: 0.0})
     bare = _rough(problem, problem.observations, problem.design, problem.method, table)
@@ -381,7 +372,7 @@ def _bare(problem, sizes, grid, ends):
     found = _distinct(table, (_climbed(bare, model, held=True) for model in peaks))
     found = [_climbed(bare, model) for _, model, _ in found[: 2 * MOST_BASINS]]
     coordinates = table.search_coordinates()
-    known = [end for end in ends[:MOST_BASINS] if problem.nugget_is_small(end[1])]
+    known = [end for end in ends[:MOST_BASINS] if nugget_ratio(end[1]) < NEAR_LIMIT_VALUE]
     if is_compact(table.model):
         # another maximum may be near
         known = [end for end in known if end[0] > best - EQUAL_ENDS_DISTANCE]
