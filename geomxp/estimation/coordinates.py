@@ -148,8 +148,10 @@ class Coordinates:
         """
         names, values = [*self.names, *self.following], model.parameters()
         slopes = np.eye(len(names), len(self.names))
-        x = self.point(model) if self.following else ()
-        for j, name in enumerate(self.names[: len(x)]):
+        # no limit depends on a variance of 0
+        x = self.point(model) if self.following else np.zeros(0)
+        for j in np.flatnonzero(np.isfinite(x)):
+            name = self.names[j]
             ends = [np.where(np.arange(len(x)) == j, x + step, x) for step in (-1e-4, 1e-4)]
             low, high = (self.model(end).parameters() for end in ends)
             moved = 2e-4 if name in self.relative else high[name] - low[name]

@@ -333,12 +333,12 @@ class Problem:
             raise NotPositiveDefinite(
                 self.complaint or "no model within the bounds has a finite likelihood"
             )
-        value, model = max(ends, key=lambda end: end[0])
+        value, model = max(ends, key=_preference)
         if self.moves:
             # all that follows compares log-likelihoods
             self.freeze(model)
             ends = [(self._value(model), model) for _, model in ends]
-            value, model = max(ends, key=lambda end: end[0])
+            value, model = max(ends, key=_preference)
         if not limited:
             value, model = self._off_bounds(value, model)
             if is_compact(model) and RANGE in self.table.free:
@@ -920,6 +920,15 @@ class Problem:
         values = {} if model is None else model.parameters()
         added = any(not held and values.get(name, 0.0) > 0 for name, held in table.fixed.items())
         return max(self.tolerance, FLAT_RISE) if added else self.tolerance
+
+
+def _preference(end):
+    """Return ℓ of an end (ℓ, model), larger for each variance of noise that is 0.
+
+    A variance that raises ℓ by less than `FLAT_RISE` is not identified.
+    """
+    value, values = end[0], end[1].parameters()
+    return value + FLAT_RISE * sum(values.get(name) == 0 for name in end[1].noise_names)
 
 
 def nugget_ratio(model):

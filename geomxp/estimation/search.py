@@ -292,14 +292,19 @@ def ascend(
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         promised = 0.5 * best.score @ step
-        gone = _gone(coordinates, best, step, free, failed)
+        flat, gone = _gone(coordinates, best, step, free, failed)
         converged = promised < tolerance and not gone.any()
         if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
             return best, True
         close = curved and promised < ONE_STEP_GAIN and not gone.any()
         curved = curved and not close
         towards = step
-        step = _step_within(within, coordinates, best, step, free, gone)
+        if flat.any():
+            # along the flat direction only
+            level, gone = replace(best, score=np.zeros(len(free))), flat
+            step = _step_within(within, coordinates, level, step, free, gone)
+        else:
+            step = _step_within(within, coordinates, best, step, free, gone)
         for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:
                 return best, converged
@@ -337,21 +342,28 @@ def ascend(
 
 
 def _gone(coordinates, point, step, free, failed):
-    """Return a mask of the variances that a step would make negative.
+    """Return masks of the positive variances that are to become 0.
 
-    Those of which ℓ hardly depends on the logarithm are among them. Large ones fall in logarithms.
-    `failed` maps variances for which a step to 0 has failed to their values there.
+    In the first are those on which ℓ hardly depends: the information on their logarithms, with the
+    other parameters unknown, is below `FLAT_INFORMATION`. In the second are those that the step
+    would make negative as well. Large ones fall in logarithms. `failed` maps variances for which a
+    step to 0 has failed to their values there.
     """
-    values, gone = point.model.parameters(), np.zeros(len(step), dtype=bool)
+    values, information = point.model.parameters(), point.information
+    flat, gone = np.zeros(len(step), dtype=bool), np.zeros(len(step), dtype=bool)
     for k, name in enumerate(coordinates.names):
-        if name in coordinates.vanishing and free[k] and values[name] > 0:
-            flat = point.information[k, k] < FLAT_INFORMATION
-            most = min(
-                NEAR_LIMIT_VALUE * coordinates.field_variance(point.model, name),
-                REPEATED_ZERO_FACTOR * failed.get(name, np.inf),
-            )
-            gone[k] = (step[k] <= -1 or flat) and values[name] <= most
-    return gone
+        if name not in coordinates.vanishing or not free[k] or values[name] == 0:
+            continue
+        if values[name] > REPEATED_ZERO_FACTOR * failed.get(name, np.inf):
+            continue
+        flat[k] = information[k, k] < FLAT_INFORMATION
+        if values[name] <= NEAR_LIMIT_VALUE * coordinates.field_variance(point.model, name):
+            others = free & (np.arange(len(step)) != k)
+            beside = information[others, k]
+            known = beside @ _step(beside, information[np.ix_(others, others)])
+            flat[k] |= information[k, k] - known < FLAT_INFORMATION
+            gone[k] = step[k] <= -1
+    return flat, gone | flat
 
 
 def _step_within(within, coordinates, point, step, free, gone):
