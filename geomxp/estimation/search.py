@@ -333,10 +333,11 @@ def ascend(
         else:
             return best, promised < enough
         risen = reached.value - best.value
-        moved = coordinates.point(reached.model) - coordinates.point(best.model)
-        # far from the maximum the parabola of a secant misleads
-        near = promised < QUASI_NEWTON_GAIN and np.isfinite(moved).all()
-        secants = [*secants, (moved, best.score - reached.score)][-len(moved) :] if near else []
+        ends = np.array([coordinates.point(at.model) for at in (best, reached)])
+        # far from the maximum, and from a variance of 0, the parabola of a secant misleads
+        near = promised < QUASI_NEWTON_GAIN and np.isfinite(ends).all()
+        secants = [*secants, (ends[1] - ends[0], best.score - reached.score)] if near else []
+        secants = secants[-len(free) :]
         best = _with_secants(reached, secants)
     return best, False
 
@@ -381,19 +382,18 @@ def _step_within(within, coordinates, point, step, free, gone):
         step[free] = _step(rest[free], point.information[np.ix_(free, free)])
     shortened = _shortened(step, coordinates.names)
     origin, table = coordinates.point(point.model), coordinates.table
+    positive = np.isfinite(origin)
+    origin = np.where(positive, origin, 0.0)
     # angles wrap
-    straight = np.array([table[name].unit != "degrees" for name in coordinates.names])
-    straight &= np.isfinite(origin)
-    least = np.array(
-        [_least(table[name], value) for name, value in zip(coordinates.names, origin, strict=True)]
-    )
-    least = np.where(straight, least - origin, -np.inf)
+    straight = positive & [table[name].unit != "degrees" for name in coordinates.names]
+    named = zip(coordinates.names, origin, strict=True)
+    least = np.array([_least(table[name], value) for name, value in named]) - origin
     step = shortened
     while True:
         inside = within(coordinates.moved(point.model, np.maximum(step, least), gone))
         if inside is None:
             break
-        reached = np.where(straight, coordinates.point(inside), 0.0) - np.where(straight, origin, 0)
+        reached = coordinates.point(inside) - origin
         met = free & straight & (np.abs(reached - step) > BOUND_TEST_STEP / 2)
         if not met.any():
             break
@@ -435,8 +435,8 @@ def _held(within, coordinates, point):
     beyond = within(coordinates.moved(point.model, np.where(positive, toward, 0.0), none))
     if beyond is None:
         return falls
-    change = np.where(positive, coordinates.point(beyond), 0.0) - np.where(positive, origin, 0.0)
-    return falls | (positive & (np.abs(change) < BOUND_TEST_STEP / 2) & (score != 0))
+    change = np.abs(coordinates.point(beyond) - np.where(positive, origin, 0.0))
+    return falls | (positive & (change < BOUND_TEST_STEP / 2) & (score != 0))
 
 
 def shorter(slope, change):
