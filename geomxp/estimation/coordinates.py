@@ -45,8 +45,8 @@ class Coordinates:
     brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
     maps parameters to the end of their `limits` (a function of the model) at which they stay. With
     `relative` covariances of nuggets that move or follow have the coordinates η_ij/(τ_i τ_j): their
-    limits do not depend on the nuggets. Variances in `vanishing` may be 0: their coordinate is then
-    -inf, and their unit in derivatives and steps is the variance of the field.
+    limits do not depend on the nuggets. Variances in `vanishing` may be 0: they step along a line, in
+    units of their value, or at 0 of the variance of the field.
     """
 
     def __init__(
@@ -74,8 +74,6 @@ class Coordinates:
         parameter = self.table[name]
         if parameter.transform == "identity":
             return radians(value) if parameter.unit == "degrees" else value
-        if name in self.vanishing and value == 0:
-            return -inf
         if parameter.closed:
             value = value + self.offset
         return log(max(value, ZERO_IN_LOGARITHMS))
@@ -113,14 +111,26 @@ class Coordinates:
         values |= self._covariances(values)
         return self._followed(self.origin.replace(**values))
 
-    def moved(self, model, step, gone):
-        """Return the model after a step; variances are 0 where the mask `gone` is true."""
-        x = self.point(model)
-        risen = np.isneginf(x) & (step > 0)
-        x = np.where(gone, -inf, x + step)
-        for k in np.flatnonzero(risen):
-            x[k] = log(step[k] * self.field_variance(model, self.names[k]))
+    @property
+    def linear(self):
+        """Mask of the coordinates that move along a line, (k,)."""
+        return np.array([name in self.vanishing for name in self.names], dtype=bool)
+
+    def moved(self, model, step):
+        """Return the model after a step: of a positive variance -1 leads to 0."""
+        x, units, values = self.point(model) + step, self.jacobian(model), model.parameters()
+        for k in np.flatnonzero(self.linear):
+            value = values[self.names[k]] + step[k] * units[k]
+            x[k] = log(value) if value > 0 else -inf
         return self.model(x)
+
+    def step(self, model, other):
+        """Return the step from a model to another one, see `moved`."""
+        step, units = self.point(other) - self.point(model), self.jacobian(model)
+        values, others = model.parameters(), other.parameters()
+        for k in np.flatnonzero(self.linear):
+            step[k] = (others[self.names[k]] - values[self.names[k]]) / units[k]
+        return step
 
     def field_variance(self, model, nugget):
         """Return the variance of the field of which a parameter is the nugget."""
@@ -148,10 +158,8 @@ class Coordinates:
         """
         names, values = [*self.names, *self.following], model.parameters()
         slopes = np.eye(len(names), len(self.names))
-        # no limit depends on a variance of 0
-        x = self.point(model) if self.following else np.zeros(0)
-        for j in np.flatnonzero(np.isfinite(x)):
-            name = self.names[j]
+        x = self.point(model) if self.following else ()
+        for j, name in enumerate(self.names[: len(x)]):
             ends = [np.where(np.arange(len(x)) == j, x + step, x) for step in (-1e-4, 1e-4)]
             low, high = (self.model(end).parameters() for end in ends)
             moved = 2e-4 if name in self.relative else high[name] - low[name]

@@ -235,8 +235,9 @@ FLAT_RISE = FLAT_INFORMATION / 2
 """Increase of ℓ by a variance below which the variance is not identified: the information on its
 logarithm is about twice the rise from a variance of 0."""
 
-REPEATED_ZERO_FACTOR = 1e-2
-"""Factor by which a variance falls after a step to 0 has failed, before the next such step."""
+REPEATED_ZERO_FACTOR, LONGEST_FALL = 1e-2, 0.95
+"""Where Σ has no Cholesky factor at a variance of 0: factor by which the variance falls before the
+next step to 0, and the part of itself by which a step may decrease it until then."""
 
 ZIGZAG_RISE = 1e-3
 """Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
@@ -298,57 +299,46 @@ def ascend(
             return best, True
         close = curved and promised < ONE_STEP_GAIN and not gone.any()
         curved = curved and not close
-        towards = step
-        if flat.any():
-            # along the flat direction only
-            level, gone = replace(best, score=np.zeros(len(free))), flat
-            step = _step_within(within, coordinates, level, step, free, gone)
-        else:
-            step = _step_within(within, coordinates, best, step, free, gone)
+        step = _step_within(within, coordinates, best, step, free, flat, failed)
         for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:
                 return best, converged
-            candidate = within(coordinates.moved(best.model, step, gone))
+            candidate = within(coordinates.moved(best.model, step))
+            change, zeros = np.nan, gone & (step == -1)
             if candidate is not None:
                 reached = evaluate(candidate, close)
                 evaluations -= 1
-                if reached.value > best.value - (FLAT_RISE if gone.any() else 0.0):
+                change = reached.value - best.value
+                if change > (-FLAT_RISE if zeros.any() else 0.0):
                     break
-            if gone.any():
-                values = best.model.parameters()
-                failed |= {
-                    n: values[n] for n, at in zip(coordinates.names, gone, strict=True) if at
-                }
-                if promised < tolerance:
-                    return best, True
-                gone = np.zeros(len(free), dtype=bool)
-                step = _step_within(within, coordinates, best, towards, free, gone)
-            elif candidate is not None:
-                step = step * shorter(best.score @ step, reached.value - best.value)
-            else:
-                step = step / 2
-            if converged:
+            if converged or (promised < tolerance and zeros.any()):
                 # its gain is too small for a shorter step
                 return best, True
+            if change == -np.inf and zeros.any():
+                values = best.model.parameters()
+                for k in np.flatnonzero(zeros):
+                    failed[coordinates.names[k]] = values[coordinates.names[k]]
+                step = LONGEST_FALL * step
+            else:
+                step = step * shorter(best.score @ step, change)
         else:
             return best, promised < enough
         risen = reached.value - best.value
-        ends = np.array([coordinates.point(at.model) for at in (best, reached)])
-        # far from the maximum, and from a variance of 0, the parabola of a secant misleads
-        near = promised < QUASI_NEWTON_GAIN and np.isfinite(ends).all()
-        secants = [*secants, (ends[1] - ends[0], best.score - reached.score)] if near else []
-        secants = secants[-len(free) :]
-        best = _with_secants(reached, secants)
+        # far from the maximum the parabola of a secant misleads
+        near = promised < QUASI_NEWTON_GAIN
+        secant = Secant.between(coordinates, best, reached)
+        secants = [*secants, secant][-len(free) :] if near else []
+        best = _with_secants(coordinates, reached, secants)
     return best, False
 
 
 def _gone(coordinates, point, step, free, failed):
     """Return masks of the positive variances that are to become 0.
 
-    In the first are those on which ℓ hardly depends: the information on their logarithms, with the
-    other parameters unknown, is below `FLAT_INFORMATION`. In the second are those that the step
-    would make negative as well. Large ones fall in logarithms. `failed` maps variances for which a
-    step to 0 has failed to their values there.
+    In the first are small ones on which ℓ hardly depends: the information on their logarithms, with
+    the other parameters unknown, is below `FLAT_INFORMATION`. In the second are those that the step
+    would make negative as well. `failed` maps variances for which Σ had no Cholesky factor at 0 to
+    their values then.
     """
     values, information = point.model.parameters(), point.information
     flat, gone = np.zeros(len(step), dtype=bool), np.zeros(len(step), dtype=bool)
@@ -357,51 +347,55 @@ def _gone(coordinates, point, step, free, failed):
             continue
         if values[name] > REPEATED_ZERO_FACTOR * failed.get(name, np.inf):
             continue
-        flat[k] = information[k, k] < FLAT_INFORMATION
+        gone[k], flat[k] = step[k] <= -1, information[k, k] < FLAT_INFORMATION
         if values[name] <= NEAR_LIMIT_VALUE * coordinates.field_variance(point.model, name):
             others = free & (np.arange(len(step)) != k)
             beside = information[others, k]
             known = beside @ _step(beside, information[np.ix_(others, others)])
             flat[k] |= information[k, k] - known < FLAT_INFORMATION
-            gone[k] = step[k] <= -1
     return flat, gone | flat
 
 
-def _step_within(within, coordinates, point, step, free, gone):
+def _step_within(within, coordinates, point, step, free, flat, failed):
     """Return a step shortened, and changed where it meets bounds.
 
     A coordinate that reaches a bound is held there, and the others move to the maximum of the
-    quadratic model conditional on it. `free` is a mask of the coordinates that move, `gone` of the
-    variances that step to 0.
+    quadratic model conditional on it. `free` is a mask of the coordinates that move; `flat` and
+    `failed` are those of `_gone`.
     """
-    free = free & ~gone
-    if gone.any():
-        # a variance τ² falls by τ², its unit
-        step = np.where(gone, -1.0, 0.0)
-        rest = point.score - point.information @ step
-        step[free] = _step(rest[free], point.information[np.ix_(free, free)])
-    shortened = _shortened(step, coordinates.names)
-    origin, table = coordinates.point(point.model), coordinates.table
-    positive = np.isfinite(origin)
-    origin = np.where(positive, origin, 0.0)
+    table, origin = coordinates.table, coordinates.point(point.model)
+    score, information = point.score, point.information
+    values = np.array([point.model.parameters()[name] for name in coordinates.names])
+    if flat.any():
+        # along the flat direction only
+        score = np.zeros(len(step))
+    # the largest fall of a variance, in units of its value
+    deepest = np.array([-LONGEST_FALL if name in failed else -1.0 for name in coordinates.names])
+    falling = coordinates.linear & (values > 0)
+    cut = flat if flat.any() else free & falling & (step <= deepest)
+    while cut.any():
+        step, free = np.where(cut, deepest, np.where(free, 0.0, step)), free & ~cut
+        rest = score - information @ step
+        step[free] = _step(rest[free], information[np.ix_(free, free)])
+        cut = free & falling & (step <= deepest)
     # angles wrap
-    straight = positive & [table[name].unit != "degrees" for name in coordinates.names]
+    straight = np.array([table[name].unit != "degrees" for name in coordinates.names])
     named = zip(coordinates.names, origin, strict=True)
     least = np.array([_least(table[name], value) for name, value in named]) - origin
-    step = shortened
+    step = shortened = _shortened(step, coordinates.names)
     while True:
-        inside = within(coordinates.moved(point.model, np.maximum(step, least), gone))
+        inside = within(coordinates.moved(point.model, np.maximum(step, least)))
         if inside is None:
             break
-        reached = coordinates.point(inside) - origin
+        reached = coordinates.step(point.model, inside)
         met = free & straight & (np.abs(reached - step) > BOUND_TEST_STEP / 2)
         if not met.any():
             break
         step, free = np.where(met, reached, np.where(free, 0.0, step)), free & ~met
-        rest = point.score - point.information @ step
-        step[free] = _step(rest[free], point.information[np.ix_(free, free)])
+        rest = score - information @ step
+        step[free] = _step(rest[free], information[np.ix_(free, free)])
         step = _shortened(step, coordinates.names)
-    return step if point.score @ step > 0 or gone.any() else shortened
+    return step if flat.any() or point.score @ step > 0 else shortened
 
 
 def _least(parameter, value):
@@ -425,18 +419,15 @@ def _held(within, coordinates, point):
 
     Variances of 0 are held where a step promises to raise ℓ by less than `FLAT_RISE`.
     """
-    origin = coordinates.point(point.model)
-    positive = np.isfinite(origin)
-    score = point.score
-    known = np.maximum(np.diag(point.information), 1e-300)
-    falls = ~positive & ((score <= 0) | (0.5 * score**2 / known < FLAT_RISE))
-    toward = BOUND_TEST_STEP * np.sign(score)
-    none = np.zeros(len(origin), dtype=bool)
-    beyond = within(coordinates.moved(point.model, np.where(positive, toward, 0.0), none))
+    score, known = point.score, np.maximum(np.diag(point.information), 1e-300)
+    beyond = within(coordinates.moved(point.model, BOUND_TEST_STEP * np.sign(score)))
+    values = np.array([point.model.parameters()[name] for name in coordinates.names])
+    zero = coordinates.linear & (values == 0)
+    held = zero & ((score <= 0) | (0.5 * score**2 < FLAT_RISE * known))
     if beyond is None:
-        return falls
-    change = np.abs(coordinates.point(beyond) - np.where(positive, origin, 0.0))
-    return falls | (positive & (change < BOUND_TEST_STEP / 2) & (score != 0))
+        return held
+    stays = np.abs(coordinates.step(point.model, beyond)) < BOUND_TEST_STEP / 2
+    return held | (stays & ~zero & (score != 0))
 
 
 def shorter(slope, change):
@@ -450,14 +441,42 @@ def shorter(slope, change):
     return min(max(0.5 * slope / (slope - change), 0.1), 0.5)
 
 
-def _with_secants(point, secants):
+@dataclass(frozen=True)
+class Secant:
+    """A step, and by how much it decreases the score.
+
+    Those of `Coordinates.linear` are in units of 1, since the units of two points differ.
+    """
+
+    step: np.ndarray
+    change: np.ndarray
+
+    @classmethod
+    def between(cls, coordinates, point, reached):
+        """Return the secant of two points."""
+        (before, after), linear = (
+            map(coordinates.jacobian, (point.model, reached.model)),
+            coordinates.linear,
+        )
+        before, after = np.where(linear, before, 1.0), np.where(linear, after, 1.0)
+        step = coordinates.step(point.model, reached.model) * before
+        return cls(step, point.score / before - reached.score / after)
+
+    def at(self, coordinates, model):
+        """Return step and change in the units at a model."""
+        units = np.where(coordinates.linear, coordinates.jacobian(model), 1.0)
+        return self.step / units, self.change * units
+
+
+def _with_secants(coordinates, point, secants):
     """Return a point whose information agrees with the changes of the score (BFGS update).
 
     For a misspecified model the scoring information differs from the Hessian, and its steps alone
     converge slowly.
     """
     information = point.information
-    for step, change in secants:
+    for secant in secants:
+        step, change = secant.at(coordinates, point.model)
         along, curvature = information @ step, change @ step
         expected = step @ along
         # otherwise the secant is too long for a quadratic approximation

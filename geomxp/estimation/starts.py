@@ -31,10 +31,9 @@ from .problem import (
     Monitor,
     Problem,
     fingerprint,
-    nugget_ratio,
     of_unit_variance,
 )
-from .search import INITIAL_STEP, NEAR_LIMIT_VALUE
+from .search import INITIAL_STEP
 
 GRID_NEIGHBOURS, LAST_CLIMB_NEIGHBOURS = 15, 50
 """Neighbours of Vecchia's approximation: on the grid, and for the last climb of many locations."""
@@ -354,8 +353,7 @@ def _bare(problem, sizes, grid, ends):
     """Return models without a nugget at local maxima of ℓ there, for few locations.
 
     They are the ends of climbs from a grid. The nugget of the other `ends` may be far from 0, and ℓ
-    may fall between. Those near one of them with a small nugget are left out: a search from there
-    is compared with a nugget of 0 anyway.
+    may fall between. Those near one of them without a nugget are left out.
     """
     if problem.method.approximate or NUGGET not in problem.vanishing(problem.table):
         return []
@@ -372,13 +370,13 @@ def _bare(problem, sizes, grid, ends):
     found = _distinct(table, (_climbed(bare, model, held=True) for model in peaks))
     found = [_climbed(bare, model) for _, model, _ in found[: 2 * MOST_BASINS]]
     coordinates = table.search_coordinates()
-    known = [end for end in ends[:MOST_BASINS] if nugget_ratio(end[1]) < NEAR_LIMIT_VALUE]
+    known = [end for end in ends[:MOST_BASINS] if end[1].nugget == 0]
     if is_compact(table.model):
         # another maximum may be near
         known = [end for end in known if end[0] > best - EQUAL_ENDS_DISTANCE]
 
     def near(model):
-        """Whether an end with a small nugget is near."""
+        """Whether an end without a nugget is near."""
         x = coordinates.point(model)
         away = [np.abs(x - coordinates.point(other)) / coordinates.scales for _, other, _ in known]
         return any(distance.max(initial=0.0) < BARE_ENDS_DISTANCE for distance in away)
