@@ -45,8 +45,8 @@ class Coordinates:
     brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
     maps parameters to the end of their `limits` (a function of the model) at which they stay. With
     `relative` covariances of nuggets that move or follow have the coordinates η_ij/(τ_i τ_j): their
-    limits do not depend on the nuggets. Variances in `vanishing` may be 0: they step along a line, in
-    units of their value, or at 0 of the variance of the field.
+    limits do not depend on the nuggets. Variances in `vanishing` may be 0: they step along a line,
+    in units of their value, or at 0 of the variance of the field.
     """
 
     def __init__(

@@ -37,7 +37,16 @@ from .names import (
     is_nugget_covariance,
 )
 from .parameters import is_compact
-from .search import FLAT_RISE, INITIAL_STEP, Point, ascend, climb, information_at, maximize
+from .search import (
+    FLAT_RISE,
+    INITIAL_STEP,
+    NEAR_LIMIT_VALUE,
+    Point,
+    ascend,
+    climb,
+    information_at,
+    maximize,
+)
 
 NEARBY_STEP = 0.1
 """First step of a search without derivatives near a maximum."""
@@ -340,7 +349,7 @@ class Problem:
             ends = [(self._value(model), model) for _, model in ends]
             value, model = max(ends, key=_preference)
         if not limited:
-            value, model = self._off_bounds(value, model)
+            value, model = self._rougher(*self._off_bounds(value, model))
             if is_compact(model) and RANGE in self.table.free:
                 value, model = self._scan_range(value, model)
             if self.table is not self.whole:
@@ -881,6 +890,25 @@ class Problem:
                 )
                 if again > value + self.tolerance:
                     value, model = again, moved
+        return value, model
+
+    def _rougher(self, value, model):
+        """Return the better of a maximum at a shape's upper bound and of a rougher field.
+
+        Beside a small nugget the field may be as smooth as can be, and a rougher one without a
+        nugget as likely.
+        """
+        table = self.table
+        if NUGGET in self.vanishing(table) and nugget_ratio(model) < NEAR_LIMIT_VALUE:
+            smoothest = [n for n, side in table.on_bounds(model).items() if side == "upper"]
+            for name in set(smoothest) & set(table.shapes):
+                below = [x for x in table.shape_axis(name) if x < model.parameters()[name]]
+                for rough in below[-1:]:
+                    start = model.replace(**{NUGGET: 0.0, name: rough})
+                    patient = len(self.observations) <= EXACT_GRID_LOCATIONS
+                    again, moved, _ = self.search(table, start, patient=patient)
+                    if again > value + self.tolerance:
+                        value, model = again, moved
         return value, model
 
     def _inside(self, table, model, name, side):
