@@ -377,24 +377,30 @@ class ParameterTable:
         angles = self.anisotropic and ANISOTROPY[0] not in given
         axes["angle"] = (0.0, 45.0, 90.0, 135.0) if angles else [None]
         models = []
-        for choice in product(*axes.values()):
-            values = dict(zip(axes, choice, strict=True))
-            named = ("length", "lag", "share", "angle")
-            length, lag, share, angle = (values.pop(name) for name in named)
-            values = values | dict.fromkeys(lags, lag) | given
-            if lengths:
-                factor = practical_factor(self.model.replace(**values))
-                values |= dict.fromkeys(lengths, length / factor)
-            # share: of the variance about the trend that the nugget takes
-            values.setdefault(NUGGET, (share or 0.0) * self.variance)
-            for parameter in free:
-                if parameter.unit == "value²":
-                    values.setdefault(parameter.name, (1.0 - (share or 0.05)) * self.variance)
-            if angle is not None:
-                values[ANISOTROPY[0]] = angle
-            model = self.model.replace(**values)
-            models.append(model if self.valid(model) else None)
+        for *choice, lag in product(*(axes[name] for name in (*shapes, "lag"))):
+            field = dict(zip(shapes, choice, strict=True)) | dict.fromkeys(lags, lag) | given
+            of_field = self.model.replace(**field)
+            factor = practical_factor(of_field) if lengths else 1.0
+            for length in axes["length"]:
+                ranges = {name: length / factor for name in lengths}
+                # no limit depends on a variance or an angle
+                valid = self.valid(of_field.replace(**ranges))
+                for share, angle in product(axes["share"], axes["angle"]):
+                    values = field | ranges | self._variances(share, field)
+                    if angle is not None:
+                        values[ANISOTROPY[0]] = angle
+                    models.append(self.model.replace(**values) if valid else None)
         return [len(axis) for axis in axes.values()], models
+
+    def _variances(self, share, given):
+        """Return the variances of a model of the grid that are not given, by name.
+
+        The nugget takes a share of the variance about the trend; None where it is given.
+        """
+        values = {} if NUGGET in given else {NUGGET: (share or 0.0) * self.variance}
+        free = (self.parameters[name] for name in self.free)
+        others = [p.name for p in free if p.unit == "value²" and p.name not in {NUGGET, *given}]
+        return values | dict.fromkeys(others, (1.0 - (share or 0.05)) * self.variance)
 
     def shape_axis(self, name, first=False):
         """Return the values of a shape parameter in the grid; more for the first one."""
