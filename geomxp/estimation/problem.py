@@ -27,11 +27,12 @@ from ..likelihood.cost import closing
 from ..likelihood.replicates import Groups
 from ..runtime.progress import Line, clock, rate_in_words
 from . import diagnose
-from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range
+from .coordinates import NUGGET_RATIO_BOUNDS, SpectralCoordinates, at_practical_range
 from .names import (
     MICROSCALE,
     NOISE,
     NUGGET,
+    NUGGETS,
     RANGE,
     VARIANCE,
     is_nugget_covariance,
@@ -642,7 +643,8 @@ class Problem:
         # from inside the bounds, also of shapes whose bounds depend on each other
         search, values = table.search_coordinates(), model.parameters()
         start = search.model(search.point(model))
-        start = start.replace(**{n: 0.0 for n in self.vanishing(table) if values[n] == 0})
+        kept = [name for name in self.vanishing(table) if values[name] == 0]
+        start = start.replace(**{n: values[n] for n in (*kept, *self._noise_matrix(table))})
         start = table.within(start) or start
         if table.profiled:
             start = start.scaled(values[VARIANCE])
@@ -664,16 +666,25 @@ class Problem:
         if self.observations.duplicate():
             # which need a nugget
             names = [name for name in names if name == MICROSCALE]
-        # a covariance that is held away from 0 needs its nuggets
-        held = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
-        held |= {name for name in table.bounds if is_nugget_covariance(name)}
-        return [
-            name for name in names if name in NOISE or not held & set(table.model.vanishing(name))
-        ]
+        # a covariance that may differ from 0 needs its nuggets
+        needed = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
+        needed |= set(table.covariances)
+        return [n for n in names if n in NOISE or not needed & set(table.model.vanishing(n))]
+
+    def _noise_matrix(self, table):
+        """Return nuggets and covariances, if all are free and without bounds; none otherwise."""
+        names = [n for n in table.model.parameters() if n in NUGGETS or is_nugget_covariance(n)]
+        free = set(names) <= set(table.free) - set(table.bounds)
+        return names if table.covariances and free and not self.observations.duplicate() else []
 
     def _coordinates(self, table, model, names=None, following=()):
         """Return the coordinates of Fisher scoring, in which variances of noise may become 0."""
-        return table.coordinates(model, names, following, vanishing=self.vanishing(table))
+        noise, names = self._noise_matrix(table), table.free if names is None else names
+        if not noise:
+            return table.coordinates(model, names, following, vanishing=self.vanishing(table))
+        names = [name for name in names if name not in noise]
+        others = table.coordinates(model, names, following)
+        return SpectralCoordinates(others, noise, model.variables)
 
     def _without_field(self, table, best):
         """Return the `Point` from which a search goes on, and whether that is its end.
@@ -735,11 +746,13 @@ class Problem:
         """Return the bounds across which ℓ rises: (name, side) of those that depend on others."""
         if point.score is None or not (table.shapes or table.covariances or table.nuggets_beside):
             return []
-        score = dict(zip(table.coordinates(point.model).names, point.score, strict=True))
+        score = dict(zip(self._coordinates(table, point.model).names, point.score, strict=True))
         followed = [
             (name, side)
             for name, side in table.on_bounds(point.model).items()
-            if table.coupled(name, side, point.model) and (score[name] < 0) == (side == "lower")
+            if name in score
+            and table.coupled(name, side, point.model)
+            and (score[name] < 0) == (side == "lower")
         ]
         return table.binding(followed, point.model, score)
 
@@ -769,14 +782,13 @@ class Problem:
         """
         if not table.valid(model):
             return Point(model, -inf)
-        names, slopes = coordinates.with_followers(model)
-        names = tuple(names)
+        names = tuple(coordinates.moving)
         try:
             derivatives = self.evaluator.derivatives(model, names, curvature=close)
         except NotPositiveDefinite as error:
             self.complaint = str(error)
             return Point(model, -inf)
-        evaluation, units, c = self.evaluator(model), coordinates.jacobian(model), 1.0
+        evaluation, c = self.evaluator(model), 1.0
         point = Point(model, -inf)
         if np.isfinite(evaluation.log_likelihood):
             if derivatives.rescalable and table.profiled and not close:
@@ -785,6 +797,8 @@ class Problem:
                 evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
             # the derivatives may be those of more names, kept from before
             order = [derivatives.names.index(name) for name in names]
+            coordinates.align(model, dict(zip(names, derivatives.score[order], strict=True)))
+            slopes, units = coordinates.with_followers(model)[1], coordinates.jacobian(model)
             score = slopes.T @ derivatives.score_of(c)[order] * units
             information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
             information = information * np.outer(units, units) / c

@@ -315,9 +315,8 @@ def ascend(
                 # its gain is too small for a shorter step
                 return best, True
             if change == -np.inf and zeros.any():
-                values = best.model.parameters()
-                for k in np.flatnonzero(zeros):
-                    failed[coordinates.names[k]] = values[coordinates.names[k]]
+                known = zip(coordinates.names, coordinates.shares(best.model), strict=True)
+                failed |= {n: x for (n, x), zero in zip(known, zeros, strict=True) if zero}
                 step = LONGEST_FALL * step
             else:
                 step = step * shorter(best.score @ step, change)
@@ -325,7 +324,7 @@ def ascend(
             return best, promised < enough
         risen = reached.value - best.value
         # far from the maximum the parabola of a secant misleads
-        near = promised < QUASI_NEWTON_GAIN
+        near = promised < QUASI_NEWTON_GAIN and coordinates.secants
         secant = Secant.between(coordinates, best, reached)
         secants = [*secants, secant][-len(free) :] if near else []
         best = _with_secants(coordinates, reached, secants)
@@ -340,15 +339,13 @@ def _gone(coordinates, point, step, free, failed):
     would make negative as well. `failed` maps variances for which Σ had no Cholesky factor at 0 to
     their values then.
     """
-    values, information = point.model.parameters(), point.information
+    shares, information = coordinates.shares(point.model), point.information
     flat, gone = np.zeros(len(step), dtype=bool), np.zeros(len(step), dtype=bool)
-    for k, name in enumerate(coordinates.names):
-        if name not in coordinates.vanishing or not free[k] or values[name] == 0:
-            continue
-        if values[name] > REPEATED_ZERO_FACTOR * failed.get(name, np.inf):
+    for k in np.flatnonzero(free & (shares > 0)):
+        if shares[k] > REPEATED_ZERO_FACTOR * failed.get(coordinates.names[k], np.inf):
             continue
         gone[k], flat[k] = step[k] <= -1, information[k, k] < FLAT_INFORMATION
-        if values[name] <= NEAR_LIMIT_VALUE * coordinates.field_variance(point.model, name):
+        if shares[k] <= NEAR_LIMIT_VALUE:
             others = free & (np.arange(len(step)) != k)
             beside = information[others, k]
             known = beside @ _step(beside, information[np.ix_(others, others)])
@@ -365,21 +362,19 @@ def _step_within(within, coordinates, point, step, free, flat, failed):
     """
     table, origin = coordinates.table, coordinates.point(point.model)
     score, information = point.score, point.information
-    values = np.array([point.model.parameters()[name] for name in coordinates.names])
     if flat.any():
         # along the flat direction only
         score = np.zeros(len(step))
     # the largest fall of a variance, in units of its value
     deepest = np.array([-LONGEST_FALL if name in failed else -1.0 for name in coordinates.names])
-    falling = coordinates.linear & (values > 0)
+    falling = coordinates.shares(point.model) > 0
     cut = flat if flat.any() else free & falling & (step <= deepest)
     while cut.any():
         step, free = np.where(cut, deepest, np.where(free, 0.0, step)), free & ~cut
         rest = score - information @ step
         step[free] = _step(rest[free], information[np.ix_(free, free)])
         cut = free & falling & (step <= deepest)
-    # angles wrap
-    straight = np.array([table[name].unit != "degrees" for name in coordinates.names])
+    straight = coordinates.straight
     named = zip(coordinates.names, origin, strict=True)
     least = np.array([_least(table[name], value) for name, value in named]) - origin
     step = shortened = _shortened(step, coordinates.names)
@@ -421,13 +416,12 @@ def _held(within, coordinates, point):
     """
     score, known = point.score, np.maximum(np.diag(point.information), 1e-300)
     beyond = within(coordinates.moved(point.model, BOUND_TEST_STEP * np.sign(score)))
-    values = np.array([point.model.parameters()[name] for name in coordinates.names])
-    zero = coordinates.linear & (values == 0)
+    zero = coordinates.shares(point.model) == 0
     held = zero & ((score <= 0) | (0.5 * score**2 < FLAT_RISE * known))
     if beyond is None:
         return held
     stays = np.abs(coordinates.step(point.model, beyond)) < BOUND_TEST_STEP / 2
-    return held | (stays & ~zero & (score != 0))
+    return held | (stays & coordinates.straight & ~zero & (score != 0))
 
 
 def shorter(slope, change):
