@@ -72,7 +72,6 @@ class Coordinates:
         self.limits_at, self.following = limits, dict(following)
         self.table = {p.name: p for p in model.table}
         self.wrap, self.offset, self.vanishing = wrap, offset, vanishing
-        self.secants = True
         moving = (*self.names, *self.following) if relative else ()
         self.relative = [name for name in moving if is_nugget_covariance(name)]
         # limits that are not linear in the others
@@ -161,6 +160,21 @@ class Coordinates:
 
     def align(self, model, gradient):
         """Choose the coordinates at a model by the gradient there, a dict; these are fixed."""
+
+    def common(self, model):
+        """Return the derivatives of common units by the coordinates at a model, (k, k).
+
+        Units that do not depend on the model are logarithms, and the variances themselves.
+        """
+        return np.diag(np.where(self.linear, self.jacobian(model), 1.0))
+
+    def common_step(self, model, other):
+        """Return the step between models in common units, (k,)."""
+        return self.common(model) @ self.step(model, other)
+
+    def bend(self, model, score):
+        """Return what the curvature of `moved` adds to the information, (k, k)."""
+        return np.zeros((len(self.names), len(self.names)))
 
     def _covariances(self, values):
         """Return the covariances in `relative`, by name, from correlations and other values."""
@@ -286,9 +300,6 @@ class SpectralCoordinates:
     the coordinates `others`; the parameters `noise` are all nuggets and their covariances.
     """
 
-    # the eigenvectors differ from model to model
-    secants = False
-
     def __init__(self, others, noise, variables):
         self.others, self.noise = others, list(noise)
         self.following, self.curved = others.following, [*others.curved, *noise]
@@ -335,6 +346,13 @@ class SpectralCoordinates:
         basis[:, null] = turned
         self._aligned[model] = values, basis
 
+    def bend(self, model, score):
+        """See `Coordinates.bend`: W adds WΛW to Λ, along which ℓ falls from an eigenvalue of 0."""
+        k, (values, _) = len(self.others.names), self._spectrum(model)
+        slopes = score[k : k + len(values)] / np.where(values > 0, values, 1.0)
+        bends = [-2 * (values[j] * slopes[i] + values[i] * slopes[j]) for i, j in self.pairs]
+        return np.diag(np.r_[np.zeros(k + len(values)), np.maximum(bends, 0.0)])
+
     def _entries(self, matrix):
         """Return the nuggets and covariances of a matrix, in the order of `noise`."""
         return np.r_[np.diag(matrix), [matrix[pair] for pair in self.pairs]]
@@ -378,12 +396,26 @@ class SpectralCoordinates:
     def with_followers(self, model):
         """See `Coordinates.with_followers`."""
         slopes = self.others.with_followers(model)[1]
+        return self.moving, scipy.linalg.block_diag(slopes, self._slopes(model))
+
+    def _slopes(self, model):
+        """Return the derivatives of the noise by Λ and W, (k, k)."""
         values, basis = self._spectrum(model)
         columns = [self._entries(np.outer(u, u)) for u in basis.T]
         for i, j in self.pairs:
             outer = np.outer(basis[:, i], basis[:, j])
             columns.append((values[i] + values[j]) * self._entries(outer + outer.T))
-        return self.moving, scipy.linalg.block_diag(slopes, np.transpose(columns))
+        return np.transpose(columns)
+
+    def common(self, model):
+        """See `Coordinates.common`: nuggets and covariances themselves."""
+        units = self.jacobian(model)[len(self.others.names) :]
+        return scipy.linalg.block_diag(self.others.common(model), self._slopes(model) * units)
+
+    def common_step(self, model, other):
+        """See `Coordinates.common_step`."""
+        noise = self._entries(other.nugget_matrix) - self._entries(model.nugget_matrix)
+        return np.r_[self.others.common_step(model, other), noise]
 
 
 class SearchCoordinates(Coordinates):

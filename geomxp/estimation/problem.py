@@ -801,7 +801,7 @@ class Problem:
             slopes, units = coordinates.with_followers(model)[1], coordinates.jacobian(model)
             score = slopes.T @ derivatives.score_of(c)[order] * units
             information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
-            information = information * np.outer(units, units) / c
+            information = information * np.outer(units, units) / c + coordinates.bend(model, score)
             point = Point(model, evaluation.log_likelihood, score, information)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
                 # the inverse of a tiny variance overflows
@@ -895,6 +895,8 @@ class Problem:
         table = self.table
         for name, side in table.on_bounds(model).items():
             if RANGE not in table.free or not table.coupled(name, side, model):
+                continue
+            if name in self._noise_matrix(table):
                 continue
             inside = model.replace(**{name: self._inside(table, model, name, side)})
             inside = table.within(at_practical_range(inside, model.practical_range()))

@@ -324,7 +324,7 @@ def ascend(
             return best, promised < enough
         risen = reached.value - best.value
         # far from the maximum the parabola of a secant misleads
-        near = promised < QUASI_NEWTON_GAIN and coordinates.secants
+        near = promised < QUASI_NEWTON_GAIN
         secant = Secant.between(coordinates, best, reached)
         secants = [*secants, secant][-len(free) :] if near else []
         best = _with_secants(coordinates, reached, secants)
@@ -334,8 +334,9 @@ def ascend(
 def _gone(coordinates, point, step, free, failed):
     """Return masks of the positive variances that are to become 0.
 
-    In the first are small ones on which ℓ hardly depends: the information on their logarithms, with
-    the other parameters unknown, is below `FLAT_INFORMATION`. In the second are those that the step
+    In the first are small ones on which ℓ hardly depends: it does not rise with them, and the
+    information on their logarithms, with the other parameters unknown, is below
+    `FLAT_INFORMATION`. In the second are those that the step
     would make negative as well. `failed` maps variances for which Σ had no Cholesky factor at 0 to
     their values then.
     """
@@ -344,7 +345,10 @@ def _gone(coordinates, point, step, free, failed):
     for k in np.flatnonzero(free & (shares > 0)):
         if shares[k] > REPEATED_ZERO_FACTOR * failed.get(coordinates.names[k], np.inf):
             continue
-        gone[k], flat[k] = step[k] <= -1, information[k, k] < FLAT_INFORMATION
+        gone[k] = step[k] <= -1
+        if point.score[k] > FLAT_RISE:
+            continue
+        flat[k] = information[k, k] < FLAT_INFORMATION
         if shares[k] <= NEAR_LIMIT_VALUE:
             others = free & (np.arange(len(step)) != k)
             beside = information[others, k]
@@ -377,7 +381,7 @@ def _step_within(within, coordinates, point, step, free, flat, failed):
     straight = coordinates.straight
     named = zip(coordinates.names, origin, strict=True)
     least = np.array([_least(table[name], value) for name, value in named]) - origin
-    step = shortened = _shortened(step, coordinates.names)
+    step = shortened = _shortened(step, coordinates, point.model)
     while True:
         inside = within(coordinates.moved(point.model, np.maximum(step, least)))
         if inside is None:
@@ -389,7 +393,7 @@ def _step_within(within, coordinates, point, step, free, flat, failed):
         step, free = np.where(met, reached, np.where(free, 0.0, step)), free & ~met
         rest = score - information @ step
         step[free] = _step(rest[free], information[np.ix_(free, free)])
-        step = _shortened(step, coordinates.names)
+        step = _shortened(step, coordinates, point.model)
     return step if flat.any() or point.score @ step > 0 else shortened
 
 
@@ -403,9 +407,13 @@ def _least(parameter, value):
     return value / 3 if held else -np.inf
 
 
-def _shortened(step, names):
+def _shortened(step, coordinates, model):
     """Return a step that is not too long in any coordinate."""
-    longest = [LONGEST_NUGGET_STEP if name == NUGGET else LONGEST_LOG_STEP for name in names]
+    shares = coordinates.shares(model)
+    longest = [LONGEST_NUGGET_STEP if n == NUGGET else LONGEST_LOG_STEP for n in coordinates.names]
+    # a small variance may grow up to this share of the field's
+    large = NEAR_LIMIT_VALUE / np.where(shares > 0, shares, 1.0)
+    longest = np.where(coordinates.linear, np.maximum(LONGEST_NUGGET_STEP, large), longest)
     return step / max(1.0, np.max(np.abs(step) / longest, initial=0.0))
 
 
@@ -437,10 +445,7 @@ def shorter(slope, change):
 
 @dataclass(frozen=True)
 class Secant:
-    """A step, and by how much it decreases the score.
-
-    Those of `Coordinates.linear` are in units of 1, since the units of two points differ.
-    """
+    """A step, and by how much it decreases the score, in units that all points share."""
 
     step: np.ndarray
     change: np.ndarray
@@ -448,18 +453,18 @@ class Secant:
     @classmethod
     def between(cls, coordinates, point, reached):
         """Return the secant of two points."""
-        (before, after), linear = (
-            map(coordinates.jacobian, (point.model, reached.model)),
-            coordinates.linear,
-        )
-        before, after = np.where(linear, before, 1.0), np.where(linear, after, 1.0)
-        step = coordinates.step(point.model, reached.model) * before
-        return cls(step, point.score / before - reached.score / after)
+        scores = [
+            np.linalg.lstsq(coordinates.common(at.model).T, at.score, rcond=None)[0]
+            for at in (point, reached)
+        ]
+        step = coordinates.common_step(point.model, reached.model)
+        return cls(step, scores[0] - scores[1])
 
-    def at(self, coordinates, model):
-        """Return step and change in the units at a model."""
-        units = np.where(coordinates.linear, coordinates.jacobian(model), 1.0)
-        return self.step / units, self.change * units
+    def at(self, coordinates, point):
+        """Return step and change in the coordinates at a point."""
+        common = coordinates.common(point.model)
+        step = np.linalg.lstsq(common, self.step, rcond=None)[0]
+        return step, common.T @ self.change + coordinates.bend(point.model, point.score) @ step
 
 
 def _with_secants(coordinates, point, secants):
@@ -470,7 +475,7 @@ def _with_secants(coordinates, point, secants):
     """
     information = point.information
     for secant in secants:
-        step, change = secant.at(coordinates, point.model)
+        step, change = secant.at(coordinates, point)
         along, curvature = information @ step, change @ step
         expected = step @ along
         # otherwise the secant is too long for a quadratic approximation
