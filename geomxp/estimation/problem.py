@@ -97,6 +97,9 @@ DIFFERENCES_TOLERANCE = 2e-3
 """Promised gain below which a search with a score by differences ends."""
 
 
+SMALL_NUGGET_RATIO = 0.1
+"""A nugget of one of several variables below this share of its variance is compared with 0."""
+
 LARGE_NUGGET_RATIO = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
 
@@ -351,6 +354,7 @@ class Problem:
             value, model = max(ends, key=_preference)
         if not limited:
             value, model = self._rougher(*self._off_bounds(value, model))
+            value, model = self._without_nuggets(value, model)
             if is_compact(model) and RANGE in self.table.free:
                 value, model = self._scan_range(value, model)
             if self.table is not self.whole:
@@ -438,7 +442,10 @@ class Problem:
             if not verdict.held or len(limits) == len(self.table.free):
                 break
             limits.append(verdict.outcome.message)
-            table = table.holding(**verdict.held)
+            # a nugget of 0 may have to take the variance
+            values, held = verdict.model.parameters(), table.fixed | verdict.held
+            held = {n: x for n, x in held.items() if n not in NOISE or values[n] == x}
+            table = self.table.holding(**held)
             value, model, _ = self.search(table, verdict.model, step=NEARBY_STEP)
             if model is None:
                 # a profile has found it, by another way
@@ -925,6 +932,17 @@ class Problem:
                     again, moved, _ = self.search(table, start, patient=patient)
                     if again > value + self.tolerance:
                         value, model = again, moved
+        return value, model
+
+    def _without_nuggets(self, value, model):
+        """Return the better of a maximum of several variables and those without a small nugget."""
+        for name in self.vanishing(self.table):
+            values = model.parameters()
+            if name in NUGGETS and 0 < values[name] < SMALL_NUGGET_RATIO * model.variance_of(name):
+                start = model.replace(**{name: 0.0})
+                again, moved, _ = self.search(self.table, start, step=NEARBY_STEP)
+                if again > value + self.tolerance:
+                    value, model = again, moved
         return value, model
 
     def _inside(self, table, model, name, side):
