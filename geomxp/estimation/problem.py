@@ -609,8 +609,8 @@ class Problem:
             left = max(left - (self.monitor.count - before), 1)
             if np.isfinite(value):
                 best.update(value=value, model=model)
-                # in logarithms 0 cannot be reached, nor left
-                table = self._without_zeros(table, model)
+        # in logarithms 0 can be neither reached nor left: what scoring found to be 0 stays
+        table = self._without_zeros(table, best.get("model", model))
         coordinates = table.search_coordinates()
 
         def function(x):
@@ -631,7 +631,20 @@ class Problem:
             slope=lambda x: self._slope(table, coordinates, x),
             search="bobyqa" if self.choice == "scoring" else self.choice,
         )
-        return best.get("value", -inf), best.get("model"), end.limited
+        value, model = best.get("value", -inf), best.get("model")
+        zeros = {} if model is None or end.limited else self._small(table, model)
+        if zeros:
+            start = model.replace(**zeros)
+            bare = self._search(table.holding(**zeros), start, step, left, patient)
+            if bare[0] >= value - FLAT_RISE:
+                return bare
+        return value, model, end.limited
+
+    def _small(self, table, model):
+        """Return the variances of noise that may be 0 and are small, with a value of 0."""
+        values, names = model.parameters(), self.vanishing(table)
+        fields = {n: model.largest_variance if n in NOISE else model.variance_of(n) for n in names}
+        return {n: 0.0 for n in names if values[n] < NEAR_LIMIT_VALUE * fields[n]}
 
     def _slope(self, table, coordinates, x):
         """Return the gradient at a point of the search, at the best variance."""
