@@ -598,9 +598,9 @@ class Problem:
 
     def _search(self, table, model, step, evaluations, patient):
         """As `search`, with the same neighbours throughout."""
-        best = {}
+        best, scores = {}, self.choice == "scoring" and self.evaluator.scoring
         left = self.monitor.left if evaluations is None else evaluations
-        if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:
+        if scores and table.free and left > 1:
             before = self.monitor.count
             most = left if patient else min(left, HURRIED_EVALUATIONS)
             value, model, converged = self.score(table, model, most)
@@ -632,7 +632,7 @@ class Problem:
             search="bobyqa" if self.choice == "scoring" else self.choice,
         )
         value, model = best.get("value", -inf), best.get("model")
-        zeros = {} if model is None or end.limited else self._small(table, model)
+        zeros = {} if scores or model is None or end.limited else self._small(table, model)
         if zeros:
             start = model.replace(**zeros)
             bare = self._search(table.holding(**zeros), start, step, left, patient)
