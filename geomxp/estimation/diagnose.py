@@ -89,7 +89,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     for verdict in (
         _range_grows(problem, table, model, pinned, value),
         _shape_grows(problem, table, model, pinned, value),
-        _no_correlation(problem.table, table, model, pinned),
+        _no_correlation(table, model, pinned),
     ):
         if verdict:
             return verdict
@@ -400,11 +400,8 @@ def only_noise(table, pinned):
     return pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds
 
 
-def _no_correlation(whole, table, model, pinned):
-    """Say whether the data show no spatial correlation.
-
-    `whole` is the table of all parameters, `table` that of the end of the search.
-    """
+def _no_correlation(table, model, pinned):
+    """Say whether the data show no spatial correlation."""
     isotropic = isinstance(model, Isotropic)
     gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
     gone = gone and RANGE in table.free
@@ -414,7 +411,7 @@ def _no_correlation(whole, table, model, pinned):
     meaningless = [name for name in (RANGE, *table.shapes) if name in table.free]
     values = model.parameters()
     held = {name: values[name] for name in meaningless}
-    if noise or (NUGGET in whole.free and NUGGET not in whole.bounds and VARIANCE in table.free):
+    if noise or (NUGGET in table.free and NUGGET not in table.bounds and VARIANCE in table.free):
         # only the sum of variance and nugget is identifiable
         total = values[VARIANCE] + values[NUGGET]
         held[VARIANCE] = total / (1 + NUGGET_RATIO_BOUNDS[1])

@@ -1,5 +1,6 @@
 """The table of a fit's parameters: free and fixed ones, their bounds, and starts."""
 
+from functools import cached_property
 from itertools import product
 from math import inf, log
 
@@ -123,19 +124,19 @@ class ParameterTable:
             self.extent,
         )
 
-    @property
+    @cached_property
     def shapes(self):
         """Free parameters without a unit: those of the correlation function."""
         return [
             name for name in self.free if not self.parameters[name].unit and name not in ANISOTROPY
         ]
 
-    @property
+    @cached_property
     def covariances(self):
         """Free covariances of nuggets, whose limits depend on the nuggets."""
         return [name for name in self.free if is_nugget_covariance(name)]
 
-    @property
+    @cached_property
     def of_transform(self):
         """Free parameters of the transformation."""
         known = () if self.model.transform is None else self.model.transform.parameters()
@@ -149,7 +150,7 @@ class ParameterTable:
         others |= {name: (model.least_nugget(name), inf) for name in self.nuggets_beside}
         return model.limits(self.metric, self.dimensions) | others
 
-    @property
+    @cached_property
     def nuggets_beside(self):
         """Free nuggets beside fixed covariances, which are limits of them."""
         fixed = [name for name, x in self.fixed.items() if is_nugget_covariance(name) and x]
@@ -245,7 +246,7 @@ class ParameterTable:
             if self.parameters[name].unit == "degrees" and name not in self.bounds:
                 continue
             if name == RANGE and name not in self.bounds:
-                yield name, value * practical_factor(model), *self.practical_bounds()
+                yield name, model.practical_range(), *self.practical_bounds()
             elif value == 0 and self.may_vanish(name):
                 continue
             elif name in NOISE and self.profiled:
@@ -376,6 +377,7 @@ class ParameterTable:
             axes["share"] = [None]
         angles = self.anisotropic and ANISOTROPY[0] not in given
         axes["angle"] = (0.0, 45.0, 90.0, 135.0) if angles else [None]
+        variances = [self._variances(share, given) for share in axes["share"]]
         models = []
         for *choice, lag in product(*(axes[name] for name in (*shapes, "lag"))):
             field = dict(zip(shapes, choice, strict=True)) | dict.fromkeys(lags, lag) | given
@@ -385,8 +387,8 @@ class ParameterTable:
                 ranges = {name: length / factor for name in lengths}
                 # no limit depends on a variance or an angle
                 valid = self.valid(of_field.replace(**ranges))
-                for share, angle in product(axes["share"], axes["angle"]):
-                    values = field | ranges | self._variances(share, field)
+                for shared, angle in product(variances, axes["angle"]):
+                    values = field | ranges | shared
                     if angle is not None:
                         values[ANISOTROPY[0]] = angle
                     models.append(self.model.replace(**values) if valid else None)

@@ -346,12 +346,12 @@ class Problem:
             raise NotPositiveDefinite(
                 self.complaint or "no model within the bounds has a finite likelihood"
             )
-        value, model = max(ends, key=_preference)
+        value, model = max(ends, key=self._preference)
         if self.moves:
             # all that follows compares log-likelihoods
             self.freeze(model)
             ends = [(self._value(model), model) for _, model in ends]
-            value, model = max(ends, key=_preference)
+            value, model = max(ends, key=self._preference)
         if not limited:
             value, model = self._rougher(*self._off_bounds(value, model))
             value, model = self._without_nuggets(value, model)
@@ -381,6 +381,20 @@ class Problem:
                 break
             solution = self._checked(self._diagnosed(table, model, value, noise))
         return solution
+
+    def _preference(self, end):
+        """Return ℓ of an end (ℓ, model), larger for each variance of noise that is 0.
+
+        A variance that raises ℓ by less than `FLAT_RISE` is not identified. Where the field is
+        noise itself, any part of it may be the nugget.
+        """
+        value, model = end
+        if isinstance(model, Isotropic):
+            nearest = model.correlation(self.table.extent.shortest)
+            if nearest < diagnose.NO_CORRELATION:
+                return value
+        values = model.parameters()
+        return value + FLAT_RISE * sum(values.get(name) == 0 for name in model.noise_names)
 
     def freeze(self, model):
         """Fix the formats or neighbours at those of a model; reset the best log-likelihood."""
@@ -442,10 +456,7 @@ class Problem:
             if not verdict.held or len(limits) == len(self.table.free):
                 break
             limits.append(verdict.outcome.message)
-            # a nugget of 0 may have to take the variance
-            values, held = verdict.model.parameters(), table.fixed | verdict.held
-            held = {n: x for n, x in held.items() if n not in NOISE or values[n] == x}
-            table = self.table.holding(**held)
+            table = table.holding(**verdict.held)
             value, model, _ = self.search(table, verdict.model, step=NEARBY_STEP)
             if model is None:
                 # a profile has found it, by another way
@@ -995,15 +1006,6 @@ class Problem:
         values = {} if model is None else model.parameters()
         added = any(not held and values.get(name, 0.0) > 0 for name, held in table.fixed.items())
         return max(self.tolerance, FLAT_RISE) if added else self.tolerance
-
-
-def _preference(end):
-    """Return ℓ of an end (ℓ, model), larger for each variance of noise that is 0.
-
-    A variance that raises ℓ by less than `FLAT_RISE` is not identified.
-    """
-    value, values = end[0], end[1].parameters()
-    return value + FLAT_RISE * sum(values.get(name) == 0 for name in end[1].noise_names)
 
 
 def nugget_ratio(model):

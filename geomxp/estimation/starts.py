@@ -333,18 +333,24 @@ def _rescaled_for_trend(problem, grid, start):
     )
     observations, (basis, _) = problem.observations, np.linalg.qr(problem.design[rows])
     left, shares, result = len(rows) - basis.shape[1], {}, []
+
+    def share(model):
+        """Return the share of the field's variance that the trend does not absorb."""
+        points = model.isotropic(observations.inputs[rows], observations.metric)
+        distances = scipy.spatial.distance.pdist(points)
+        matrix = scipy.spatial.distance.squareform(model.correlation(distances))
+        np.fill_diagonal(matrix, 1.0)
+        rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
+        return max(rest / left, LEAST_VARIANCE_SHARE)
+
     for model in grid:
-        if left > 0 and model is not None and model.practical_range() > longest:
-            scale = model.parameters()[VARIANCE]
-            unit = model.replace(**{VARIANCE: 1.0, NUGGET: 0.0})
-            if unit not in shares:
-                points = model.isotropic(observations.inputs[rows], observations.metric)
-                distances = scipy.spatial.distance.pdist(points)
-                matrix = scipy.spatial.distance.squareform(model.correlation(distances))
-                np.fill_diagonal(matrix, 1.0)
-                rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
-                shares[unit] = max(rest / left, LEAST_VARIANCE_SHARE)
-            model = model.replace(**{VARIANCE: scale / shares[unit]})
+        if left > 0 and model is not None:
+            values = model.parameters()
+            field = tuple(x for name, x in values.items() if name not in (VARIANCE, NUGGET))
+            if field not in shares:
+                shares[field] = share(model) if model.practical_range() > longest else 1.0
+            if shares[field] != 1.0:
+                model = model.replace(**{VARIANCE: values[VARIANCE] / shares[field]})
         result.append(model)
     return result
 
