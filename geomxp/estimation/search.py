@@ -132,7 +132,7 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
 
     It stops if the next step promises a gain below `tolerance`. The information is computed again
     after the distance `renewed`. `slack` is the loss that a step may have: the scatter of the
-    function in coarse formats.
+    function in coarse formats. A step that halves the promised gain may have `ROUNDING_LOSS`.
     """
     if not len(point):
         # all parameters are fixed: derivatives would cost more than the value
@@ -150,7 +150,8 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
         for fraction in (1.0, 0.5, 0.1, 0.01):
             candidate = point + fraction * step
             new_slope, new_value = score(candidate), function(candidate)
-            if new_value > value - slack:
+            loss, nearer = value - new_value, _promised(new_slope, curvature) < gain / 2
+            if loss < slack or (nearer and loss < ROUNDING_LOSS):
                 break
         else:
             break
@@ -241,6 +242,9 @@ next step to 0, and the part of itself by which a step may decrease it until the
 
 ZIGZAG_RISE = 1e-3
 """Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
+
+ROUNDING_LOSS = 1e-3
+"""Loss of ℓ by a Newton step that may come from rounding, where Σ is ill-conditioned."""
 
 BOUND_TEST_STEP = 1e-6
 """Step that tells whether a coordinate is on a bound."""
