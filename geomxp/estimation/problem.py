@@ -1,4 +1,4 @@
-"""Maximise one likelihood: search, a nugget of 0, Newton's method, and the outcome.
+"""Maximise one likelihood: search, Newton's method, and the outcome.
 
 `Problem` has the course of a fit; `Monitor` counts its evaluations and keeps its best model.
 """
@@ -96,7 +96,6 @@ SCATTER_GAIN = 1e-3
 DIFFERENCES_TOLERANCE = 2e-3
 """Promised gain below which a search with a score by differences ends."""
 
-
 SMALL_NUGGET_RATIO = 0.1
 """A nugget of one of several variables below this share of its variance is compared with 0."""
 
@@ -115,8 +114,7 @@ USUAL_NLOPT_EVALUATIONS = (30, 150)
 Vecchia's approximation; by NLopt."""
 
 SCORING_PATIENCE_EVALUATIONS = 8
-"""Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
-and limit on the evaluations without a nugget."""
+"""Evaluations of Fisher scoring after which a field that has fallen is compared with no field."""
 
 
 def fingerprint(observations, design, *settings):
