@@ -281,12 +281,12 @@ def ascend(
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
     increases ℓ. Where ℓ hardly rises and stops(point) is true it ends, not converged.
 
-    Variances in `coordinates.vanishing` have an active set at 0. A step that would make one of
-    them negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky
-    factor, or ℓ is smaller, at 0, the step is made in its logarithm.
+    Variances in `coordinates.linear` have an active set at 0. A step that would make one of them
+    negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky factor
+    at 0 the search goes on towards it.
     """
     best, secants, risen = evaluate(model, False), [], np.inf
-    # variances for which a step to 0 has failed, and their values there
+    # variances for which a step to 0 has failed, and their shares then
     failed = {}
     for _ in range(MOST_SCORING_STEPS):
         if not np.isfinite(best.value):
@@ -303,7 +303,7 @@ def ascend(
             return best, True
         close = curved and promised < ONE_STEP_GAIN and not gone.any()
         curved = curved and not close
-        step = _step_within(within, coordinates, best, step, free, flat, failed)
+        step = _step_within(within, coordinates, best, step, free, flat, gone, failed)
         for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:
                 return best, converged
@@ -318,9 +318,13 @@ def ascend(
             if converged or (promised < tolerance and zeros.any()):
                 # its gain is too small for a shorter step
                 return best, True
-            if change == -np.inf and zeros.any():
+            if zeros.any() and (change == -np.inf or flat.any()):
                 known = zip(coordinates.names, coordinates.shares(best.model), strict=True)
                 failed |= {n: x for (n, x), zero in zip(known, zeros, strict=True) if zero}
+                if flat.any():
+                    # it was not flat: another step from the same point
+                    reached = best
+                    break
                 step = LONGEST_FALL * step
             else:
                 step = step * shorter(best.score @ step, change)
@@ -340,9 +344,8 @@ def _gone(coordinates, point, step, free, failed):
 
     In the first are small ones on which ℓ hardly depends: it does not rise with them, and the
     information on their logarithms, with the other parameters unknown, is below
-    `FLAT_INFORMATION`. In the second are those that the step
-    would make negative as well. `failed` maps variances for which Σ had no Cholesky factor at 0 to
-    their values then.
+    `FLAT_INFORMATION`. In the second are those that the step would make negative as well. `failed`
+    maps variances for which a step to 0 has failed to their `shares` then.
     """
     shares, information = coordinates.shares(point.model), point.information
     flat, gone = np.zeros(len(step), dtype=bool), np.zeros(len(step), dtype=bool)
@@ -361,12 +364,12 @@ def _gone(coordinates, point, step, free, failed):
     return flat, gone | flat
 
 
-def _step_within(within, coordinates, point, step, free, flat, failed):
+def _step_within(within, coordinates, point, step, free, flat, gone, failed):
     """Return a step shortened, and changed where it meets bounds.
 
     A coordinate that reaches a bound is held there, and the others move to the maximum of the
-    quadratic model conditional on it. `free` is a mask of the coordinates that move; `flat` and
-    `failed` are those of `_gone`.
+    quadratic model conditional on it. `free` is a mask of the coordinates that move; `flat`, `gone`
+    and `failed` are those of `_gone`.
     """
     table, origin = coordinates.table, coordinates.point(point.model)
     score, information = point.score, point.information
@@ -375,6 +378,7 @@ def _step_within(within, coordinates, point, step, free, flat, failed):
         score = np.zeros(len(step))
     # the largest fall of a variance, in units of its value
     deepest = np.array([-LONGEST_FALL if name in failed else -1.0 for name in coordinates.names])
+    deepest[gone] = -1.0
     falling = coordinates.shares(point.model) > 0
     cut = flat if flat.any() else free & falling & (step <= deepest)
     while cut.any():
