@@ -236,9 +236,12 @@ FLAT_RISE = FLAT_INFORMATION / 2
 """Increase of ℓ by a variance below which the variance is not identified: the information on its
 logarithm is about twice the rise from a variance of 0."""
 
-REPEATED_ZERO_FACTOR, LONGEST_FALL = 1e-2, 0.95
-"""Where Σ has no Cholesky factor at a variance of 0: factor by which the variance falls before the
-next step to 0, and the part of itself by which a step may decrease it until then."""
+LARGEST_VANISHING_SHARE, LONGEST_FALL = 1e-3, 0.95
+"""Share of its field's variance up to which a variance steps to 0, and the part of itself by which
+a step may decrease a larger one: a longer step may pass a maximum."""
+
+REPEATED_ZERO_FACTOR = 1e-2
+"""Factor by which a variance falls after a step to 0 has failed, before the next such step."""
 
 ZIGZAG_RISE = 1e-3
 """Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
@@ -344,15 +347,15 @@ def _gone(coordinates, point, step, free, failed):
 
     In the first are small ones on which ℓ hardly depends: it does not rise with them, and the
     information on their logarithms, with the other parameters unknown, is below
-    `FLAT_INFORMATION`. In the second are those that the step would make negative as well. `failed`
-    maps variances for which a step to 0 has failed to their `shares` then.
+    `FLAT_INFORMATION`. In the second are small ones that the step would make negative as well.
+    `failed` maps variances for which a step to 0 has failed to their `shares` then.
     """
     shares, information = coordinates.shares(point.model), point.information
     flat, gone = np.zeros(len(step), dtype=bool), np.zeros(len(step), dtype=bool)
     for k in np.flatnonzero(free & (shares > 0)):
         if shares[k] > REPEATED_ZERO_FACTOR * failed.get(coordinates.names[k], np.inf):
             continue
-        gone[k] = step[k] <= -1
+        gone[k] = step[k] <= -1 and shares[k] <= LARGEST_VANISHING_SHARE
         if point.score[k] > FLAT_RISE:
             continue
         flat[k] = information[k, k] < FLAT_INFORMATION
@@ -377,8 +380,7 @@ def _step_within(within, coordinates, point, step, free, flat, gone, failed):
         # along the flat direction only
         score = np.zeros(len(step))
     # the largest fall of a variance, in units of its value
-    deepest = np.array([-LONGEST_FALL if name in failed else -1.0 for name in coordinates.names])
-    deepest[gone] = -1.0
+    deepest = np.where(gone, -1.0, -LONGEST_FALL)
     falling = coordinates.shares(point.model) > 0
     cut = flat if flat.any() else free & falling & (step <= deepest)
     while cut.any():

@@ -40,7 +40,7 @@ def ascend_quadratic(information, top, start, fails=lambda nugget: False):
 INFORMATION = np.array([[30.0, 12.0], [12.0, 900.0]])
 
 
-def test_a_variance_reaches_0_in_one_step_and_the_others_their_maximum_there():
+def test_a_variance_reaches_0_in_few_steps_and_the_others_their_maximum_there():
     top = np.array([np.log(2.0), -0.05])
     best, converged, visited = ascend_quadratic(INFORMATION, top, (1.5, 0.1))
     assert converged
@@ -48,8 +48,10 @@ def test_a_variance_reaches_0_in_one_step_and_the_others_their_maximum_there():
     # of a quadratic function, at τ² = 0
     expected = top[0] - 12.0 / 30.0 * 0.05
     assert np.log(best.model.variance) == pytest.approx(expected, abs=1e-6)
-    assert visited[1] == 0
-    assert len(visited) <= 3
+    # a large variance falls to a twentieth at a time, since a longer step may pass a maximum
+    np.testing.assert_allclose(visited[1:3], [0.05 * 0.1, 0.05**2 * 0.1])
+    assert visited[3] == 0
+    assert len(visited) <= 5
 
 
 def test_a_variance_leaves_0_where_the_likelihood_rises():
