@@ -53,9 +53,6 @@ DISTANT_RANGE_EXTENTS = (6.0, 40.0)
 """Practical ranges beyond `GRID_REACH_EXTENTS` in the grid of starts, in extents: the field is then
 almost a linear trend."""
 
-FINE_GRID_RANGE_RATIO = 1.4
-"""Ratio of successive practical ranges in a grid without shape parameters."""
-
 SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES = 1.1, 80
 """This ratio for compact supports, whose likelihoods have kinks, and limit on the number."""
 
@@ -419,10 +416,8 @@ class ParameterTable:
         spacing, most = GRID_RANGE_RATIO, MOST_GRID_RANGES
         if coarse:
             spacing, most = spacing**2, most // 2
-        if not self.shapes:
-            spacing = FINE_GRID_RANGE_RATIO
-            if is_compact(self.model):
-                spacing, most = SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES
+        if not self.shapes and is_compact(self.model):
+            spacing, most = SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES
         if is_compact(self.model):
             # the support of locations that are just correlated reaches a little beyond the nearest
             nearest = nearest * self.model.replace(**{RANGE: 1.0}).practical_range()
