@@ -8,6 +8,7 @@ import pytest
 import geomxp as gx
 from geomxp.estimation import search as scoring
 from geomxp.estimation.coordinates import Coordinates, SpectralCoordinates
+from geomxp.likelihood.exact import ExactEvaluator
 from geomxp.testing import places
 
 TAU = Coordinates(("variance", "nugget"), gx.Matern(1.0, 1.0, 0.5), vanishing=("nugget",))
@@ -115,6 +116,21 @@ def test_a_nugget_of_0_is_a_maximum(seed):
         bare = gx.fit(seen, fixed={"smoothness": 0.5, "nugget": 0.0}, progress=False)
         assert fit.log_likelihood > bare.log_likelihood
         assert slope * fit.model.nugget == pytest.approx(0.0, abs=1e-2)
+
+
+def test_a_maximum_with_a_small_nugget_takes_few_factorizations(monkeypatch):
+    # a nugget of 2 % of the variance; the grid of starts takes most of them
+    count, factorize = [], ExactEvaluator.factorize
+
+    def counted(self, *arguments):
+        count.append(arguments)
+        return factorize(self, *arguments)
+
+    monkeypatch.setattr(ExactEvaluator, "factorize", counted)
+    fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
+    assert fit.log_likelihood == pytest.approx(-99.128778, abs=1e-6)
+    assert fit.evaluations <= 8
+    assert len(count) <= 85
 
 
 TWO = gx.ParsimoniousMatern((1.0, 2.0), 0.2, (0.5, 1.0), 0.4, (0.3, 0.4), nugget_covariance=0.25)
