@@ -1,7 +1,9 @@
 """Does a default fit end at the global maximum? Simulated fits against an exhaustive search.
 
     python experiments/maxima/run.py [--cases FIRST LAST] [--label NAME] [--seconds S] [--tiny]
+    python experiments/maxima/run.py --sample COUNT SEED --label NAME
     python experiments/maxima/run.py --summary
+    python experiments/maxima/run.py --compare NAME OTHER
 
 Case k is the same in every run on x86 processors: 30 to 400 locations in one of five designs, a
 family, a trend, ML or REML, and a field from no to strong correlation. The reference evaluates the
@@ -11,7 +13,10 @@ geomxp's fits.
 
 results/reference.csv has the reference's maximum of each case, results/fits_NAME.csv the fit's. A
 run adds the cases that are missing there, so that it can be stopped and resumed; `--label` names
-the version of the code. `--summary` writes results/shares.csv from them.
+the version of the code. `--sample` fits a random subset of the cases, without references.
+`--summary` writes results/shares.csv from them; `--compare` prints how two versions differ on the
+cases that both have fitted: log-likelihoods, outcomes, and Cholesky factorizations, those of the
+grids of starts included.
 """
 
 import argparse
@@ -37,6 +42,7 @@ from common import provenance, write_rows
 import geomxp as gx
 from geomxp.covariance.base import family_of
 from geomxp.covariance.distance import embed
+from geomxp.likelihood.exact import ExactEvaluator
 from geomxp.likelihood.trend import Trend
 
 HERE = Path(__file__).parent
@@ -275,9 +281,24 @@ def append(path, row):
         writer.writerow(row)
 
 
-def fitted(observations, options):
-    """Return how a default fit ends."""
-    began = time.process_time()
+def count_factorizations():
+    """Count the Cholesky factorizations of exact likelihoods from now on: a list with one number.
+
+    A factorization that fails counts too.
+    """
+    count, factorize = [0], ExactEvaluator.factorize
+
+    def counted(self, *arguments):
+        count[0] += 1
+        return factorize(self, *arguments)
+
+    ExactEvaluator.factorize = counted
+    return count
+
+
+def fitted(observations, options, count):
+    """Return how a default fit ends; `count` is that of `count_factorizations`."""
+    began, before = time.process_time(), count[0]
     row = {"outcome": "", "log_likelihood": "", "evaluations": "", "seconds": "", "model": ""}
     try:
         fit = gx.fit(observations, progress=False, raise_on_failure=False, **options)
@@ -289,7 +310,8 @@ def fitted(observations, options):
         }
     except gx.GeomxpError as error:
         row["outcome"] = type(error).__name__
-    return row | {"seconds": f"{time.process_time() - began:.3f}"}
+    row["seconds"] = f"{time.process_time() - began:.3f}"
+    return row | {"factorizations": count[0] - before}
 
 
 USABLE = ("CONVERGED", "ON_BOUND", "COMPUTED", "AT_LIMIT")
@@ -329,6 +351,28 @@ def summarize(folder):
     write_rows(folder / "shares.csv", rows)
 
 
+def compare(folder, first, second):
+    """Print how the fits of two versions differ on the cases that both have fitted."""
+    fits = [read(folder / f"fits_{label}.csv") for label in (first, second)]
+    both = sorted(set(fits[0]) & set(fits[1]))
+    rows = [[of[k] for of in fits] for k in both]
+    usable = [pair for pair in rows if all(row["outcome"] in USABLE for row in pair)]
+    gains = [value_of(after) - value_of(before) for before, after in usable]
+    print(f"{len(both)} cases, {len(usable)} usable in both")
+    for margin in (1e-6, 1e-4, LOST):
+        below, above = sum(g < -margin for g in gains), sum(g > margin for g in gains)
+        print(f"log-likelihood of {second} differs by more than {margin:g}: lower in {below}, "
+              f"higher in {above}")  # fmt: skip
+    for name in ("evaluations", "factorizations", "seconds"):
+        sums = [sum(float(row[k][name] or 0) for row in rows) for k in (0, 1)]
+        print(f"{name}: {sums[0]:,.0f} {first}, {sums[1]:,.0f} {second}")
+    for k, (before, after) in zip(both, rows, strict=True):
+        gain = value_of(after) - value_of(before)
+        if before["outcome"] != after["outcome"] or gain < -1e-6 or gain > LOST:
+            ends = [f"{row['outcome']} {row['model']}" for row in (before, after)]
+            print(k, f"{gain:+.3g}", *ends, sep="; ")
+
+
 def is_of(row, reference):
     """Whether a reference's maximum in a table is one of this field."""
     shapes = dict(pair.split("=") for pair in row["model"].split())
@@ -350,15 +394,20 @@ def main():
     )
     parser.add_argument("--cases", type=int, nargs=2, default=(0, 5000))
     parser.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
+    parser.add_argument("--sample", type=int, nargs=2, metavar=("COUNT", "SEED"))
     parser.add_argument("--label", default="")
     parser.add_argument("--seconds", type=float, default=np.inf)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--check", action="store_true", help="look at all fields again")
     parser.add_argument("--summary", action="store_true", help="write shares.csv only")
+    parser.add_argument("--compare", nargs=2, metavar=("NAME", "OTHER"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if options.summary:
         summarize(options.output)
+        return
+    if options.compare:
+        compare(options.output, *options.compare)
         return
     if options.tiny:
         options.cases = (3, 5)
@@ -369,14 +418,24 @@ def main():
     known = read(references), {} if fits is None else read(fits)
     began = time.perf_counter()
     warnings.simplefilter("ignore")
-    for k in range(options.cases[0] + part, options.cases[1], of):
+    count, cases = count_factorizations(), range(*options.cases)
+    if options.sample:
+        size, seed = options.sample
+        cases = np.random.default_rng(seed).permutation(cases)[:size].tolist()
+    for k in cases[part::of]:
         if time.perf_counter() - began > options.seconds:
             break
         missing = k not in known[0], fits is not None and k not in known[1]
+        if options.sample:
+            missing = False, missing[1]
         if not any(missing) and not options.check:
             continue
         observations, request, h, about = case(k)
-        if k in known[0] and not is_of(known[0][k], Reference(observations, request, h)):
+        if (
+            not options.sample
+            and k in known[0]
+            and not is_of(known[0][k], Reference(observations, request, h))
+        ):
             # eigenvectors of equal or close eigenvalues differ between processors
             missing = True, missing[1]
             print(f"case {k} is another field here: its reference is computed again", flush=True)
@@ -388,7 +447,7 @@ def main():
             row = about | {"log_likelihood": repr(float(value)), "model": found, "seconds": spent}
             append(references, row)
         if missing[1]:
-            append(fits, {"case": k} | fitted(observations, request))
+            append(fits, {"case": k} | fitted(observations, request, count))
 
 
 if __name__ == "__main__":

@@ -9,18 +9,26 @@ options:
     log a·f(ν), f = a√(8ν)/a  the range in a search: the practical range, which the data determine
                               almost independently of the shape parameters
     log τ²/σ²                 the nugget in a search with the variance profiled out
+    τ²                        variances of noise in Fisher scoring, which may become 0
+    Λ, W                      the covariance matrix of nuggets in Fisher scoring
 """
 
+from itertools import combinations
 from math import exp, inf, log, radians
 
 import numpy as np
+import scipy
 
 from ..covariance.multivariate import Multivariate
+from ..covariance.parameter import Parameter
 from ..errors import InvalidInput, NotPositiveDefinite
 from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, is_nugget_covariance, nuggets_of, size_of
 
 NUGGET_RATIO_BOUNDS = (1e-13, 1e4)
 """Bounds of τ²/σ² in a search."""
+
+ZERO_EIGENVALUE = 1e-14
+"""Eigenvalue of the covariance matrix of nuggets, in units of the largest one, that counts as 0."""
 
 ZERO_IN_LOGARITHMS = 1e-300
 """Stands for 0 in logarithms."""
@@ -45,16 +53,25 @@ class Coordinates:
     brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
     maps parameters to the end of their `limits` (a function of the model) at which they stay. With
     `relative` covariances of nuggets that move or follow have the coordinates η_ij/(τ_i τ_j): their
-    limits do not depend on the nuggets.
+    limits do not depend on the nuggets. Variances in `vanishing` may be 0: they step along a line,
+    in units of their value, or at 0 of the variance of the field.
     """
 
     def __init__(
-        self, names, model, wrap=True, offset=0.0, limits=None, following=(), relative=False
+        self,
+        names,
+        model,
+        wrap=True,
+        offset=0.0,
+        limits=None,
+        following=(),
+        relative=False,
+        vanishing=(),
     ):
         self.names, self.origin = list(names), model
         self.limits_at, self.following = limits, dict(following)
         self.table = {p.name: p for p in model.table}
-        self.wrap, self.offset = wrap, offset
+        self.wrap, self.offset, self.vanishing = wrap, offset, vanishing
         moving = (*self.names, *self.following) if relative else ()
         self.relative = [name for name in moving if is_nugget_covariance(name)]
         # limits that are not linear in the others
@@ -102,6 +119,63 @@ class Coordinates:
         values |= self._covariances(values)
         return self._followed(self.origin.replace(**values))
 
+    @property
+    def linear(self):
+        """Mask of the variances that step along a line, (k,)."""
+        return np.array([name in self.vanishing for name in self.names], dtype=bool)
+
+    @property
+    def straight(self):
+        """Mask of the coordinates that meet bounds, (k,): not of angles, which wrap."""
+        return np.array([self.table[name].unit != "degrees" for name in self.names], dtype=bool)
+
+    def shares(self, model):
+        """Return the variances of `linear` in units of their fields' variances, (k,); or NaN."""
+        values = model.parameters()
+        known = [
+            values[name] / self.field_variance(model, name) if name in self.vanishing else np.nan
+            for name in self.names
+        ]
+        return np.array(known)
+
+    def moved(self, model, step):
+        """Return the model after a step: of a positive variance -1 leads to 0."""
+        x, units, values = self.point(model) + step, self.jacobian(model), model.parameters()
+        for k in np.flatnonzero(self.linear):
+            value = values[self.names[k]] + step[k] * units[k]
+            x[k] = log(value) if value > 0 else -inf
+        return self.model(x)
+
+    def step(self, model, other):
+        """Return the step from a model to another one, see `moved`."""
+        step, units = self.point(other) - self.point(model), self.jacobian(model)
+        values, others = model.parameters(), other.parameters()
+        for k in np.flatnonzero(self.linear):
+            step[k] = (others[self.names[k]] - values[self.names[k]]) / units[k]
+        return step
+
+    def field_variance(self, model, nugget):
+        """Return the variance of the field of which a parameter is the nugget."""
+        return model.largest_variance if nugget in NOISE else model.variance_of(nugget)
+
+    def align(self, model, gradient):
+        """Choose the coordinates at a model by the gradient there, a dict; these are fixed."""
+
+    def common(self, model):
+        """Return the derivatives of common units by the coordinates at a model, (k, k).
+
+        Units that do not depend on the model are logarithms, and the variances themselves.
+        """
+        return np.diag(np.where(self.linear, self.jacobian(model), 1.0))
+
+    def common_step(self, model, other):
+        """Return the step between models in common units, (k,)."""
+        return self.common(model) @ self.step(model, other)
+
+    def bend(self, model, score):
+        """Return what the curvature of `moved` adds to the information, (k, k)."""
+        return np.zeros((len(self.names), len(self.names)))
+
     def _covariances(self, values):
         """Return the covariances in `relative`, by name, from correlations and other values."""
         if not self.relative:
@@ -117,12 +191,17 @@ class Coordinates:
             model = model.replace(**{name: limit})
         return model
 
+    @property
+    def moving(self):
+        """Names of all parameters that change."""
+        return [*self.names, *self.following]
+
     def with_followers(self, model):
         """Return the names of all parameters that change, and ∂θ/∂θ_moving, (m, k).
 
         The derivatives are those by the correlation of nuggets, not by a covariance in `relative`.
         """
-        names, values = [*self.names, *self.following], model.parameters()
+        names, values = self.moving, model.parameters()
         slopes = np.eye(len(names), len(self.names))
         x = self.point(model) if self.following else ()
         for j, name in enumerate(self.names[: len(x)]):
@@ -158,6 +237,8 @@ class Coordinates:
             parameter = self.table[name]
             if parameter.transform == "identity":
                 result.append(np.degrees(1.0) if parameter.unit == "degrees" else 1.0)
+            elif name in self.vanishing and values[name] == 0:
+                result.append(self.field_variance(model, name))
             else:
                 result.append(values[name] + (self.offset if parameter.closed else 0.0))
         return np.array(result)
@@ -208,6 +289,133 @@ class Coordinates:
         """Return standard errors of the parameters from the observed information, a dict."""
         errors = np.sqrt(np.diag(np.linalg.inv(information))) * self.jacobian(model)
         return dict(zip(self.names, errors.tolist(), strict=True))
+
+
+class SpectralCoordinates:
+    """Coordinates in which the covariance matrix of nuggets stays positive semidefinite.
+
+    With the standard deviations D of the fields the matrix at a model is N = D U Λ U'D. A step
+    leads to D U (I + W) Λ₊ (I + W)'U'D. Eigenvalues Λ step along a line and have an active set at
+    0, where N has a reduced rank; W is symmetric, and 0 on its diagonal. The other parameters have
+    the coordinates `others`; the parameters `noise` are all nuggets and their covariances.
+    """
+
+    def __init__(self, others, noise, variables):
+        self.others, self.noise = others, list(noise)
+        self.following, self.curved = others.following, [*others.curved, *noise]
+        self.pairs = list(combinations(range(variables), 2))
+        self.vanishing = [f"eigenvalue_{k + 1}" for k in range(variables)]
+        turns = [f"turn_{i + 1}{j + 1}" for i, j in self.pairs]
+        self.names = [*others.names, *self.vanishing, *turns]
+        self.table = others.table | {n: Parameter(n, 0.0, closed=True) for n in self.vanishing}
+        self.table |= {name: Parameter(name, 0.0, "identity", -inf) for name in turns}
+        # eigenvectors chosen by `align`, by model
+        self._aligned = {}
+
+    @property
+    def linear(self):
+        """See `Coordinates.linear`."""
+        return np.array([name in self.vanishing for name in self.names], dtype=bool)
+
+    @property
+    def straight(self):
+        """See `Coordinates.straight`: the matrix has no other bounds."""
+        return np.r_[self.others.straight, np.zeros(len(self.noise), dtype=bool)]
+
+    def _spectrum(self, model):
+        """Return the eigenvalues Λ, (p,), and DU, (p, p)."""
+        if model in self._aligned:
+            return self._aligned[model]
+        deviations = np.sqrt([model.variance_of(name) for name in self.noise[: model.variables]])
+        scaled = model.nugget_matrix / np.outer(deviations, deviations)
+        values, vectors = np.linalg.eigh(scaled)
+        values[values < ZERO_EIGENVALUE * values[-1]] = 0.0
+        return np.maximum(values, 0.0), deviations[:, None] * vectors
+
+    def align(self, model, gradient):
+        """Choose the eigenvectors of eigenvalues 0 as those of the gradient, a dict."""
+        values, basis = self._spectrum(model)
+        null = values == 0
+        slopes = [gradient[name] for name in self.noise]
+        matrix = np.diag(slopes[: len(values)])
+        for (i, j), slope in zip(self.pairs, slopes[len(values) :], strict=True):
+            # ∂ℓ/∂η is that of both entries
+            matrix[i, j] = matrix[j, i] = slope / 2
+        turned = basis[:, null] @ np.linalg.eigh(basis[:, null].T @ matrix @ basis[:, null])[1]
+        basis = basis.copy()
+        basis[:, null] = turned
+        self._aligned[model] = values, basis
+
+    def bend(self, model, score):
+        """See `Coordinates.bend`: W adds WΛW to Λ, along which ℓ falls from an eigenvalue of 0."""
+        k, (values, _) = len(self.others.names), self._spectrum(model)
+        slopes = score[k : k + len(values)] / np.where(values > 0, values, 1.0)
+        bends = [-2 * (values[j] * slopes[i] + values[i] * slopes[j]) for i, j in self.pairs]
+        return np.diag(np.r_[np.zeros(k + len(values)), np.maximum(bends, 0.0)])
+
+    def _entries(self, matrix):
+        """Return the nuggets and covariances of a matrix, in the order of `noise`."""
+        return np.r_[np.diag(matrix), [matrix[pair] for pair in self.pairs]]
+
+    def shares(self, model):
+        """See `Coordinates.shares`."""
+        others, turns = np.full(len(self.others.names), np.nan), np.full(len(self.pairs), np.nan)
+        return np.r_[others, self._spectrum(model)[0], turns]
+
+    def point(self, model):
+        """Return the point of a model, (k,); 0 for eigenvalues and W."""
+        return np.r_[self.others.point(model), np.zeros(len(self.noise))]
+
+    def jacobian(self, model):
+        """See `Coordinates.jacobian`."""
+        values, _ = self._spectrum(model)
+        units = np.where(values > 0, values, 1.0)
+        return np.r_[self.others.jacobian(model), units, np.ones(len(self.pairs))]
+
+    def moved(self, model, step):
+        """See `Coordinates.moved`."""
+        k, (values, basis) = len(self.others.names), self._spectrum(model)
+        p = len(values)
+        values = np.maximum(values + step[k : k + p] * np.where(values > 0, values, 1.0), 0.0)
+        turn = np.eye(p)
+        for (i, j), w in zip(self.pairs, step[k + p :], strict=True):
+            turn[i, j] = turn[j, i] = w
+        factor = basis @ turn * np.sqrt(values)
+        entries = dict(zip(self.noise, self._entries(factor @ factor.T), strict=True))
+        return self.others.moved(model, step[:k]).replace(**entries)
+
+    def step(self, model, other):
+        """Return the step from a model to another one, with the others' noise as it is."""
+        return np.r_[self.others.step(model, other), np.zeros(len(self.noise))]
+
+    @property
+    def moving(self):
+        """See `Coordinates.moving`."""
+        return [*self.others.moving, *self.noise]
+
+    def with_followers(self, model):
+        """See `Coordinates.with_followers`."""
+        slopes = self.others.with_followers(model)[1]
+        return self.moving, scipy.linalg.block_diag(slopes, self._slopes(model))
+
+    def _slopes(self, model):
+        """Return the derivatives of the noise by Λ and W, (k, k)."""
+        values, basis = self._spectrum(model)
+        columns = [self._entries(np.outer(u, u)) for u in basis.T]
+        for i, j in self.pairs:
+            outer = np.outer(basis[:, i], basis[:, j])
+            columns.append((values[i] + values[j]) * self._entries(outer + outer.T))
+        return np.transpose(columns)
+
+    def common(self, model):
+        """See `Coordinates.common`: nuggets and covariances themselves."""
+        units = self.jacobian(model)[len(self.others.names) :]
+        return scipy.linalg.block_diag(self.others.common(model), self._slopes(model) * units)
+
+    def common_step(self, model, other):
+        """See `Coordinates.common_step`."""
+        noise = self._entries(other.nugget_matrix) - self._entries(model.nugget_matrix)
+        return np.r_[self.others.common_step(model, other), noise]
 
 
 class SearchCoordinates(Coordinates):

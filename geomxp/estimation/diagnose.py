@@ -16,9 +16,7 @@ from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
 from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range, practical_factor
 from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, VARIANCE, is_nugget_covariance, words
-
-FLAT_INFORMATION = 1e-4
-"""Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
+from .search import FLAT_INFORMATION
 
 NO_SLOPE = 1e-5
 """Derivative of ℓ by the logarithm of a parameter below which a search on a flat ℓ cannot go on."""

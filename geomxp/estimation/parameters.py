@@ -1,5 +1,6 @@
 """The table of a fit's parameters: free and fixed ones, their bounds, and starts."""
 
+from functools import cached_property
 from itertools import product
 from math import inf, log
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from ..covariance.anisotropy import DIP, SECOND_AXIS, THIRD_AXIS
 from ..covariance.base import Isotropic
-from ..covariance.noise import variances_in
+from ..covariance.noise import NoiseParameter, variances_in
 from ..errors import InvalidInput
 from .coordinates import NUGGET_RATIO_BOUNDS, Coordinates, SearchCoordinates, practical_factor
 from .names import (
@@ -52,9 +53,6 @@ TIME_RANGE_SHARES = (0.02, 0.1, 0.5, 3.0)
 DISTANT_RANGE_EXTENTS = (6.0, 40.0)
 """Practical ranges beyond `GRID_REACH_EXTENTS` in the grid of starts, in extents: the field is then
 almost a linear trend."""
-
-FINE_GRID_RANGE_RATIO = 1.4
-"""Ratio of successive practical ranges in a grid without shape parameters."""
 
 SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES = 1.1, 80
 """This ratio for compact supports, whose likelihoods have kinks, and limit on the number."""
@@ -131,19 +129,19 @@ class ParameterTable:
             self.extent,
         )
 
-    @property
+    @cached_property
     def shapes(self):
         """Free parameters without a unit: those of the correlation function."""
         return [
             name for name in self.free if not self.parameters[name].unit and name not in ANISOTROPY
         ]
 
-    @property
+    @cached_property
     def covariances(self):
         """Free covariances of nuggets, whose limits depend on the nuggets."""
         return [name for name in self.free if is_nugget_covariance(name)]
 
-    @property
+    @cached_property
     def of_transform(self):
         """Free parameters of the transformation."""
         known = () if self.model.transform is None else self.model.transform.parameters()
@@ -157,7 +155,7 @@ class ParameterTable:
         others |= {name: (model.least_nugget(name), inf) for name in self.nuggets_beside}
         return model.limits(self.metric, self.dimensions) | others
 
-    @property
+    @cached_property
     def nuggets_beside(self):
         """Free nuggets beside fixed covariances, which are limits of them."""
         fixed = [name for name, x in self.fixed.items() if is_nugget_covariance(name) and x]
@@ -253,7 +251,9 @@ class ParameterTable:
             if self.parameters[name].unit == "degrees" and name not in self.bounds:
                 continue
             if name == RANGE and name not in self.bounds:
-                yield name, value * practical_factor(model), *self.practical_bounds()
+                yield name, model.practical_range(), *self.practical_bounds()
+            elif value == 0 and self.may_vanish(name):
+                continue
             elif name in NOISE and self.profiled:
                 yield name, value / values[VARIANCE], *NUGGET_RATIO_BOUNDS
             elif not (name == VARIANCE and self.profiled):
@@ -274,6 +274,11 @@ class ParameterTable:
             elif value >= upper - margin:
                 pinned[name] = "upper"
         return pinned
+
+    def may_vanish(self, name):
+        """Whether a parameter is a free variance of noise without bounds, which may be 0."""
+        noise = isinstance(self.parameters[name], NoiseParameter)
+        return noise and name in self.free and name not in self.bounds
 
     def outside(self, model):
         """Return the names of the parameters outside their bounds."""
@@ -333,11 +338,12 @@ class ParameterTable:
         names = [name for name in self.free if not (name == VARIANCE and self.profiled)]
         return SearchCoordinates(self, names)
 
-    def coordinates(self, model, names=None, following=(), relative=True):
+    def coordinates(self, model, names=None, following=(), relative=True, vanishing=()):
         """Return the coordinates of Newton's method and of standard errors: logarithms, radians.
 
         `following` are pairs (name, "lower" or "upper") of parameters that stay at a limit, which
         depends on those that move. With `relative` those of nugget covariances are correlations.
+        `vanishing` are variances that may become 0.
         """
         wrap = not set(ANISOTROPY[:1]) & set(self.bounds) and DIP.name not in self.parameters
         names = self.free if names is None else names
@@ -348,6 +354,7 @@ class ParameterTable:
             limits=self.limits_at,
             following=following,
             relative=relative,
+            vanishing=vanishing,
         )
 
     # starts
@@ -373,30 +380,38 @@ class ParameterTable:
         axes["share"] = NUGGET_SHARES if self.shapes else FINE_NUGGET_SHARES
         if NUGGET in given:
             axes["share"] = [None]
+        ratios = [p.name for p in (SECOND_AXIS, THIRD_AXIS) if p.name in self.free]
+        ratios = [name for name in ratios if name not in given]
+        axes |= dict.fromkeys(ratios, START_AXIS_RATIOS)
         angles = ANISOTROPY[0] in self.parameters and ANISOTROPY[0] not in given
-        for name in [p.name for p in (SECOND_AXIS, THIRD_AXIS) if p.name in self.free]:
-            if name not in given:
-                axes[name] = START_AXIS_RATIOS
         axes["angle"] = START_ANGLES if angles else [None]
+        variances = [self._variances(share, given) for share in axes["share"]]
         models = []
-        for choice in product(*axes.values()):
-            values = dict(zip(axes, choice, strict=True))
-            named = ("length", "lag", "share", "angle")
-            length, lag, share, angle = (values.pop(name) for name in named)
-            values = values | dict.fromkeys(lags, lag) | given
-            if lengths:
-                factor = practical_factor(self.model.replace(**values))
-                values |= dict.fromkeys(lengths, length / factor)
-            # share: of the variance about the trend that the nugget takes
-            values.setdefault(NUGGET, (share or 0.0) * self.variance)
-            for parameter in free:
-                if parameter.unit == "value²":
-                    values.setdefault(parameter.name, (1.0 - (share or 0.05)) * self.variance)
-            if angle is not None:
-                values[ANISOTROPY[0]] = angle
-            model = self.model.replace(**values)
-            models.append(model if self.valid(model) else None)
+        for *choice, lag in product(*(axes[name] for name in (*shapes, "lag"))):
+            field = dict(zip(shapes, choice, strict=True)) | dict.fromkeys(lags, lag) | given
+            of_field = self.model.replace(**field)
+            factor = practical_factor(of_field) if lengths else 1.0
+            for length in axes["length"]:
+                ranges = {name: length / factor for name in lengths}
+                # no limit depends on a variance or an angle
+                valid = self.valid(of_field.replace(**ranges))
+                turns = (*(axes[name] for name in ratios), axes["angle"])
+                for shared, *turned, angle in product(variances, *turns):
+                    values = field | ranges | shared | dict(zip(ratios, turned, strict=True))
+                    if angle is not None:
+                        values[ANISOTROPY[0]] = angle
+                    models.append(self.model.replace(**values) if valid else None)
         return [len(axis) for axis in axes.values()], models
+
+    def _variances(self, share, given):
+        """Return the variances of a model of the grid that are not given, by name.
+
+        The nugget takes a share of the variance about the trend; None where it is given.
+        """
+        values = {} if NUGGET in given else {NUGGET: (share or 0.0) * self.variance}
+        free = (self.parameters[name] for name in self.free)
+        others = [p.name for p in free if p.unit == "value²" and p.name not in {NUGGET, *given}]
+        return values | dict.fromkeys(others, (1.0 - (share or 0.05)) * self.variance)
 
     def shape_axis(self, name, first=False):
         """Return the values of a shape parameter in the grid; more for the first one."""
@@ -413,10 +428,8 @@ class ParameterTable:
         spacing, most = GRID_RANGE_RATIO, MOST_GRID_RANGES
         if coarse:
             spacing, most = spacing**2, most // 2
-        if not self.shapes:
-            spacing = FINE_GRID_RANGE_RATIO
-            if is_compact(self.model):
-                spacing, most = SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES
+        if not self.shapes and is_compact(self.model):
+            spacing, most = SUPPORT_RANGE_RATIO, MOST_SUPPORT_RANGES
         if is_compact(self.model):
             # the support of locations that are just correlated reaches a little beyond the nearest
             nearest = nearest * self.model.replace(**{RANGE: 1.0}).practical_range()

@@ -1,4 +1,4 @@
-"""Maximise one likelihood: search, a nugget of 0, Newton's method, and the outcome.
+"""Maximise one likelihood: search, Newton's method, and the outcome.
 
 `Problem` has the course of a fit; `Monitor` counts its evaluations and keeps its best model.
 """
@@ -15,6 +15,7 @@ import scipy
 
 from ..covariance.base import Covariance, Isotropic
 from ..covariance.noise import variances_in
+from ..covariance.parameter import NOISE as OF_NOISE
 from ..data import tables
 from ..errors import (
     Ending,
@@ -28,18 +29,26 @@ from ..likelihood.cost import closing
 from ..likelihood.replicates import Groups
 from ..runtime.progress import Line, clock, rate_in_words
 from . import diagnose
-from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range
+from .coordinates import NUGGET_RATIO_BOUNDS, SpectralCoordinates, at_practical_range
 from .names import (
     MICROSCALE,
     NOISE,
     NUGGET,
     RANGE,
     VARIANCE,
-    covariance_of,
     is_nugget_covariance,
 )
 from .parameters import is_compact
-from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
+from .search import (
+    FLAT_RISE,
+    INITIAL_STEP,
+    NEAR_LIMIT_VALUE,
+    Point,
+    ascend,
+    climb,
+    information_at,
+    maximize,
+)
 
 NEARBY_STEP = 0.1
 """First step of a search without derivatives near a maximum."""
@@ -88,22 +97,8 @@ SCATTER_GAIN = 1e-3
 DIFFERENCES_TOLERANCE = 2e-3
 """Promised gain below which a search with a score by differences ends."""
 
-EARLY_STOP_MARGIN = 3.0
-"""A search that stopped early because the nugget was vanishing is repeated if it ended within this
-log-likelihood of the best one."""
-
-SMALL_NUGGET_RATIO = 2e-2
-"""A nugget below this share of the variance, the smallest one of the starts, is compared with 0."""
-
-FLAT_NUGGET_RATIO = 1e-2
-"""Below this share of the variance ℓ is flat in log τ², and a search may pass a maximum."""
-
-START_NUGGET_CORRELATION = 0.9
-"""Correlation, of either sign, of a nugget that grows from 0 with another nugget."""
-
-VANISHING_NUGGET_RATIO, LEAST_NUGGET_RATIO = 1e-4, 1e-7
-"""A search ends where a falling nugget is below this share of the variance: at first, and where no
-model without a nugget exists."""
+SMALL_NUGGET_RATIO = 0.1
+"""A nugget of one of several variables below this share of its variance is compared with 0."""
 
 LARGE_NUGGET_RATIO = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
@@ -120,8 +115,7 @@ USUAL_NLOPT_EVALUATIONS = (30, 150)
 Vecchia's approximation; by NLopt."""
 
 SCORING_PATIENCE_EVALUATIONS = 8
-"""Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
-and limit on the evaluations without a nugget."""
+"""Evaluations of Fisher scoring after which a field that has fallen is compared with no field."""
 
 
 def fingerprint(observations, design, *settings):
@@ -322,7 +316,7 @@ class Problem:
             if method.approximate:
                 monitor.usual = USUAL_VECCHIA_EVALUATIONS
             monitor.closing = closing(method, len(table.free))
-        self.complaint, self.vanishing = None, VANISHING_NUGGET_RATIO
+        self.complaint = None
         # whether the observed information will be needed at the end of the search
         self.ends = False
         self.noisy = method.noisy
@@ -345,26 +339,27 @@ class Problem:
     def _solved(self, ends):
         """Search and diagnose as `solve`; the neighbours may be those of an earlier model."""
         ends = list(ends)
-        limited, table = any(stopped for *_, stopped in ends), self.table
+        limited = any(stopped for *_, stopped in ends)
         ends = [(value, model) for value, model, _ in ends if model is not None]
         if not ends:
             raise NotPositiveDefinite(
                 self.complaint or "no model within the bounds has a finite likelihood"
             )
-        value, model = max(ends, key=lambda end: end[0])
+        value, model = max(ends, key=self._preference)
         if self.moves:
             # all that follows compares log-likelihoods
             self.freeze(model)
             ends = [(self._value(model), model) for _, model in ends]
-            value, model = max(ends, key=lambda end: end[0])
+            value, model = max(ends, key=self._preference)
         if not limited:
-            value, model, table = self._off_bounds(*self._best_of(ends))
-            if is_compact(model) and RANGE in table.free:
-                value, model, table = self._scan_range(value, model, table)
-            value, model, table = self._at_zero_noise(value, model, table)
+            value, model = self._rougher(*self._off_bounds(value, model))
+            value, model = self._without_nuggets(value, model)
+            if is_compact(model) and RANGE in self.table.free:
+                value, model = self._scan_range(value, model)
             if self.table is not self.whole:
-                value, model, table = self._with_microscale(value, model, table)
+                value, model = self._with_microscale(value, model)
         self.table = self.whole
+        table = self._without_zeros(self.table, model)
         limited |= self.monitor.left == 0
         if limited:
             return self._checked(self._stopped(table, model))
@@ -377,7 +372,7 @@ class Problem:
             if not self.evaluator.would_move(solution.model):
                 return solution
             self.freeze(solution.model)
-            table = self._without_zeros(solution.model)
+            table = self._without_zeros(self.table, solution.model)
             value, model, limited = self.search(table, solution.model, step=NEARBY_STEP)
             if limited or self.monitor.left == 0:
                 return self._checked(self._stopped(table, model or solution.model))
@@ -386,18 +381,31 @@ class Problem:
             solution = self._checked(self._diagnosed(table, model, value, noise))
         return solution
 
+    def _preference(self, end):
+        """Return ℓ of an end (ℓ, model), larger for each variance of noise that is 0.
+
+        A variance that raises ℓ by less than `FLAT_RISE` is not identified. Where the field is
+        noise itself, any part of it may be the nugget.
+        """
+        value, model = end
+        if isinstance(model, Isotropic):
+            nearest = model.correlation(self.table.extent.shortest)
+            if nearest < diagnose.NO_CORRELATION:
+                return value
+        return value + FLAT_RISE * sum(p.value == 0 for p in variances_in(model))
+
     def freeze(self, model):
         """Fix the formats or neighbours at those of a model; reset the best log-likelihood."""
         self.follows = False
         self.evaluator.freeze(model)
         self.monitor.forget()
 
-    def _without_zeros(self, model):
-        """Return the table that holds the variances of noise that are 0 in a model."""
+    def _without_zeros(self, table, model):
+        """Return a table that holds the variances of noise that are 0 in a model."""
         values = model.parameters()
-        noise = [p.name for p in variances_in(model) if p.name in self.table.free]
+        noise = [p.name for p in variances_in(model) if p.name in table.free]
         zeros = [name for name in noise if values[name] == 0]
-        return self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
+        return table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else table
 
     def _checked(self, solution):
         """Return a solution with a finite log-likelihood.
@@ -441,7 +449,7 @@ class Problem:
             rise = self._least_rise(table, better)
             if noise == 0 and best > reached + rise and rounds < MOST_DIAGNOSES:
                 value, model, limits = best, better, []
-                table = self._without_zeros(better)
+                table = self._without_zeros(self.table, better)
                 continue
             # each limit holds another parameter
             if not verdict.held or len(limits) == len(self.table.free):
@@ -600,9 +608,9 @@ class Problem:
 
     def _search(self, table, model, step, evaluations, patient):
         """As `search`, with the same neighbours throughout."""
-        best = {}
+        best, scores = {}, self.choice == "scoring" and self.evaluator.scoring
         left = self.monitor.left if evaluations is None else evaluations
-        if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:
+        if scores and table.free and left > 1:
             before = self.monitor.count
             most = left if patient else min(left, HURRIED_EVALUATIONS)
             value, model, converged = self.score(table, model, most)
@@ -611,6 +619,8 @@ class Problem:
             left = max(left - (self.monitor.count - before), 1)
             if np.isfinite(value):
                 best.update(value=value, model=model)
+        # in logarithms 0 can be neither reached nor left: what scoring found to be 0 stays
+        table = self._without_zeros(table, best.get("model", model))
         coordinates = table.search_coordinates()
 
         def function(x):
@@ -631,7 +641,20 @@ class Problem:
             slope=lambda x: self._slope(table, coordinates, x),
             search="bobyqa" if self.choice == "scoring" else self.choice,
         )
-        return best.get("value", -inf), best.get("model"), end.limited
+        value, model = best.get("value", -inf), best.get("model")
+        zeros = {} if scores or model is None or end.limited else self._small(table, model)
+        if zeros:
+            start = model.replace(**zeros)
+            bare = self._search(table.holding(**zeros), start, step, left, patient)
+            if bare[0] >= value - FLAT_RISE:
+                return bare
+        return value, model, end.limited
+
+    def _small(self, table, model):
+        """Return the variances of noise that may be 0 and are small, with a value of 0."""
+        values, names = model.parameters(), self.vanishing(table)
+        fields = {n: model.largest_variance if n in NOISE else model.variance_of(n) for n in names}
+        return {n: 0.0 for n in names if values[n] < NEAR_LIMIT_VALUE * fields[n]}
 
     def _slope(self, table, coordinates, x):
         """Return the gradient at a point of the search, at the best variance."""
@@ -648,31 +671,50 @@ class Problem:
     def score(self, table, model, evaluations):
         """Run Fisher scoring from a model; return (log-likelihood, model, converged)."""
         # from inside the bounds, also of shapes whose bounds depend on each other
-        search = table.search_coordinates()
+        search, values = table.search_coordinates(), model.parameters()
         start = search.model(search.point(model))
+        kept = [name for name in self.vanishing(table) if values[name] == 0]
+        start = start.replace(**{n: values[n] for n in (*kept, *self._noise_matrix(table))})
         start = table.within(start) or start
         if table.profiled:
-            start = start.scaled(model.parameters()[VARIANCE])
+            start = start.scaled(values[VARIANCE])
         last = self.monitor.count + evaluations
-        if self._nuggets_of_variables(table):
-            best, converged = self._scored_by_variable(table, start, evaluations)
-            return best.value, best.model, converged
-        pauses = (
-            evaluations > 2 * SCORING_PATIENCE_EVALUATIONS
-            and NUGGET in table.free
-            and NUGGET not in table.bounds
-        )
+        pauses = evaluations > 2 * SCORING_PATIENCE_EVALUATIONS and table.profiled
+        pauses = pauses and NUGGET in table.free
         limit = SCORING_PATIENCE_EVALUATIONS if pauses else evaluations
         best, converged = self._ascended(table, start, limit)
         if pauses and not converged and np.isfinite(best.value):
-            ratio = _nugget_ratio(best.model)
-            if table.profiled and ratio > LARGE_NUGGET_RATIO:
+            if nugget_ratio(best.model) > LARGE_NUGGET_RATIO:
                 best, converged = self._without_field(table, best)
-            elif self.may_vanish(table) and ratio < _nugget_ratio(start):
-                best, converged = self._without_nugget(table, best)
             if not converged:
                 best, converged = self._ascended(table, best.model, last - self.monitor.count)
         return best.value, best.model, converged
+
+    def vanishing(self, table):
+        """Return the variances of noise that may become 0 in a search."""
+        names = [p.name for p in variances_in(table.model) if table.may_vanish(p.name)]
+        if self.observations.duplicate():
+            # which need a nugget
+            names = [name for name in names if name == MICROSCALE]
+        # a covariance that may differ from 0 needs its nuggets
+        needed = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
+        needed |= set(table.covariances)
+        return [n for n in names if n in NOISE or not needed & set(table.model.vanishing(n))]
+
+    def _noise_matrix(self, table):
+        """Return nuggets and covariances, if all are free and without bounds; none otherwise."""
+        names = [p.name for p in table.model.table if p.role == OF_NOISE and p.where]
+        free = set(names) <= set(table.free) - set(table.bounds)
+        return names if table.covariances and free and not self.observations.duplicate() else []
+
+    def _coordinates(self, table, model, names=None, following=()):
+        """Return the coordinates of Fisher scoring, in which variances of noise may become 0."""
+        noise, names = self._noise_matrix(table), table.free if names is None else names
+        if not noise:
+            return table.coordinates(model, names, following, vanishing=self.vanishing(table))
+        names = [name for name in names if name not in noise]
+        others = table.coordinates(model, names, following)
+        return SpectralCoordinates(others, noise, model.variables)
 
     def _without_field(self, table, best):
         """Return the `Point` from which a search goes on, and whether that is its end.
@@ -689,150 +731,13 @@ class Problem:
         end = self._point(table, table.coordinates(model), model, False)
         return (end, True) if end.value >= best.value else (best, False)
 
-    def _nuggets_of_variables(self, table):
-        """Return the nuggets of several variables that are free and may be 0."""
-        if self.observations.duplicate():
-            return []
-        names = [p.name for p in variances_in(table.model) if p.where]
-        names = [name for name in names if name in table.free and name not in table.bounds]
-        # a covariance that is held away from 0 needs its nuggets
-        held = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
-        held |= {name for name in table.bounds if is_nugget_covariance(name)}
-        return [name for name in names if not held & set(table.model.vanishing(name))]
-
-    def _zeros(self, nuggets):
-        """Return the parameters that are 0 without some nuggets of variables, by name."""
-        zeros = (self.table.model.vanishing(name) for name in nuggets)
-        return {name: 0.0 for each in zeros for name in each}
-
-    def _scored_by_variable(self, table, start, evaluations):
-        """Run Fisher scoring as `score`, with vanishing nuggets of several variables at 0.
-
-        A nugget that vanishes at the start, or is small and falls after some steps, is held at 0
-        until ℓ rises with it: one at a time, since another one may grow then.
-        """
-        last, names = self.monitor.count + evaluations, self._nuggets_of_variables(table)
-        model, best, converged = start, Point(start, -inf), False
-
-        def share(name):
-            return model.parameters()[name] / model.variance_of(name)
-
-        held = [name for name in names if share(name) < VANISHING_NUGGET_RATIO]
-        released, latest = set(), None
-        for _ in range(3 + 2 * len(names)):
-            left = last - self.monitor.count
-            if left < 2:
-                break
-            zeros = self._zeros(held)
-            rest = table.holding(**zeros)
-            pauses = set(names) - set(held) - released
-            most = min(left, 2 * SCORING_PATIENCE_EVALUATIONS) if pauses else left
-            end, converged = self._ascended(rest, model.replace(**zeros), most)
-            if latest and end.value < best.value - self.tolerance:
-                # the nugget is needed
-                held.remove(latest)
-                released.add(latest)
-                model, latest, converged = best.model, None, False
-                continue
-            if not np.isfinite(end.value):
-                break
-            best, model, latest = end, end.model, None
-            if converged:
-                found = {name: self.one_step_nugget(model, name) for name in held}
-                rising = {name: nugget for name, nugget in found.items() if nugget}
-                if not rising:
-                    rising = self._rising_together(table, model, held)
-                if not rising:
-                    return best, True
-                held = [name for name in held if name not in rising]
-                released |= set(rising)
-                model, converged = model.replace(**rising), False
-                continue
-            slopes = dict(zip(rest.coordinates(model).names, end.score, strict=True))
-            small = [
-                name for name in pauses if share(name) < SMALL_NUGGET_RATIO and slopes[name] < 0
-            ]
-            if table.covariances:
-                # a search in logarithms barely changes a nugget this near 0
-                small += [n for n in set(names) - set(held) if share(n) < LEAST_NUGGET_RATIO]
-            if small:
-                latest = min(small, key=share)
-                held.append(latest)
-        left = last - self.monitor.count
-        if table.covariances:
-            # those of a nugget of 0 do not move
-            values = best.model.parameters()
-            table = table.holding(**self._zeros([name for name in names if values[name] == 0]))
-        return self._ascended(table, best.model, left) if left > 1 else (best, converged)
-
-    def _rising_together(self, table, model, held):
-        """Return a nugget and its covariances with which ℓ rises from a nugget of 0, by name.
-
-        ℓ may fall with the nugget τ² alone, because its covariances η grow with it. Beside nuggets
-        of the covariance matrix N, η is τ N^½u with |u| ≤ 1. With the score s of η the largest
-        slope is √(s'Ns) τ, for η = τ Ns/√(s'Ns). With the information I of η and the score r of τ²
-        the gain is √(s'Ns) τ - ½(η'Iη/τ² - 2r) τ².
-        """
-        values, best, result = model.parameters(), self.tolerance, {}
-        nuggets = [p.name for p in variances_in(table.model)]
-        for zero in held if self.evaluator.scoring else ():
-            others = [name for name in nuggets if values[name] > 0]
-            others = [name for name in others if covariance_of(zero, name) in table.free]
-            if not others:
-                continue
-            names = (zero, *(covariance_of(zero, name) for name in others))
-            found = self.evaluator.derivatives(model, names)
-            information = found.part(found.information, names)[1:, 1:]
-            score = found.score_of(1.0)[[found.names.index(name) for name in names]]
-            rows = [nuggets.index(name) for name in others]
-            along = model.nugget_matrix[np.ix_(rows, rows)] @ score[1:]
-            slope = max(score[1:] @ along, 0.0) ** 0.5
-            along = START_NUGGET_CORRELATION * along / (slope or 1.0)
-            curvature = along @ information @ along - 2 * score[0]
-            if not (slope > 0 and curvature > 0 and slope**2 / (2 * curvature) > best):
-                continue
-            x = slope / curvature
-            grown = dict(zip(names, [x * x, *(x * along)], strict=True))
-            if table.valid(model.replace(**grown)):
-                best, result = slope**2 / (2 * curvature), grown
-        return result
-
-    def _without_nugget(self, table, best):
-        """Return the `Point` from which a search goes on, and whether that is its end.
-
-        The end is a maximum without a nugget from which ℓ falls with the nugget. In logarithms a
-        search would need many steps to get there, and the shapes change with each of them.
-        """
-        bare = best.model.replace(nugget=0.0)
-        if VARIANCE in table.free:
-            bare = bare.scaled(1 + _nugget_ratio(best.model))
-        end, converged = self._ascended(
-            table.holding(**{NUGGET: 0.0}), bare, SCORING_PATIENCE_EVALUATIONS
-        )
-        if not converged or end.value <= best.value:
-            return best, False
-        nugget = self.one_step_nugget(end.model)
-        if nugget == 0:
-            return end, True
-        if nugget is not None:
-            model = end.model.replace(nugget=nugget)
-            above = self._point(table, table.coordinates(model), model, False)
-            best = max(best, above, key=lambda point: point.value)
-        return best, False
-
-    def may_vanish(self, table):
-        """Whether a nugget of 0 is allowed."""
-        # duplicate locations exclude it
-        unbounded = NUGGET in table.free and NUGGET not in table.bounds
-        return unbounded and not self.observations.duplicate()
-
     def _ascended(self, table, start, evaluations):
         """Return the `Point` at the end of Fisher scoring, and whether it converged.
 
         Where a bound depends on other parameters and stops it, scoring goes on along the bound.
         """
         last = self.monitor.count + evaluations
-        best, converged = self._ascend(table, table.coordinates(start), start, evaluations)
+        best, converged = self._ascend(table, self._coordinates(table, start), start, evaluations)
         along = False
         for _ in range(MOST_BOUND_SEARCHES):
             following = self._followed(table, best)
@@ -843,16 +748,16 @@ class Problem:
                 if not (along and self._meets(table, best)):
                     break
                 # at the maximum along the bound ℓ rises away from it
-                coordinates = table.coordinates(best.model)
+                coordinates = self._coordinates(table, best.model)
                 end, converged = self._ascend(table, coordinates, best.model, left)
                 best, along = max(best, end, key=lambda point: point.value), False
                 continue
             held, along = dict(following), True
             moving = [name for name in table.free if name not in held]
-            coordinates = table.coordinates(best.model, moving, following)
+            coordinates = self._coordinates(table, best.model, moving, following)
             end, converged = self._ascend(table, coordinates, best.model, left)
             # with the score by all parameters
-            end = self._point(table, table.coordinates(end.model), end.model, False)
+            end = self._point(table, self._coordinates(table, end.model), end.model, False)
             risen = end.value > best.value + self.tolerance
             best = max(best, end, key=lambda point: point.value)
             if not risen:
@@ -871,11 +776,13 @@ class Problem:
         """Return the bounds across which ℓ rises: (name, side) of those that depend on others."""
         if point.score is None or not (table.shapes or table.covariances or table.nuggets_beside):
             return []
-        score = dict(zip(table.coordinates(point.model).names, point.score, strict=True))
+        score = dict(zip(self._coordinates(table, point.model).names, point.score, strict=True))
         followed = [
             (name, side)
             for name, side in table.on_bounds(point.model).items()
-            if table.coupled(name, side, point.model) and (score[name] < 0) == (side == "lower")
+            if name in score
+            and table.coupled(name, side, point.model)
+            and (score[name] < 0) == (side == "lower")
         ]
         return table.binding(followed, point.model, score)
 
@@ -888,7 +795,6 @@ class Problem:
             tolerance=self.tolerance,
             evaluations=evaluations,
             enough=SCATTER_GAIN if self.noisy else 0.0,
-            vanishing=self.vanishing if self.may_vanish(table) else None,
             curved=self.ends and self._curved(coordinates),
             stops=None if coordinates.following else partial(self._blocked, table),
         )
@@ -906,14 +812,13 @@ class Problem:
         """
         if not table.valid(model):
             return Point(model, -inf)
-        names, slopes = coordinates.with_followers(model)
-        names = tuple(names)
+        names = tuple(coordinates.moving)
         try:
             derivatives = self.evaluator.derivatives(model, names, curvature=close)
         except NotPositiveDefinite as error:
             self.complaint = str(error)
             return Point(model, -inf)
-        evaluation, units, c = self.evaluator(model), coordinates.jacobian(model), 1.0
+        evaluation, c = self.evaluator(model), 1.0
         point = Point(model, -inf)
         if np.isfinite(evaluation.log_likelihood):
             if derivatives.rescalable and table.profiled and not close:
@@ -922,9 +827,11 @@ class Problem:
                 evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
             # the derivatives may be those of more names, kept from before
             order = [derivatives.names.index(name) for name in names]
+            coordinates.align(model, dict(zip(names, derivatives.score[order], strict=True)))
+            slopes, units = coordinates.with_followers(model)[1], coordinates.jacobian(model)
             score = slopes.T @ derivatives.score_of(c)[order] * units
             information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
-            information = information * np.outer(units, units) / c
+            information = information * np.outer(units, units) / c + coordinates.bend(model, score)
             point = Point(model, evaluation.log_likelihood, score, information)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
                 # the inverse of a tiny variance overflows
@@ -968,13 +875,13 @@ class Problem:
         self.monitor.record(model, value, counted)
         return value
 
-    def _scan_range(self, value, model, table):
-        """Scan ranges near the maximum of a compact family; return the best (value, model, table).
+    def _scan_range(self, value, model):
+        """Scan ranges near the maximum of a compact family; return the best (value, model).
 
         Where the covariance becomes 0 its derivatives jump, so that ℓ of strongly correlated
         values has many maxima, a few per cent of the range apart.
         """
-        left, vanishing = self.monitor.left, self.vanishing
+        table, left = self._without_zeros(self.table, model), self.monitor.left
         # the scan does not count against the limit
         self.monitor.limit += MOST_SCAN_EVALUATIONS
         for _ in range(MOST_RANGE_SCANS):
@@ -988,19 +895,17 @@ class Problem:
             values = np.array([end[0] for end in ends])
             peaks = values >= scipy.ndimage.maximum_filter(values, size=3, mode="nearest")
             peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > before - 1]
-            for again, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
-                self.vanishing = VANISHING_NUGGET_RATIO
-                if not self.nugget_is_small(moved):
-                    again, moved, _ = self.search(
-                        table, moved, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
-                    )
-                found = self._at_zero_nugget(again, moved)
-                if found[0] > value + self.tolerance:
-                    (value, model, table), vanishing = found, self.vanishing
+            for _, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
+                again, moved, _ = self.search(
+                    self.table, moved, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
+                )
+                if again > value + self.tolerance:
+                    value, model = again, moved
             if value == before:
                 break
-        self.monitor.limit, self.vanishing = self.monitor.count + left, vanishing
-        return value, model, table
+            table = self._without_zeros(self.table, model)
+        self.monitor.limit = self.monitor.count + left
+        return value, model
 
     def _stretched(self, model, factor):
         """Return a model of another range, with the same variogram at the shortest distance."""
@@ -1012,33 +917,16 @@ class Problem:
         ratio = min(max(before / after, 0.1), 10.0)
         return wide.replace(**{VARIANCE: values[VARIANCE] * ratio})
 
-    def _best_of(self, ends):
-        """Return (value, model, table) of the best of several ends of searches.
-
-        Those with a nugget near 0 are refined first: their searches end early, with low values.
-        """
-        ends = sorted(ends, key=lambda end: -end[0])
-        coordinates, known, best = self.table.search_coordinates(), [], (-inf, None, None, None)
-        for k, (value, model) in enumerate(ends):
-            refined = self.nugget_is_small(model) and value > ends[0][0] - EARLY_STOP_MARGIN
-            x = coordinates.point(model)
-            new = all(np.abs(x - y).max(initial=0.0) > 0.1 for y in known)
-            if k and not (refined and new and self.monitor.left):
-                continue
-            known.append(x)
-            self.vanishing = VANISHING_NUGGET_RATIO
-            found = *self._at_zero_nugget(value, model), self.vanishing
-            best = max(best, found, key=lambda end: end[0])
-        *best, self.vanishing = best
-        return best
-
-    def _off_bounds(self, value, model, table):
-        """Return the best (value, model, table) of this end and of a search off its bounds.
+    def _off_bounds(self, value, model):
+        """Return the best (value, model) of this end and of a search off its bounds.
 
         There may be a maximum on a bound that depends on other parameters, and another one inside.
         """
+        table = self.table
         for name, side in table.on_bounds(model).items():
             if RANGE not in table.free or not table.coupled(name, side, model):
+                continue
+            if name in self._noise_matrix(table):
                 continue
             inside = model.replace(**{name: self._inside(table, model, name, side)})
             inside = table.within(at_practical_range(inside, model.practical_range()))
@@ -1048,7 +936,37 @@ class Problem:
                 )
                 if again > value + self.tolerance:
                     value, model = again, moved
-        return value, model, table
+        return value, model
+
+    def _rougher(self, value, model):
+        """Return the better of a maximum at a shape's upper bound and of a rougher field.
+
+        Beside a small nugget the field may be as smooth as can be, and a rougher one without a
+        nugget as likely.
+        """
+        table = self.table
+        if NUGGET in self.vanishing(table) and nugget_ratio(model) < NEAR_LIMIT_VALUE:
+            smoothest = [n for n, side in table.on_bounds(model).items() if side == "upper"]
+            for name in set(smoothest) & set(table.shapes):
+                below = [x for x in table.shape_axis(name) if x < model.parameters()[name]]
+                for rough in below[-1:]:
+                    start = model.replace(**{NUGGET: 0.0, name: rough})
+                    patient = len(self.observations) <= EXACT_GRID_LOCATIONS
+                    again, moved, _ = self.search(table, start, patient=patient)
+                    if again > value + self.tolerance:
+                        value, model = again, moved
+        return value, model
+
+    def _without_nuggets(self, value, model):
+        """Return the better of a maximum of several variables and those without a small nugget."""
+        for name in self.vanishing(self.table):
+            nugget = model.parameter(name)
+            if nugget.where and 0 < nugget.value < SMALL_NUGGET_RATIO * model.variance_of(name):
+                start = model.replace(**{name: 0.0})
+                again, moved, _ = self.search(self.table, start, step=NEARBY_STEP)
+                if again > value + self.tolerance:
+                    value, model = again, moved
+        return value, model
 
     def _inside(self, table, model, name, side):
         """Return the value of a parameter away from the bound on which it is."""
@@ -1060,7 +978,7 @@ class Problem:
         lower, upper = table.box_at(name, model)
         return value + ((upper if side == "lower" else lower) - value) / 3
 
-    def _with_microscale(self, value, model, table):
+    def _with_microscale(self, value, model):
         """Return the better of the best model without microscale variation and one with it.
 
         The variance of the noise alone is that of the deviations of replicates from their means.
@@ -1069,137 +987,27 @@ class Problem:
         z = self.evaluator.values.at(model.transform).z
         spare = len(groups.of) - len(groups)
         alone = float((groups.deviations(z) ** 2).sum()) / spare if spare else 0.0
-        best, first = (value, model, table), self.one_step_nugget(model, MICROSCALE)
-        starts = [model.replace(**{MICROSCALE: first})] if first else []
+        starts = [model]
         if 0 < alone < model.nugget and NUGGET in self.whole.free:
             starts.append(model.replace(**{NUGGET: alone, MICROSCALE: model.nugget - alone}))
-        self.table = self.whole
+        best = value, model
         for start in starts:
             again, moved, _ = self.search(self.whole, start, step=NEARBY_STEP)
             if again > best[0] + self.tolerance:
-                best = again, moved, self.whole
+                best = again, moved
         return best
-
-    def nugget_is_small(self, model):
-        """Whether the nugget is near 0 and may be 0."""
-        if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
-            return False
-        return model.nugget < SMALL_NUGGET_RATIO * model.largest_variance
-
-    def _at_zero_nugget(self, value, model):
-        """Return the better of this maximum and the best model without a nugget.
-
-        In logarithms a search approaches a nugget of 0 but never reaches it.
-        """
-        table = self.table
-        if not self.nugget_is_small(model):
-            return value, model, table
-        if model.nugget == 0 and not is_compact(model) and self.one_step_nugget(model) == 0:
-            return value, model, table.holding(**{NUGGET: 0.0})
-        flat = model.nugget < FLAT_NUGGET_RATIO * model.largest_variance
-        # starts by an approximation with all observations have found the maxima; searches with a
-        # score by differences cost too much to look for others
-        thorough = not self.evaluator.differences
-        if not (flat or thorough):
-            return value, model, table
-        if flat and thorough:
-            # the search may have passed a maximum: search again from a visible nugget
-            visible = model.replace(nugget=0.1 * model.largest_variance)
-            self.vanishing, vanishing = SMALL_NUGGET_RATIO, self.vanishing
-            again, moved, _ = self.search(table, visible)
-            self.vanishing = vanishing
-            if again > value:
-                value, model = again, moved
-        without = table.holding(**{NUGGET: 0.0})
-        bare_value, bare, _ = self._search_bare(without, model)
-        best_nugget = self.one_step_nugget(bare) if thorough and bare is not None else None
-        if best_nugget != 0.0 and thorough:
-            # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
-            # small: 1e-9 of a smooth field's variance may change ℓ by many units
-            self.vanishing = LEAST_NUGGET_RATIO if bare is None else None
-            starts = [bare.replace(nugget=best_nugget)] if best_nugget else []
-            if flat and (not starts or value > bare_value - self.tolerance):
-                starts.insert(0, model)
-            for start in starts:
-                again, moved, _ = self.search(table, start)
-                if again > value:
-                    value, model = again, moved
-        if bare is not None and bare_value >= value - self._least_rise(without, model):
-            return bare_value, bare, without
-        return value, model, table
 
     def _least_rise(self, table, model):
         """Return the rise of ℓ for which a model replaces one of a table.
 
-        A nugget that raises ℓ by less than half of `FLAT_INFORMATION` is not identified: the
-        information on its logarithm is about twice the rise.
+        A variance of noise that raises ℓ by less than `FLAT_RISE` is not identified.
         """
-        added = table.fixed.get(NUGGET) == 0 and model is not None and model.nugget > 0
-        return max(self.tolerance, diagnose.FLAT_INFORMATION / 2) if added else self.tolerance
-
-    def _at_zero_noise(self, value, model, table):
-        """Return the better of this maximum and those without the nugget of a variable, in turn.
-
-        Of several variables; see `_at_zero_nugget` for one.
-        """
-        for name in self._nuggets_of_variables(table):
-            own = model.parameters()[name]
-            if own > SMALL_NUGGET_RATIO * model.variance_of(name):
-                continue
-            if own == 0 and self.one_step_nugget(model, name) == 0:
-                table = table.holding(**{name: 0.0})
-                continue
-            without = table.holding(**{name: 0.0})
-            again, moved, _ = self.search(
-                without, model.replace(**self._zeros([name])), step=NEARBY_STEP
-            )
-            if moved is not None and again >= value - self.tolerance:
-                value, model, table = again, moved, without
-        return value, model, table
-
-    def _search_bare(self, without, model):
-        """Search without a nugget, from a model with one: (log-likelihood, model or None, limited).
-
-        Where a shape ends at its upper bound the field is as smooth as can be. A rougher one may
-        be as likely: without a nugget, roughness is what remains of noise.
-        """
-        end = self.search(without, model.replace(nugget=0.0))
-        ends = {} if end[1] is None else without.on_bounds(end[1])
-        for name in without.shapes:
-            value = model.parameters()[name]
-            rougher = [each for each in without.shape_axis(name) if each < value]
-            if ends.get(name) == "upper" and rougher:
-                rough = end[1].replace(**{name: rougher[-1]})
-                again = self.search(
-                    without, rough, patient=len(self.observations) <= EXACT_GRID_LOCATIONS
-                )
-                end = max(end, again, key=lambda end: end[0])
-        return end
-
-    def one_step_nugget(self, bare, name=NUGGET):
-        """Return the nugget to which one step of scoring leads from a model without one.
-
-        0 if ℓ decreases with the nugget; None if the step cannot be computed. `name` may be another
-        parameter of the noise.
-        """
-        self.monitor.count += not self.evaluator.keeps(bare)
-        try:
-            if not self.evaluator.scoring:
-                return None if self.evaluator.gradient(bare, (name,))[name] > 0 else 0.0
-            derivatives = self.evaluator.derivatives(bare, (name,))
-        except NotPositiveDefinite:
-            return None
-        score = derivatives.gradient()[name]
-        information = derivatives.part(derivatives.information, (name,)).item()
-        if score <= 0:
-            return 0.0
-        least = LEAST_NUGGET_RATIO * bare.largest_variance
-        most = SMALL_NUGGET_RATIO * bare.largest_variance
-        known = information > 0 and np.isfinite([score, information]).all()
-        return min(max(score / information, least), most) if known else None
+        values = {} if model is None else model.parameters()
+        added = any(not held and values.get(name, 0.0) > 0 for name, held in table.fixed.items())
+        return max(self.tolerance, FLAT_RISE) if added else self.tolerance
 
 
-def _nugget_ratio(model):
+def nugget_ratio(model):
     """Return the nugget as a multiple of the variance."""
     return model.nugget / model.largest_variance
 

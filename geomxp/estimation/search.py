@@ -132,7 +132,7 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
 
     It stops if the next step promises a gain below `tolerance`. The information is computed again
     after the distance `renewed`. `slack` is the loss that a step may have: the scatter of the
-    function in coarse formats.
+    function in coarse formats. A step that halves the promised gain may have `ROUNDING_LOSS`.
     """
     if not len(point):
         # all parameters are fixed: derivatives would cost more than the value
@@ -150,7 +150,8 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
         for fraction in (1.0, 0.5, 0.1, 0.01):
             candidate = point + fraction * step
             new_slope, new_value = score(candidate), function(candidate)
-            if new_value > value - slack:
+            loss, nearer = value - new_value, _promised(new_slope, curvature) < gain / 2
+            if loss < slack or (nearer and loss < ROUNDING_LOSS):
                 break
         else:
             break
@@ -225,10 +226,28 @@ LONGEST_LOG_STEP, LONGEST_NUGGET_STEP = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
 
 NEAR_LIMIT_VALUE = 0.02
-"""Value below which a parameter without a logarithm may step to its limit; see `_least`."""
+"""Value below which a parameter without a logarithm may step to its limit, see `_least`; a nugget,
+in units of the field's variance, see `_gone`."""
+
+FLAT_INFORMATION = 1e-4
+"""Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
+
+FLAT_RISE = FLAT_INFORMATION / 2
+"""Increase of ℓ by a variance below which the variance is not identified: the information on its
+logarithm is about twice the rise from a variance of 0."""
+
+LARGEST_VANISHING_SHARE, LONGEST_FALL = 1e-3, 0.95
+"""Share of its field's variance up to which a variance steps to 0, and the part of itself by which
+a step may decrease a larger one: a longer step may pass a maximum."""
+
+REPEATED_ZERO_FACTOR = 1e-2
+"""Factor by which a variance falls after a step to 0 has failed, before the next such step."""
 
 ZIGZAG_RISE = 1e-3
 """Increase of ℓ by a step below which steps along a bound are taken to zigzag."""
+
+ROUNDING_LOSS = 1e-3
+"""Loss of ℓ by a Newton step that may come from rounding, where Σ is ill-conditioned."""
 
 BOUND_TEST_STEP = 1e-6
 """Step that tells whether a coordinate is on a bound."""
@@ -253,7 +272,6 @@ def ascend(
     tolerance,
     evaluations,
     enough=0.0,
-    vanishing=None,
     curved=False,
     stops=None,
 ):
@@ -264,11 +282,15 @@ def ascend(
     `curved` the observed information is computed once, before the probably last step.
 
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
-    increases ℓ; or if the nugget is below the share `vanishing` of the variance and still falls,
-    because the caller compares with a nugget of 0. Where ℓ hardly rises and stops(point) is true
-    it ends, not converged.
+    increases ℓ. Where ℓ hardly rises and stops(point) is true it ends, not converged.
+
+    Variances in `coordinates.linear` have an active set at 0. A step that would make one of them
+    negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky factor
+    at 0 the search goes on towards it.
     """
     best, secants, risen = evaluate(model, False), [], np.inf
+    # variances for which a step to 0 has failed, and their shares then
+    failed = {}
     for _ in range(MOST_SCORING_STEPS):
         if not np.isfinite(best.value):
             return best, False
@@ -278,68 +300,111 @@ def ascend(
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         promised = 0.5 * best.score @ step
-        converged = promised < tolerance
+        flat, gone = _gone(coordinates, best, step, free, failed)
+        converged = promised < tolerance and not gone.any()
         if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
             return best, True
-        close, curved = curved and promised < ONE_STEP_GAIN, curved and not promised < ONE_STEP_GAIN
-        falls = vanishing is not None and best.score[coordinates.names.index(NUGGET)] < 0
-        if falls and best.model.nugget < vanishing * best.model.largest_variance:
-            return best, True
-        step = _step_within(within, coordinates, best, step, free)
-        origin = coordinates.point(best.model)
+        close = curved and promised < ONE_STEP_GAIN and not gone.any()
+        curved = curved and not close
+        step = _step_within(within, coordinates, best, step, free, flat, gone, failed)
         for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:
                 return best, converged
-            candidate = within(coordinates.model(origin + step))
+            candidate = within(coordinates.moved(best.model, step))
+            change, zeros = np.nan, gone & (step == -1)
             if candidate is not None:
                 reached = evaluate(candidate, close)
                 evaluations -= 1
-                if reached.value > best.value:
+                change = reached.value - best.value
+                if change > (-FLAT_RISE if zeros.any() else 0.0):
                     break
-                step = step * shorter(best.score @ step, reached.value - best.value)
-            else:
-                step = step / 2
-            if converged:
+            if converged or (promised < tolerance and zeros.any()):
                 # its gain is too small for a shorter step
                 return best, True
+            if zeros.any() and (change == -np.inf or flat.any()):
+                known = zip(coordinates.names, coordinates.shares(best.model), strict=True)
+                failed |= {n: x for (n, x), zero in zip(known, zeros, strict=True) if zero}
+                if flat.any():
+                    # it was not flat: another step from the same point
+                    reached = best
+                    break
+                step = LONGEST_FALL * step
+            else:
+                step = step * shorter(best.score @ step, change)
         else:
             return best, promised < enough
         risen = reached.value - best.value
-        moved = coordinates.point(reached.model) - coordinates.point(best.model)
         # far from the maximum the parabola of a secant misleads
         near = promised < QUASI_NEWTON_GAIN
-        secants = [*secants, (moved, best.score - reached.score)][-len(moved) :] if near else []
-        best = _with_secants(reached, secants)
+        secant = Secant.between(coordinates, best, reached)
+        secants = [*secants, secant][-len(free) :] if near else []
+        best = _with_secants(coordinates, reached, secants)
     return best, False
 
 
-def _step_within(within, coordinates, point, step, free):
+def _gone(coordinates, point, step, free, failed):
+    """Return masks of the positive variances that are to become 0.
+
+    In the first are small ones on which ℓ hardly depends: it does not rise with them, and the
+    information on their logarithms, with the other parameters unknown, is below
+    `FLAT_INFORMATION`. In the second are small ones that the step would make negative as well.
+    `failed` maps variances for which a step to 0 has failed to their `shares` then.
+    """
+    shares, information = coordinates.shares(point.model), point.information
+    flat, gone = np.zeros(len(step), dtype=bool), np.zeros(len(step), dtype=bool)
+    for k in np.flatnonzero(free & (shares > 0)):
+        if shares[k] > REPEATED_ZERO_FACTOR * failed.get(coordinates.names[k], np.inf):
+            continue
+        gone[k] = step[k] <= -1 and shares[k] <= LARGEST_VANISHING_SHARE
+        if point.score[k] > FLAT_RISE:
+            continue
+        flat[k] = information[k, k] < FLAT_INFORMATION
+        if shares[k] <= NEAR_LIMIT_VALUE:
+            others = free & (np.arange(len(step)) != k)
+            beside = information[others, k]
+            known = beside @ _step(beside, information[np.ix_(others, others)])
+            flat[k] |= information[k, k] - known < FLAT_INFORMATION
+    return flat, gone | flat
+
+
+def _step_within(within, coordinates, point, step, free, flat, gone, failed):
     """Return a step shortened, and changed where it meets bounds.
 
     A coordinate that reaches a bound is held there, and the others move to the maximum of the
-    quadratic model conditional on it. `free` is a mask of the coordinates that move.
+    quadratic model conditional on it. `free` is a mask of the coordinates that move; `flat`, `gone`
+    and `failed` are those of `_gone`.
     """
-    shortened = _shortened(step, coordinates.names)
-    origin, table = coordinates.point(point.model), coordinates.table
-    # angles wrap
-    straight = np.array([table[name].unit != "degrees" for name in coordinates.names])
-    least = [
-        _least(table[name], value) for name, value in zip(coordinates.names, origin, strict=True)
-    ]
-    step, free = shortened, free.copy()
+    table, origin = coordinates.table, coordinates.point(point.model)
+    score, information = point.score, point.information
+    if flat.any():
+        # along the flat direction only
+        score = np.zeros(len(step))
+    # the largest fall of a variance, in units of its value
+    deepest = np.where(gone, -1.0, -LONGEST_FALL)
+    falling = coordinates.shares(point.model) > 0
+    cut = flat if flat.any() else free & falling & (step <= deepest)
+    while cut.any():
+        step, free = np.where(cut, deepest, np.where(free, 0.0, step)), free & ~cut
+        rest = score - information @ step
+        step[free] = _step(rest[free], information[np.ix_(free, free)])
+        cut = free & falling & (step <= deepest)
+    straight = coordinates.straight
+    named = zip(coordinates.names, origin, strict=True)
+    least = np.array([_least(table[name], value) for name, value in named]) - origin
+    step = shortened = _shortened(step, coordinates, point.model)
     while True:
-        inside = within(coordinates.model(np.maximum(origin + step, least)))
+        inside = within(coordinates.moved(point.model, np.maximum(step, least)))
         if inside is None:
             break
-        reached = coordinates.point(inside) - origin
+        reached = coordinates.step(point.model, inside)
         met = free & straight & (np.abs(reached - step) > BOUND_TEST_STEP / 2)
         if not met.any():
             break
         step, free = np.where(met, reached, np.where(free, 0.0, step)), free & ~met
-        rest = point.score - point.information @ step
-        step[free] = _step(rest[free], point.information[np.ix_(free, free)])
-        step = _shortened(step, coordinates.names)
-    return step if point.score @ step > 0 else shortened
+        rest = score - information @ step
+        step[free] = _step(rest[free], information[np.ix_(free, free)])
+        step = _shortened(step, coordinates, point.model)
+    return step if flat.any() or point.score @ step > 0 else shortened
 
 
 def _least(parameter, value):
@@ -352,19 +417,29 @@ def _least(parameter, value):
     return value / 3 if held else -np.inf
 
 
-def _shortened(step, names):
+def _shortened(step, coordinates, model):
     """Return a step that is not too long in any coordinate."""
-    longest = [LONGEST_NUGGET_STEP if name == NUGGET else LONGEST_LOG_STEP for name in names]
+    shares = coordinates.shares(model)
+    longest = [LONGEST_NUGGET_STEP if n == NUGGET else LONGEST_LOG_STEP for n in coordinates.names]
+    # a small variance may grow up to this share of the field's
+    large = NEAR_LIMIT_VALUE / np.where(shares > 0, shares, 1.0)
+    longest = np.where(coordinates.linear, np.maximum(LONGEST_NUGGET_STEP, large), longest)
     return step / max(1.0, np.max(np.abs(step) / longest, initial=0.0))
 
 
 def _held(within, coordinates, point):
-    """Return a mask of the coordinates on bounds across which ℓ rises."""
-    origin = coordinates.point(point.model)
-    beyond = within(coordinates.model(origin + BOUND_TEST_STEP * np.sign(point.score)))
+    """Return a mask of the coordinates on bounds across which ℓ rises.
+
+    Variances of 0 are held where a step promises to raise ℓ by less than `FLAT_RISE`.
+    """
+    score, known = point.score, np.maximum(np.diag(point.information), 1e-300)
+    beyond = within(coordinates.moved(point.model, BOUND_TEST_STEP * np.sign(score)))
+    zero = coordinates.shares(point.model) == 0
+    held = zero & ((score <= 0) | (0.5 * score**2 < FLAT_RISE * known))
     if beyond is None:
-        return np.zeros(len(origin), dtype=bool)
-    return (np.abs(coordinates.point(beyond) - origin) < BOUND_TEST_STEP / 2) & (point.score != 0)
+        return held
+    stays = np.abs(coordinates.step(point.model, beyond)) < BOUND_TEST_STEP / 2
+    return held | (stays & coordinates.straight & ~zero & (score != 0))
 
 
 def shorter(slope, change):
@@ -378,14 +453,39 @@ def shorter(slope, change):
     return min(max(0.5 * slope / (slope - change), 0.1), 0.5)
 
 
-def _with_secants(point, secants):
+@dataclass(frozen=True)
+class Secant:
+    """A step, and by how much it decreases the score, in units that all points share."""
+
+    step: np.ndarray
+    change: np.ndarray
+
+    @classmethod
+    def between(cls, coordinates, point, reached):
+        """Return the secant of two points."""
+        scores = [
+            np.linalg.lstsq(coordinates.common(at.model).T, at.score, rcond=None)[0]
+            for at in (point, reached)
+        ]
+        step = coordinates.common_step(point.model, reached.model)
+        return cls(step, scores[0] - scores[1])
+
+    def at(self, coordinates, point):
+        """Return step and change in the coordinates at a point."""
+        common = coordinates.common(point.model)
+        step = np.linalg.lstsq(common, self.step, rcond=None)[0]
+        return step, common.T @ self.change + coordinates.bend(point.model, point.score) @ step
+
+
+def _with_secants(coordinates, point, secants):
     """Return a point whose information agrees with the changes of the score (BFGS update).
 
     For a misspecified model the scoring information differs from the Hessian, and its steps alone
     converge slowly.
     """
     information = point.information
-    for step, change in secants:
+    for secant in secants:
+        step, change = secant.at(coordinates, point)
         along, curvature = information @ step, change @ step
         expected = step @ along
         # otherwise the secant is too long for a quadratic approximation

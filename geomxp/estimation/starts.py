@@ -139,21 +139,11 @@ def searched(problem, start, count, seed, evaluations, tasks):
 def _from(problem, model, near, patient, evaluations):
     """Search from one start; `near` tells whether it is the maximum of an approximation.
 
-    `patient`: see `Problem.search`. A start without a nugget ends without one, unless the
-    likelihood rises with it there.
+    `patient`: see `Problem.search`.
     """
-    table = problem.table
-    bare = NUGGET in table.free and model.nugget == 0
-    if bare:
-        table = table.holding(**{NUGGET: 0.0})
     problem.ends = True
     step = NEARBY_STEP if near else INITIAL_STEP
-    end = problem.search(table, model, step=step, evaluations=evaluations, patient=patient)
-    nugget = problem.one_step_nugget(end[1]) if bare and end[1] is not None else None
-    if nugget:
-        model = end[1].replace(nugget=nugget)
-        again = problem.search(problem.table, model, step=NEARBY_STEP, evaluations=evaluations)
-        end = max(end, again, key=lambda end: end[0])
+    end = problem.search(problem.table, model, step=step, evaluations=evaluations, patient=patient)
     problem.ends = False
     return end
 
@@ -356,18 +346,24 @@ def _rescaled_for_trend(problem, grid, start):
     )
     observations, (basis, _) = problem.observations, np.linalg.qr(problem.design[rows])
     left, shares, result = len(rows) - basis.shape[1], {}, []
+
+    def share(model):
+        """Return the share of the field's variance that the trend does not absorb."""
+        points = model.isotropic(observations.inputs[rows], observations.metric)
+        distances = scipy.spatial.distance.pdist(points)
+        matrix = scipy.spatial.distance.squareform(model.correlation(distances))
+        np.fill_diagonal(matrix, 1.0)
+        rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
+        return max(rest / left, LEAST_VARIANCE_SHARE)
+
     for model in grid:
-        if left > 0 and model is not None and model.practical_range() > longest:
-            scale = model.parameters()[VARIANCE]
-            unit = model.replace(**{VARIANCE: 1.0, NUGGET: 0.0})
-            if unit not in shares:
-                points = model.isotropic(observations.inputs[rows], observations.metric)
-                distances = scipy.spatial.distance.pdist(points)
-                matrix = scipy.spatial.distance.squareform(model.correlation(distances))
-                np.fill_diagonal(matrix, 1.0)
-                rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
-                shares[unit] = max(rest / left, LEAST_VARIANCE_SHARE)
-            model = model.replace(**{VARIANCE: scale / shares[unit]})
+        if left > 0 and model is not None:
+            values = model.parameters()
+            field = tuple(x for name, x in values.items() if name not in (VARIANCE, NUGGET))
+            if field not in shares:
+                shares[field] = share(model) if model.practical_range() > longest else 1.0
+            if shares[field] != 1.0:
+                model = model.replace(**{VARIANCE: values[VARIANCE] / shares[field]})
         result.append(model)
     return result
 
@@ -376,10 +372,9 @@ def _bare(problem, sizes, grid, ends):
     """Return models without a nugget at local maxima of ℓ there, for few locations.
 
     They are the ends of climbs from a grid. The nugget of the other `ends` may be far from 0, and ℓ
-    may fall between. Those near one of them with a small nugget are left out: a search from there
-    is compared with a nugget of 0 anyway.
+    may fall between. Those near one of them without a nugget are left out.
     """
-    if problem.method.approximate or not problem.may_vanish(problem.table):
+    if problem.method.approximate or NUGGET not in problem.vanishing(problem.table):
         return []
     table = problem.table.holding(**{NUGGET: 0.0})
     bare = _rough(problem, problem.observations, problem.design, problem.method, table)
@@ -394,13 +389,13 @@ def _bare(problem, sizes, grid, ends):
     found = _distinct(table, (_climbed(bare, model, held=True) for model in peaks))
     found = [_climbed(bare, model) for _, model, _ in found[: 2 * MOST_BASINS]]
     coordinates = table.search_coordinates()
-    known = [end for end in ends[:MOST_BASINS] if problem.nugget_is_small(end[1])]
+    known = [end for end in ends[:MOST_BASINS] if end[1].nugget == 0]
     if is_compact(table.model):
         # another maximum may be near
         known = [end for end in known if end[0] > best - EQUAL_ENDS_DISTANCE]
 
     def near(model):
-        """Whether an end with a small nugget is near."""
+        """Whether an end without a nugget is near."""
         x = coordinates.point(model)
         away = [np.abs(x - coordinates.point(other)) / coordinates.scales for _, other, _ in known]
         return any(distance.max(initial=0.0) < BARE_ENDS_DISTANCE for distance in away)

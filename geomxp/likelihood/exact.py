@@ -134,7 +134,8 @@ class ExactEvaluator(Evaluator):
         self.design = np.zeros((n, 0)) if design is None else design
         self.reml = reml
         self.method = method
-        self.placement = method.placement
+        # computed at each access
+        self.placement, self._tiled = method.placement, method.tiled
         self.device = self.placement.devices[0]
         if method.refine and is_cluster(method.on):
             raise InvalidInput(
@@ -143,7 +144,7 @@ class ExactEvaluator(Evaluator):
             )
         if method.layers is not None:
             check_memory_of_tree(n, method.layers, self.device)
-        elif method.tiled:
+        elif self._tiled:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
             Layout.of(n, method.tile_for(n)).check_room()
@@ -190,7 +191,7 @@ class ExactEvaluator(Evaluator):
         n = len(self.observations)
         try:
             # tiles are shared by threads of geomxp
-            with blas_threads(0 if self.method.tiled else n):
+            with blas_threads(0 if self._tiled else n):
                 factor = self.factorize(model, self._space())
                 least_squares = self._least_squares(factor, model)
                 return self._evaluation(factor, model, least_squares, start, careful)
@@ -212,7 +213,7 @@ class ExactEvaluator(Evaluator):
         # allocating it takes longer than computing its entries, and pinning it longer still
         n, index = len(self.observations), self.device.index
         if self._workspace is None and self.method.layers is None:
-            if self.method.tiled:
+            if self._tiled:
                 self._workspace = self.placement.host()
             elif index is None:
                 self._workspace = np.empty((n, n), order="F")
@@ -281,7 +282,7 @@ class ExactEvaluator(Evaluator):
         try:
             if self.method.layers is not None:
                 return tree_factor(model, observations, self.method.precision, self.device)
-            if self.method.tiled:
+            if self._tiled:
                 rule = self._frozen or self.method.precision
                 tile = self.method.tile_for(len(observations))
                 placement = self._watched_placement()
@@ -410,7 +411,7 @@ class ExactEvaluator(Evaluator):
     def _assembled_on(self, curvatures):
         """Return the number of the GPU where tiles are assembled to L, or None for RAM."""
         device, matrices = self.device, 2 + bool(curvatures)
-        if not (self.method.tiled and self._alone):
+        if not (self._tiled and self._alone):
             return None
         enough = bytes_for(len(self.observations), matrices, device) < self._bound(device)
         return device.index if enough else None
@@ -440,7 +441,7 @@ class ExactEvaluator(Evaluator):
         """Return the bytes of the workspace on a device."""
         if self._workspace is None:
             return 0
-        if self.method.tiled:
+        if self._tiled:
             return self._workspace.bytes if device.index is None else 0
         return self._workspace.nbytes if device == self.device else 0
 

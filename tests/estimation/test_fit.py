@@ -156,7 +156,7 @@ def test_noise_on_a_grid_of_checkered_values_has_no_spatial_correlation():
 
 @pytest.mark.slow
 def test_stopped_search_is_never_called_converged(field):
-    fit = gx.fit(field, evaluations=5)
+    fit = gx.fit(field, evaluations=2)
     assert fit.outcome.ending == "EVALUATION_LIMIT"
     assert not fit.outcome.good
     assert set(fit.standard_errors.values()) == {None}
