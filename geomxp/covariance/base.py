@@ -91,6 +91,8 @@ class Covariance:
         are inputs with others.
     tabulated : bool
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
+    of_distance : bool
+        Whether the covariance is one function of one (isotropic) distance.
     noise_parts : tuple of NoiseParameter
         Variances of the noise: the nugget, and those of a family of one's own.
     optional : tuple of str
@@ -103,6 +105,7 @@ class Covariance:
     declared: ClassVar[tuple[Parameter, ...]]
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
+    of_distance: ClassVar[bool] = False
     noise_parts: ClassVar[tuple[NoiseParameter, ...]] = (NUGGET,)
     optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name,)
     variables: ClassVar[int] = 1
@@ -421,6 +424,14 @@ class Covariance:
             return False
         return True
 
+    def effective_range(self, correlation: float = 0.05) -> float | None:
+        """Return the distance at which the correlation has fallen to 5 %, if known."""
+        return None
+
+    def effective_lag(self, correlation: float = 0.05, dimensions: int = 2) -> float | None:
+        """Return the lag in time at which the correlation has fallen to 5 %, if known."""
+        return None
+
     def practical_range(self) -> float:
         """Return the length that a search uses in place of the range.
 
@@ -613,6 +624,7 @@ class Isotropic(Tabulated):
     on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
     conventions: ClassVar[Mapping[str, Convention]] = {}
     last_octave: ClassVar[int] = 1020
+    of_distance = True
     is_mixture: ClassVar[bool] = False
     most_dimensions: ClassVar[float] = inf
     tabulated = True

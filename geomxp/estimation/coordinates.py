@@ -19,7 +19,6 @@ from math import exp, inf, log, radians
 import numpy as np
 import scipy
 
-from ..covariance.multivariate import Multivariate
 from ..covariance.parameter import Parameter
 from ..errors import InvalidInput, NotPositiveDefinite
 from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, is_nugget_covariance, nuggets_of, size_of
@@ -75,7 +74,7 @@ class Coordinates:
         moving = (*self.names, *self.following) if relative else ()
         self.relative = [name for name in moving if is_nugget_covariance(name)]
         # limits that are not linear in the others
-        self.curved = list(self.following) if isinstance(model, Multivariate) else []
+        self.curved = list(self.following) if model.variables > 1 else []
 
     def inward(self, name, value):
         """Return the coordinate of a parameter's value."""

@@ -8,8 +8,7 @@ from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
-from ..covariance.base import Covariance, Isotropic
-from ..covariance.multivariate import Multivariate
+from ..covariance.base import Covariance
 from ..covariance.noise import variances_in
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
@@ -260,9 +259,7 @@ def collinear(problem, model, *, open_end):
     That needs a search with an open end, or one that has reached a correlation of ±1.
     """
     observations, free = problem.observations, set(problem.table.free) - set(problem.table.bounds)
-    if not isinstance(model, Multivariate) or not np.any(
-        model.correlations - np.eye(model.variables)
-    ):
+    if model.variables == 1 or not np.any(model.correlations - np.eye(model.variables)):
         return None
     z = problem.evaluator.values.at(model.transform).z
     z = ordinary_residuals(z, problem.design)
@@ -388,7 +385,7 @@ def _profile_at_shape(problem, table, model, name, value):
     An isotropic model starts at the same practical range.
     """
     start = model.replace(**{name: value})
-    if isinstance(model, Isotropic):
+    if model.of_distance:
         start = at_practical_range(start, model.practical_range())
     return _profile(problem, table.holding(**{name: value}), start)
 
@@ -404,7 +401,7 @@ def only_noise(table, pinned):
 
 def _no_correlation(table, model, pinned):
     """Say whether the data show no spatial correlation."""
-    isotropic = isinstance(model, Isotropic)
+    isotropic = model.of_distance
     gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
     gone = gone and RANGE in table.free
     noise = only_noise(table, pinned)
@@ -548,7 +545,7 @@ def derived_logarithms(model):
             growth = _slope_of(model, name, lambda other: other.infill_exponent)
             slopes[name] = -growth * length
         derived["microergodic"] = (log(values[VARIANCE]) - k * length, slopes)
-    if isinstance(model, Isotropic):
+    if model.of_distance:
         unit = model.replace(**{RANGE: 1.0})
         slopes = {RANGE: 1.0}
         for name in shapes:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.anisotropy import kind_with
-from ..covariance.base import Isotropic, family_of
+from ..covariance.base import family_of
 from ..covariance.matern import Matern
 from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation, transformation
 from ..data import spatial, tables
@@ -40,7 +40,7 @@ def of(fit):
     # the name of a table stands for its numbers only while they are the same
     named = observations.source.get("digest") == observations.digest()
     effective = {}
-    if isinstance(fit.model, Isotropic):
+    if fit.model.of_distance:
         reach = fit.model.effective_range()
         effective = {"effective_range": reach if isfinite(reach) else None}
     document = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..covariance.base import FAMILIES, Covariance, Isotropic, family_of
+from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
 from ..covariance.transformation import ByVariable, Transformation, started, transformation
@@ -654,7 +654,7 @@ def _with_valid_shapes(observations, base, values, bounds):
     The bounds of one shape may depend on another one (Wendland). The template's own are tried
     first, and then smaller ones.
     """
-    if not isinstance(base, Isotropic):
+    if not base.of_distance:
         return base
     model = base.replace(**values)
     free = [p for p in base.shapes if p.name not in values]

@@ -7,7 +7,6 @@ from math import inf, log
 import numpy as np
 
 from ..covariance.anisotropy import DIP, SECOND_AXIS, THIRD_AXIS
-from ..covariance.base import Isotropic
 from ..covariance.noise import NoiseParameter, variances_in
 from ..errors import InvalidInput
 from .coordinates import NUGGET_RATIO_BOUNDS, Coordinates, SearchCoordinates, practical_factor
@@ -440,7 +439,7 @@ class ParameterTable:
 
 def is_compact(model):
     """Whether the covariance is 0 from a finite distance on."""
-    return isinstance(model, Isotropic) and model.support is not None
+    return model.of_distance and model.support is not None
 
 
 def check_bounds(bounds, start, fixed, model):

@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 import scipy
 
-from ..covariance.base import Covariance, Isotropic
+from ..covariance.base import Covariance
 from ..covariance.noise import variances_in
 from ..covariance.parameter import NOISE as OF_NOISE
 from ..data import tables
@@ -388,7 +388,7 @@ class Problem:
         noise itself, any part of it may be the nugget.
         """
         value, model = end
-        if isinstance(model, Isotropic):
+        if model.of_distance:
             nearest = model.correlation(self.table.extent.shortest)
             if nearest < diagnose.NO_CORRELATION:
                 return value
@@ -767,7 +767,7 @@ class Problem:
     def _meets(self, table, point):
         """Whether a shape is on a bound that another shape moves: steps zigzag along it."""
         bounds = table.on_bounds(point.model) if table.shapes else {}
-        return isinstance(point.model, Isotropic) and any(
+        return point.model.of_distance and any(
             name in table.shapes and table.coupled(name, side, point.model)
             for name, side in bounds.items()
         )

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from ..covariance.base import MICROSCALE as OF_MICROSCALE
-from ..covariance.multivariate import NUGGET_COVARIANCE, Multivariate
+from ..covariance.multivariate import NUGGET_COVARIANCE
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .coordinates import Coordinates, practical_factor
 from .names import (
@@ -205,7 +205,7 @@ class Path(Coordinates):
         """Return the shape that moves in proportion to the distance of its bounds, or None."""
         table = self.problem.table
         shapes = [name for name in table.shapes if name in self.names]
-        if isinstance(model, Multivariate) or len(shapes) != 2 or set(shapes) <= set(held):
+        if model.variables > 1 or len(shapes) != 2 or set(shapes) <= set(held):
             return None
         for name, other in (shapes, shapes[::-1]):
             limits = [

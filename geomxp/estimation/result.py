@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
-from ..covariance.base import Covariance, Isotropic
+from ..covariance.base import Covariance
 from ..covariance.matern import Matern
-from ..covariance.multivariate import EACH_PAIR, Multivariate, indices
-from ..covariance.space_time import SpaceTime
+from ..covariance.multivariate import EACH_PAIR, indices
 from ..covariance.transformation import Transformation
 from ..data.observations import Observations
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
@@ -326,7 +325,7 @@ class Fit(Generic[Model]):
         import pandas as pd
 
         z = z_value(level)
-        if not isinstance(self.model, Multivariate):
+        if self.model.variables == 1:
             raise InvalidInput(
                 "correlations of variables need a model of several variables. "
                 f"Got family {self.model.family!r}."
@@ -434,12 +433,13 @@ class Fit(Generic[Model]):
     def _results(self, width=18):
         """Return lines with the effective range, the log-likelihood and the criteria."""
         lines, model, observations = [], self.model, self.observations
-        if isinstance(model, (Isotropic, SpaceTime)):
-            when = "" if isinstance(model, Isotropic) else " at one time"
-            effective = f"{'effective range':<{width}}{model.effective_range():>14.6g}"
+        reach = model.effective_range()
+        if reach is not None:
+            when = " at one time" if "time" in model.uses else ""
+            effective = f"{'effective range':<{width}}{reach:>14.6g}"
             lines.append(f"{effective}   correlation 5 %{when}, in {observations.unit}")
-        if isinstance(model, SpaceTime):
-            lag = model.effective_lag(dimensions=observations.inputs.points.shape[1])
+        lag = model.effective_lag(dimensions=observations.inputs.points.shape[1])
+        if lag is not None:
             unit = f", in {observations.time_unit}s" if observations.time_unit else ""
             effective = f"{'effective lag':<{width}}{lag:>14.6g}"
             lines.append(f"{effective}   correlation 5 % at one location{unit}")

@@ -13,9 +13,7 @@ from math import inf
 import numpy as np
 import scipy
 
-from ..covariance.base import Isotropic
 from ..covariance.distance import metric_of
-from ..covariance.multivariate import Multivariate
 from ..covariance.ordering import order_points
 from ..covariance.parameter import FIELD, name_of
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, MissingPackage
@@ -165,7 +163,7 @@ def starting_models(problem, start, count, seed):
 
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
-    if isinstance(problem.table.model, Multivariate):
+    if problem.table.model.variables > 1:
         return [(model, True) for model in _of_variables(problem, start, count, seed)]
     sizes, grid = problem.table.grid(start)
     grid = _rescaled_for_trend(problem, grid, start)
@@ -339,7 +337,7 @@ def _rescaled_for_trend(problem, grid, start):
     given = {**table.bounds, **start}
     if not {VARIANCE, RANGE} <= set(table.free) or VARIANCE in given or table.anisotropic:
         return grid
-    if not isinstance(table.model, Isotropic):
+    if not table.model.of_distance:
         return grid
     rows = np.unique(
         np.linspace(0, len(problem.observations) - 1, TREND_SAMPLE_LOCATIONS).astype(int)

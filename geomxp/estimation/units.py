@@ -7,7 +7,6 @@ import numpy as np
 import scipy
 
 from ..covariance.distance import embed, metric_of, power_of_two_near
-from ..covariance.multivariate import Multivariate
 from ..covariance.parameter import NOISE
 from ..errors import InvalidInput
 from ..likelihood.trend import ordinary_residuals
@@ -47,7 +46,7 @@ class Units:
             scaled = design / np.abs(design).max(axis=0)
             residual = ordinary_residuals(residual, scaled)
         of_variables = []
-        if isinstance(model, Multivariate) and transform is None:
+        if model.variables > 1 and transform is None:
             of_variables = _units_of_variables(observations, design, residual)
         if of_variables:
             # a model whose parameters are all fixed may have more variables

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.multivariate import Multivariate
 from ..data.observations import Observations
 from ..data.summaries import few
 from ..errors import InvalidInput
@@ -547,7 +546,7 @@ def _draw_pair(ax, fit, found, envelope, level, seed):
     gamma = lags.semivariances(residuals[lags.rows], others)
     words = f"empirical, {in_words(len(lags.rows), total, observations.duplicate_inputs)}"
     _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
-    if isinstance(fit.model, Multivariate):
+    if fit.model.variables > 1:
         h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
         curve = semivariance_between(fit.model, h, i, j)
     else:

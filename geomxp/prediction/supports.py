@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import scipy
 
-from ..covariance.base import Isotropic
 from ..covariance.distance import metric_of, near_meridian
 from ..covariance.inputs import Inputs
 from ..data import spatial, tables, times
@@ -505,7 +504,7 @@ def blocks_of(block, locations, discretisation, observations, model):
     if discretisation is not None:
         check_whole("discretisation", discretisation)
     euclidean = metric_of(observations.metric).embedding is None
-    plane = euclidean and observations.dimensions <= 2 and isinstance(model, Isotropic)
+    plane = euclidean and observations.dimensions <= 2 and model.of_distance
     count = None if plane and discretisation is None else int(discretisation or REGULAR_SIDE_POINTS)
     if isinstance(block, np.ndarray) and block.ndim == 3:
         if discretisation is not None:

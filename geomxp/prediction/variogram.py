@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..data.observations import Observations
 from ..data.summaries import few
@@ -153,7 +152,7 @@ def lags_of(
     if bins is not None:
         check_whole("bins", bins)
     times = in_time(observations)
-    isotropic = isinstance(model, Isotropic)
+    isotropic = model.of_distance
     if model is not None and not (isotropic or times is not None):
         raise InvalidInput(
             f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import plots
-from ..covariance.multivariate import Multivariate
 from ..data.times import Times
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.profile import Path
@@ -265,7 +264,7 @@ class Findings:
         if fit.outcome.good and fit.free:
             self.wald = self.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
             self.derived = self.spend("Derived quantities", 0.0, fit.derived) or {}
-        if isinstance(fit.model, Multivariate):
+        if fit.model.variables > 1:
             self.correlations = self.spend("Correlations", 0.0, fit.correlation_table)
             if self.correlations is not None:
                 size = self.correlations.estimate.abs()

@@ -20,7 +20,6 @@ import numpy as np
 
 from .. import plots
 from .._version import __version__
-from ..covariance.multivariate import Multivariate
 from ..data import datasets, tables
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import GeomxpWarning, InvalidInput, brief_repr, check_one_of, is_finite
@@ -438,7 +437,7 @@ def _charts(findings):
         if validation:
             part = validation.of_variable(name)
             draw[f"errors-{k}"] = partial(plots.residuals_against_prediction, part)
-    if isinstance(fit.model, Multivariate):
+    if fit.model.variables > 1:
         draw["correlations"] = partial(plots.correlations, fit)
     if validation and not several:
         draw["errors"] = partial(plots.residuals_against_prediction, validation)
@@ -473,7 +472,7 @@ def _draw_line(findings, ax, variable=None):
 def _conventions(model):
     """Return (package, parameters) of an isotropic model for other packages."""
     rows = []
-    if isinstance(model, Multivariate) or not model.tabulated or model.anisotropy is not None:
+    if model.variables > 1 or not model.tabulated or model.anisotropy is not None:
         return rows
     for name in filter(model.conventions.get, OTHER_PACKAGES):
         convention = model.conventions[name]

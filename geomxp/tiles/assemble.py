@@ -9,7 +9,6 @@ from math import frexp, prod
 import numpy as np
 
 from ..covariance import sums as sums_by_blocks
-from ..covariance.base import Isotropic
 from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
 from ..covariance.inputs import Inputs
@@ -309,7 +308,7 @@ def conditional_precisions(originals, locations, metric):
     itself = near == some[:, None]
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
     near = np.column_stack((near[:, :-1], some))
-    if isinstance(model, Isotropic):
+    if model.of_distance:
         sets = _correlated(model, points[near], unit)
     else:
         inputs = Inputs.of(locations, metric)
