@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from ..covariance import base
+from ..covariance.parameter import NOISE
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
@@ -600,8 +601,8 @@ def model_of(given, otherwise=""):
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
     values |= pairs("--parameter", given.parameter)
     count = family.count_in(values)
-    optional = [parameter.name for parameter in family.optional_for(count)]
-    names = [parameter.name for parameter in family.declared_for(count)] + optional
+    declared, optional = family.declared_for(count), [p.name for p in family.optional_for(count)]
+    names = [parameter.name for parameter in declared] + optional
     for name in values:
         if name not in names:
             raise InvalidInput(
@@ -609,8 +610,7 @@ def model_of(given, otherwise=""):
                 f"{did_you_mean(name, names)}"
             )
     # nuggets of several variables too
-    nuggets = [name for name in names if name.startswith("nugget") and name not in optional]
-    values = dict.fromkeys(nuggets, 0.0) | values
+    values = {p.name: 0.0 for p in declared if p.role == NOISE} | values
     missing = [
         f"--{name}" if name in own else f"--parameter {name}=VALUE"
         for name in names

@@ -34,7 +34,7 @@ from ..runtime.progress import Line
 from .coordinates import practical_factor
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, is_nugget_covariance, unit_of
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, of_nuggets, unit_of
 from .profile import held_values
 from .result import Fit
 
@@ -505,7 +505,8 @@ def _start(model, choice):
     for name in [p.name for p in noise.values() if p.where and p.name in start]:
         start[name] = start[name] or START_NUGGET_RATIO * model.variance_of(name)
     if not choice.nugget_covariance:
-        start = {name: value for name, value in start.items() if not is_nugget_covariance(name)}
+        covariances = [p.name for p in model.table if of_nuggets(p)]
+        start = {name: value for name, value in start.items() if name not in covariances}
     if not choice.anisotropic:
         start = {name: value for name, value in start.items() if name not in ANISOTROPY}
     # as large as it is needed, from 0

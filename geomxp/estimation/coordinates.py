@@ -21,7 +21,7 @@ import scipy
 
 from ..covariance.parameter import Parameter
 from ..errors import InvalidInput, NotPositiveDefinite
-from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, is_nugget_covariance, nuggets_of, size_of
+from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, nuggets_of, of_nuggets, size_of
 
 NUGGET_RATIO_BOUNDS = (1e-13, 1e4)
 """Bounds of τ²/σ² in a search."""
@@ -72,7 +72,7 @@ class Coordinates:
         self.table = {p.name: p for p in model.table}
         self.wrap, self.offset, self.vanishing = wrap, offset, vanishing
         moving = (*self.names, *self.following) if relative else ()
-        self.relative = [name for name in moving if is_nugget_covariance(name)]
+        self.relative = [name for name in moving if of_nuggets(self.table[name])]
         # limits that are not linear in the others
         self.curved = list(self.following) if model.variables > 1 else []
 
@@ -109,7 +109,7 @@ class Coordinates:
 
     def _correlations(self, values):
         """Return the correlations of the covariances in `relative`, by name."""
-        sizes = {name: size_of(name, values) for name in self.relative}
+        sizes = {name: size_of(self.table[name], values) for name in self.relative}
         return {name: values[name] / size if size else 0.0 for name, size in sizes.items()}
 
     def model(self, x):
@@ -181,7 +181,9 @@ class Coordinates:
             return {}
         known = self.origin.parameters()
         correlations, known = self._correlations(known) | values, known | values
-        return {name: correlations[name] * size_of(name, known) for name in self.relative}
+        return {
+            name: correlations[name] * size_of(self.table[name], known) for name in self.relative
+        }
 
     def _followed(self, model):
         """Return a model with the parameters that stay at a limit there."""
@@ -212,8 +214,8 @@ class Coordinates:
         for i, name in enumerate(self.names):
             if name in self.relative:
                 # η_ij = β_ij τ_i τ_j
-                slopes[i, i] = size_of(name, values)
-                for nugget in set(nuggets_of(name)) & set(self.names):
+                slopes[i, i] = size_of(self.table[name], values)
+                for nugget in set(nuggets_of(self.table[name])) & set(self.names):
                     slopes[i, self.names.index(nugget)] = values[name] / (2 * values[nugget])
         return names, slopes
 
@@ -277,7 +279,7 @@ class Coordinates:
         for name in self.relative:
             # η = β τ_i τ_j in log τ²: ∂²η/∂log τ_i² ∂β = τ_i τ_j/2, all others are η/4
             k = self.names.index(name)
-            beside = [self.names.index(n) for n in nuggets_of(name) if n in self.names]
+            beside = [self.names.index(n) for n in nuggets_of(self.table[name]) if n in self.names]
             information[k, beside] -= score[k] / 2
             information[beside, k] -= score[k] / 2
             sign = 1 - 2 * np.eye(len(beside))
@@ -489,8 +491,10 @@ class SearchCoordinates(Coordinates):
         }
         values = model.parameters()
         for name in self.relative:
-            at |= {n: at[n] + gradient[name] * values[name] / 2 for n in nuggets_of(name)}
-            at[name] *= size_of(name, values)
+            at |= {
+                n: at[n] + gradient[name] * values[name] / 2 for n in nuggets_of(self.table[name])
+            }
+            at[name] *= size_of(self.table[name], values)
         if RANGE in self.names:
             # log a = log(practical range) - log f(shapes)
             for name in self.parameters.shapes:

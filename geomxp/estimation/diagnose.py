@@ -14,7 +14,7 @@ from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
 from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range, practical_factor
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, VARIANCE, is_nugget_covariance, words
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, VARIANCE, of_nuggets, words
 from .search import FLAT_INFORMATION
 
 NO_SLOPE = 1e-5
@@ -478,7 +478,7 @@ def _on_bound(table, model, pinned):
             parts.append(f"The {words([name])} is {limit:g}, its {side} {kind}.")
         elif table.is_limit(name, side, model):
             edge = "largest" if side == "upper" else "smallest"
-            if is_nugget_covariance(name) or name in table.nuggets_beside:
+            if of_nuggets(table.parameters[name]) or name in table.nuggets_beside:
                 beside = "covariances" if name in table.nuggets_beside else "nuggets"
                 parts.append(f"The {words([name])} is at the {edge} value that the {beside} allow.")
                 continue

@@ -26,7 +26,6 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
-from .names import is_nugget_covariance
 from .options import FIT_OPTIONS
 from .parameters import check_bounds, template
 
@@ -271,8 +270,9 @@ def _entries(document, path, observations, family, method, transform):
     values = {name: float(n) for name, n in document["model"].items() if name != "metric"}
     variables = len(observations.variable_labels)
     declared = family.declared_for(variables)
-    if any(map(is_nugget_covariance, values)):
-        declared += family.optional_for(variables)
+    optional = family.optional_for(variables)
+    if any(p.name in values for p in optional):
+        declared += optional
     _check(values, {p.name: JSON_NUMBER for p in declared}, str(path), "model.")
     transform = _transform_of(document, transform, variables, path)
     with _naming(path):

@@ -38,8 +38,8 @@ from .names import (
     NOISE,
     NUGGET,
     RANGE,
-    is_nugget_covariance,
     map_of,
+    of_nuggets,
     titles,
     with_titles,
 )
@@ -229,7 +229,8 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
             "out; the nugget includes it."
         )
     start_model = _with_transform(start_model, model, asked.transform, observations, design)
-    if asked.nugget_covariance or any(map(is_nugget_covariance, named)):
+    optional = {p.name for p in start_model.optional_for(start_model.variables)}
+    if asked.nugget_covariance or optional & set(named):
         start_model = _with_nugget_covariances(start_model)
     request = _request(
         observations,
@@ -461,7 +462,7 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
             f"model of {count} variables, or fix all parameters."
         )
     units = Units.of(observations, design, base)
-    if any(map(is_nugget_covariance, base.parameters())):
+    if base.nugget_covariance is not None:
         for name in [p.name for p in variances_in(base) if fixed.get(p.name) == 0]:
             fixed = base.vanishing(name) | fixed
         _check_common(observations, base, fixed)
@@ -519,7 +520,7 @@ def _problem(request, asked, progress):
     if base.family != "matern":
         # a checkpoint that names no family is of a Matérn model
         settings = *settings, base.family
-    if any(map(is_nugget_covariance, base.parameters())):
+    if base.nugget_covariance is not None:
         settings = *settings, "nugget covariances"
     mark = fingerprint(observations, request.design, settings)
     resumed, count = _resume(asked.checkpoint, mark, base)
@@ -679,12 +680,12 @@ def _check_validity(observations, base, values, bounds):
     metric, dimensions = observations.metric, observations.dimensions
     # lengths and limits are in the same unit only if the length is known
     model = base.replace(**values)
-    if any(map(is_nugget_covariance, base.parameters())):
+    if base.nugget_covariance is not None:
         model = model.with_room([p.name for p in variances_in(base) if p.name not in values])
     model.check_inputs(observations.inputs)
     limits = model.limits(metric, dimensions)
     for name, (_, upper) in bounds.items():
-        if name == RANGE or is_nugget_covariance(name):
+        if name == RANGE or of_nuggets(base.parameter(name)):
             continue
         if name in limits and upper > limits[name][1]:
             raise InvalidInput(

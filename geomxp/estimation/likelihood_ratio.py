@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit_with
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, is_nugget_covariance, titles
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, of_nuggets, titles
 from .options import model_options
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
@@ -284,9 +284,9 @@ def reached(fit, observations, start=None):
     the data suggest. The end of the search is returned, whatever its outcome: its log-likelihood is
     the largest one found.
     """
-    held, values, names = held_values(fit), {}, fit.model.parameters()
+    held, values = held_values(fit), {}
     if start is not None:
-        values = independent_noise(names) | start.parameters()
+        values = independent_noise(fit.model) | start.parameters()
         values = {n: value for n, value in values.items() if n not in held}
         if values.get(NUGGET) == 0:
             values[NUGGET] = START_NUGGET_RATIO * start.largest_variance
@@ -405,7 +405,7 @@ def _extra_parameters(restricted, full):
     """Return the covariance parameters that only the full fit estimates, in their order."""
     # a model without microscale variation or nugget covariances is one where they are 0
     theirs = full.model.parameters()
-    ours = {MICROSCALE: 0.0} | independent_noise(theirs) | restricted.model.parameters()
+    ours = {MICROSCALE: 0.0} | independent_noise(full.model) | restricted.model.parameters()
     estimated, more = (set(fit.free + fit.boundary) for fit in (restricted, full))
     if estimated - more:
         raise InvalidInput(
@@ -423,9 +423,9 @@ def _extra_parameters(restricted, full):
     return [name for name in theirs if name in more - estimated]
 
 
-def independent_noise(names):
-    """Return the nugget covariances among some parameters, as they are without: {name: 0.0}."""
-    return {name: 0.0 for name in names if is_nugget_covariance(name)}
+def independent_noise(model):
+    """Return the nugget covariances of a model, as they are without: {name: 0.0}."""
+    return {p.name: 0.0 for p in model.table if of_nuggets(p)}
 
 
 def _isotropic(fit, name):

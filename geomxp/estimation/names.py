@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..covariance import anisotropy as maps
 from ..covariance.noise import NUGGET_COVARIANCE
+from ..covariance.parameter import name_of
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -141,30 +142,21 @@ def _label(labels, k):
     return labels[k] if k < len(labels) else f"variable {k}"
 
 
-def is_nugget_covariance(name):
-    """Whether a parameter, by name, is the covariance of two nuggets."""
-    return name.startswith(f"{NUGGET_COVARIANCE.name}_")
-
-
-def covariance_of(first, second):
-    """Return the name of the covariance of two nuggets.
-
-    >>> covariance_of("nugget_3", "nugget_1")
-    'nugget_covariance_13'
-    """
-    return f"{NUGGET_COVARIANCE.name}_{''.join(sorted((first[-1], second[-1])))}"
+def of_nuggets(parameter):
+    """Whether a parameter is the covariance of two nuggets."""
+    return parameter.group == NUGGET_COVARIANCE.name
 
 
 def nuggets_of(covariance):
     """Return the names of the nuggets of a covariance.
 
-    >>> nuggets_of("nugget_covariance_13")
+    >>> nuggets_of(NUGGET_COVARIANCE.of((0, 2)))
     ['nugget_1', 'nugget_3']
     """
-    return [f"{NUGGET}_{number}" for number in covariance[-2:]]
+    return [name_of(NUGGET, (k,)) for k in covariance.where]
 
 
 def size_of(covariance, values):
-    """Return the product of the standard deviations of the nuggets of a covariance, by its name."""
+    """Return the product of the standard deviations of the nuggets of a covariance."""
     first, second = nuggets_of(covariance)
     return (values[first] * values[second]) ** 0.5

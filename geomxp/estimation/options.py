@@ -32,7 +32,7 @@ from ..errors import (
     is_finite,
 )
 from ..likelihood.trend import TRENDS
-from .names import ANISOTROPY, is_nugget_covariance
+from .names import ANISOTROPY
 from .profile import held_values
 from .search import SEARCHES
 
@@ -259,7 +259,7 @@ FIT_OPTIONS = Options.of(
         "Estimate the nugget covariances of several variables.",
         False,
         panel=MODEL,
-        kept=lambda _, fit: any(map(is_nugget_covariance, fit.model.parameters())),
+        kept=lambda _, fit: fit.model.nugget_covariance is not None,
     ),
     Option(
         "transform",

@@ -17,8 +17,8 @@ from .names import (
     NUGGET,
     RANGE,
     VARIANCE,
-    is_nugget_covariance,
     nuggets_of,
+    of_nuggets,
     size_of,
 )
 from .units import Extent
@@ -138,7 +138,7 @@ class ParameterTable:
     @cached_property
     def covariances(self):
         """Free covariances of nuggets, whose limits depend on the nuggets."""
-        return [name for name in self.free if is_nugget_covariance(name)]
+        return [name for name in self.free if of_nuggets(self.parameters[name])]
 
     @cached_property
     def of_transform(self):
@@ -157,7 +157,8 @@ class ParameterTable:
     @cached_property
     def nuggets_beside(self):
         """Free nuggets beside fixed covariances, which are limits of them."""
-        fixed = [name for name, x in self.fixed.items() if is_nugget_covariance(name) and x]
+        fixed = [self.parameters[name] for name, x in self.fixed.items() if x]
+        fixed = [parameter for parameter in fixed if of_nuggets(parameter)]
         return [name for name in self.free if name in {n for one in fixed for n in nuggets_of(one)}]
 
     def _widest_limits(self):
@@ -202,7 +203,7 @@ class ParameterTable:
         parameter = self.parameters[name]
         if parameter.unit == "value²":
             ends = NUGGET_RATIO_BOUNDS if parameter.closed else VARIANCE_BOUNDS
-            if is_nugget_covariance(name):
+            if of_nuggets(parameter):
                 ends = -NUGGET_RATIO_BOUNDS[1], NUGGET_RATIO_BOUNDS[1]
             return tuple(end * self.variance for end in ends)
         if parameter.unit == "value":
@@ -266,8 +267,8 @@ class ParameterTable:
         pinned, values = {}, model.parameters()
         for name, value, lower, upper in self.bounded(model):
             margin = near * (1.0 if self.parameters[name].transform == "identity" else value)
-            if is_nugget_covariance(name):
-                margin = near * size_of(name, values)
+            if of_nuggets(self.parameters[name]):
+                margin = near * size_of(self.parameters[name], values)
             if value <= lower + margin:
                 pinned[name] = "lower"
             elif value >= upper - margin:

@@ -36,7 +36,7 @@ from .names import (
     NUGGET,
     RANGE,
     VARIANCE,
-    is_nugget_covariance,
+    of_nuggets,
 )
 from .parameters import is_compact
 from .search import (
@@ -697,7 +697,7 @@ class Problem:
             # which need a nugget
             names = [name for name in names if name == MICROSCALE]
         # a covariance that may differ from 0 needs its nuggets
-        needed = {n for n, x in table.fixed.items() if is_nugget_covariance(n) and x}
+        needed = {n for n, x in table.fixed.items() if of_nuggets(table.parameters[n]) and x}
         needed |= set(table.covariances)
         return [n for n in names if n in NOISE or not needed & set(table.model.vanishing(n))]
 

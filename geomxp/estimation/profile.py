@@ -6,7 +6,7 @@ dω/dv = -I_ωω⁻¹I_ωv. Contours of two parameters are profiles along rays f
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import cos, exp, inf, isfinite, log, nan, pi, sin, sqrt
 
@@ -14,7 +14,6 @@ import numpy as np
 import scipy
 
 from ..covariance.base import MICROSCALE as OF_MICROSCALE
-from ..covariance.multivariate import NUGGET_COVARIANCE
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .coordinates import Coordinates, practical_factor
 from .names import (
@@ -23,7 +22,6 @@ from .names import (
     NUGGET,
     RANGE,
     VARIANCE,
-    is_nugget_covariance,
     titles,
 )
 from .parameters import ParameterTable, template
@@ -61,8 +59,8 @@ def parameter_of(fit, name):
     """Return a parameter of the estimate, with its unit and limits."""
     known = {p.name: p for p in fit.model.table}
     # a model without microscale variation or nugget covariances is one where they are 0
-    zero = NUGGET_COVARIANCE if is_nugget_covariance(name) else OF_MICROSCALE
-    return known.get(name, replace(zero, name=name))
+    zeros = {p.name: p for p in (OF_MICROSCALE, *fit.model.optional_for(fit.model.variables))}
+    return (zeros | known)[name]
 
 
 def limits_of(fit, parameter, **others):
@@ -91,7 +89,7 @@ def problem_of(fit):
             fit.model.transform,
             microscale=MICROSCALE in values,
             variables=fit.model.variables,
-            nugget_covariance=any(map(is_nugget_covariance, values)),
+            nugget_covariance=fit.model.nugget_covariance is not None,
         ),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),
