@@ -143,12 +143,21 @@ def _missed_in_time(tables, v, row):
 
 
 @njit(nogil=True, cache=True)
+def _vectors(count):
+    """Return memory for numbers that begins a cache line, so that no vector lies in two."""
+    memory = np.empty(count + 7)
+    first = -(memory.ctypes.data // 8) % 8
+    return memory[first : first + count]
+
+
+@njit(nogil=True, cache=True)
 def _memory(d, m):
     """Return memory for eight blocks: points, which rows are in use, S, 1/l_ii, and a vector."""
     size = (m + 4) // 4 * 4 * 8
-    a = np.zeros(size * (size + 8) // 16)
+    a = _vectors(size * (size + 8) // 16)
+    a[:] = 0.0
     kinds = np.empty(size, dtype=np.int64)
-    return np.empty(d * size), np.empty(size), a, np.empty(size), np.empty(8), kinds
+    return _vectors(d * size), _vectors(size), a, _vectors(size), _vectors(8), kinds
 
 
 @njit(nogil=True, cache=True)
@@ -191,7 +200,7 @@ def _generate(points, keep, m, field, mixed, clock, kinds, a, scratch):
         last = size_in_time // 8 - 1
     if mixed is not None:
         _, _, p, places, table, rows, terms, _ = mixed
-        variance, numbers = spread(1.0), np.empty(64)
+        variance, numbers = spread(1.0), _vectors(64)
     for i in range(1, order):
         at = 4 * i * (i + 1)
         known = min(i, m) if i < m or i == order - 1 else 0
@@ -288,7 +297,7 @@ def _form(points, order, first, dimensions, i, j, forms, at):
 def _on_diagonal(keep, mixed, kinds, shape, b, g):
     """G <- D b on the diagonal, where correlations are 1 and their derivatives are 0."""
     order, step, terms, rows, entries = keep.size // 8, keep.size, mixed[6], mixed[5], mixed[7]
-    numbers = np.empty(64 * rows)
+    numbers = _vectors(64 * rows)
     for i in range(order):
         pair = pairs_of(kinds, i * 8, i * 8, mixed[2])
         end = load(b, i * 8) * load(keep, i * 8)
@@ -325,7 +334,7 @@ def _changes(
     if mixed is not None:
         _on_diagonal(keep, mixed, kinds, shape, b, g)
         _, _, p, places, table, rows, terms, entries = mixed
-        variance, numbers, e = spread(1.0), np.empty(64 * rows), np.empty(8 * len(fields))
+        variance, numbers, e = spread(1.0), _vectors(64 * rows), _vectors(8 * len(fields))
     for i in range(1, order):
         known = min(i, m) if i < m or i == order - 1 else 0
         weight, b_i = variance * load(keep, i * 8), load(b, i * 8)
@@ -480,11 +489,12 @@ def likelihood_slice(
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
     memory = points, keep, a, inverse, scratch, kinds = _memory(d, m)
     order = keep.size // 8
-    b, u = np.empty(order * 8), np.empty(count * order * 8)
-    g = np.empty(bases * order * 8 if wanted[0] else 0)
-    white, live = np.empty(count * 8), np.ones(8)
-    sums = np.zeros(8 * bases * (1 + bases + count * count))
-    products = np.zeros(count * count * 8)
+    b, u = _vectors(order * 8), _vectors(count * order * 8)
+    g = _vectors(bases * order * 8 if wanted[0] else 0)
+    white, live = _vectors(count * 8), np.ones(8)
+    sums = _vectors(8 * bases * (1 + bases + count * count))
+    products = _vectors(count * count * 8)
+    sums[:], products[:] = 0.0, 0.0
     logs, failed, misses = 0.0, last, 0
     for place in range(first, last, 8):
         live[last - place :] = 0.0
@@ -550,7 +560,7 @@ def weights_slice(
     """
     m, misses = neighbours.shape[1], 0
     memory = _, keep, a, inverse, scratch, _ = _memory(len(x), m)
-    order, end, b = keep.size // 8, keep.size - 8, np.empty(keep.size)
+    order, end, b = keep.size // 8, keep.size - 8, _vectors(keep.size)
     for place in range(first, last, 8):
         misses |= _factor(
             x, targets, neighbours, place, last, noise, at_target, field, mixed, clock, memory
@@ -579,7 +589,7 @@ def gram_slice(
     m, count, misses = neighbours.shape[1], len(columns) + 1, 0
     memory = _, keep, a, inverse, scratch, _ = _memory(len(x), m)
     step, end, order = keep.size, keep.size - 8, keep.size // 8
-    u, no_noise = np.empty(count * step), np.zeros(targets.shape[1])
+    u, no_noise = _vectors(count * step), np.zeros(targets.shape[1])
     for place in range(first, last, 8):
         misses |= _factor(
             x, targets, neighbours, place, last, noise, no_noise, field, mixed, clock, memory
