@@ -65,6 +65,9 @@ SEVERAL = {
 
 SHOWN = {
     "Anisotropy": lambda n: gx.Anisotropy(30.0, 0.5),
+    "Anisotropy3D": lambda n: gx.Anisotropy3D(30.0, 10.0, 0.0, 0.5, 0.2),
+    "AxisRatios": lambda n: gx.AxisRatios(0.5),
+    "AxisRatios3D": lambda n: gx.AxisRatios3D(0.5, 0.2),
     "Bootstrap": bootstrapped,
     "Divergence": lambda n: gx.kl_divergence(
         MODEL, observations(n).locations, gx.Exact(gx.layered("fp16", "fp32"), tile=n // 8)

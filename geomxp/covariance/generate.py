@@ -284,11 +284,12 @@ class PlacedTerm:
             setattr(self, name, (low - further, high))
 
     def tables(self, functions, single=False, further=0):
-        """Return polynomials of some functions of space, and whether there is no lower octave.
+        """Return the polynomials of each of some functions of space, and where they are.
 
-        These are (F, rows, 8) or (F, rows, 3), the row where the tables of each pair of variables
-        begin, (p, p), the number of rows of a table, and their first interval. They reach `further`
-        octaves below those expected, to closer pairs.
+        These are a list of (rows, 8) or (rows, 3); the row where the table of each pair of
+        variables begins, (p, p); the number of rows of a table; the first interval; and whether
+        there is no lower octave. They reach `further` octaves below those expected, to closer
+        pairs.
         """
         low, high = self.octaves[0] - further, self.octaves[1]
         sources, order = self.term.correlations, {}

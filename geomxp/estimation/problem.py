@@ -699,7 +699,8 @@ class Problem:
         # a covariance that may differ from 0 needs its nuggets
         needed = {n for n, x in table.fixed.items() if of_nuggets(table.parameters[n]) and x}
         needed |= set(table.covariances)
-        return [n for n in names if n in NOISE or not needed & set(table.model.vanishing(n))]
+        alone = {n for n in names if not table.parameters[n].where}
+        return [n for n in names if n in alone or not needed & set(table.model.vanishing(n))]
 
     def _noise_matrix(self, table):
         """Return nuggets and covariances, if all are free and without bounds; none otherwise."""

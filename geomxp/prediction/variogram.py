@@ -152,7 +152,7 @@ def lags_of(
     if bins is not None:
         check_whole("bins", bins)
     times = in_time(observations)
-    isotropic = model.of_distance
+    isotropic = model is not None and model.of_distance
     if model is not None and not (isotropic or times is not None):
         raise InvalidInput(
             f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."

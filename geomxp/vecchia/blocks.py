@@ -1,9 +1,9 @@
 """Passes over Vecchia's blocks: sums for the likelihood, weights and Gram matrices for kriging.
 
 A block is a location and its neighbours; S is its covariance matrix. Derivatives of S by the
-parameters are combinations of a few bases: S itself, the diagonals of the noise, the derivatives by
-the shape parameters of the family, by the logarithm of all distances, and by the angle and the
-ratio of anisotropy, in this order. D is the number of bases.
+parameters are combinations of a few bases: S itself, the diagonals of the noise, and the
+derivatives by the parameters of the field (`field_names`; of one term but for a factor), in this
+order. D is the number of bases.
 """
 
 from collections import OrderedDict
