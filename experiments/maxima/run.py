@@ -3,7 +3,7 @@
     python experiments/maxima/run.py [--cases FIRST LAST] [--label NAME] [--seconds S] [--tiny]
     python experiments/maxima/run.py --sample COUNT SEED --label NAME
     python experiments/maxima/run.py --summary
-    python experiments/maxima/run.py --compare NAME OTHER
+    python experiments/maxima/run.py --compare TABLE OTHER
 
 Case k is the same in every run on x86 processors: 30 to 400 locations in one of five designs, a
 family, a trend, ML or REML, and a field from no to strong correlation. The reference evaluates the
@@ -15,8 +15,8 @@ results/reference.csv has the reference's maximum of each case, results/fits_NAM
 run adds the cases that are missing there, so that it can be stopped and resumed; `--label` names
 the version of the code. `--sample` fits a random subset of the cases, without references.
 `--summary` writes results/shares.csv from them; `--compare` prints how two versions differ on the
-cases that both have fitted: log-likelihoods, outcomes, and Cholesky factorizations, those of the
-grids of starts included.
+cases in both of their tables, such as fits_NAME: log-likelihoods, outcomes, and Cholesky
+factorizations, those of the grids of starts included.
 """
 
 import argparse
@@ -353,7 +353,7 @@ def summarize(folder):
 
 def compare(folder, first, second):
     """Print how the fits of two versions differ on the cases that both have fitted."""
-    fits = [read(folder / f"fits_{label}.csv") for label in (first, second)]
+    fits = [read(folder / f"{table}.csv") for table in (first, second)]
     both = sorted(set(fits[0]) & set(fits[1]))
     rows = [[of[k] for of in fits] for k in both]
     usable = [pair for pair in rows if all(row["outcome"] in USABLE for row in pair)]
@@ -400,7 +400,7 @@ def main():
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--check", action="store_true", help="look at all fields again")
     parser.add_argument("--summary", action="store_true", help="write shares.csv only")
-    parser.add_argument("--compare", nargs=2, metavar=("NAME", "OTHER"))
+    parser.add_argument("--compare", nargs=2, metavar=("TABLE", "OTHER"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if options.summary:
