@@ -87,8 +87,8 @@ def model_of(cell):
 
 def observations_of(cell, n=60):
     """Return observations that a cell asks for; positive values."""
-    random, d = np.random.default_rng(3), 3 if "space" in cell.geometry or "axis" in cell.geometry else 2
-    places = testing.places(n, d)
+    random, turned = np.random.default_rng(3), MAPS[cell.geometry]
+    places = testing.places(n, 2 if turned is None else turned.dimensions)
     if cell.metric != "euclidean":
         places = np.column_stack((random.uniform(-20, 20, n), random.uniform(-40, 40, n)))
     columns = {}
@@ -130,7 +130,8 @@ def run(cell, folder):
     if cell.operation == "fit":
         fixed.pop(free[0], None)
         fixed |= {name: model.parameters()[name] for name in free[1:]}
-    bounds = {name: (0.05 * x, 20 * x) for name, x in model.parameters().items() if name not in fixed}
+    known = model.parameters().items()
+    bounds = {name: (0.05 * x, 20 * x) for name, x in known if name not in fixed}
     fit = gx.fit(
         *(seen, model, method),
         fixed=fixed,

@@ -267,6 +267,10 @@ class Covariance:
         """
         return (self, {}) if type(self) is family else None
 
+    def variance_of(self, nugget: str) -> float:
+        """Return the variance of the field whose noise has a variance of this name."""
+        return self.largest_variance
+
     def noise(self, inputs: Inputs) -> Noise:
         """Return the noise of observations."""
         return Noise.of(self, inputs)

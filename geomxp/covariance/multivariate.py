@@ -443,7 +443,7 @@ class Multivariate(Tabulated):
         return max(one.practical_range() for one in self._own_correlations())
 
     def variance_of(self, nugget: str) -> float:
-        """Return the variance of the variable that a nugget, by name, belongs to."""
+        """Return the variance of the variable of a nugget; see `Covariance.variance_of`."""
         return float(self.variances[self.parameter(nugget).where])
 
     def diagonal(self, a: Inputs) -> Floats:

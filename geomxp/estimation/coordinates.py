@@ -155,7 +155,7 @@ class Coordinates:
 
     def field_variance(self, model, nugget):
         """Return the variance of the field of which a parameter is the nugget."""
-        return model.largest_variance if nugget in NOISE else model.variance_of(nugget)
+        return model.variance_of(nugget)
 
     def align(self, model, gradient):
         """Choose the coordinates at a model by the gradient there, a dict; these are fixed."""

@@ -653,7 +653,7 @@ class Problem:
     def _small(self, table, model):
         """Return the variances of noise that may be 0 and are small, with a value of 0."""
         values, names = model.parameters(), self.vanishing(table)
-        fields = {n: model.largest_variance if n in NOISE else model.variance_of(n) for n in names}
+        fields = {name: model.variance_of(name) for name in names}
         return {n: 0.0 for n in names if values[n] < NEAR_LIMIT_VALUE * fields[n]}
 
     def _slope(self, table, coordinates, x):

@@ -34,6 +34,7 @@ FITTED = {
     "trend": "linear",
     "reml": True,
     "anisotropy": True,
+    "axis_ranges": True,
     "microscale": False,
     "nugget_covariance": True,
     "transform": "boxcox",

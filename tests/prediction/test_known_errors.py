@@ -53,7 +53,7 @@ def test_kriging_is_that_of_dense_formulas(method, neighbours):
     mean, variance = kriged(MODEL, seen, places, linear(seen.locations), linear(places))
     np.testing.assert_allclose(found.mean, mean, rtol=1e-10)
     np.testing.assert_allclose(found.variance, variance, rtol=1e-10)
-    assert found.noise == 0.1
+    np.testing.assert_array_equal(found.noise, 0.1)
 
 
 def test_a_new_observation_has_the_error_that_is_given():
