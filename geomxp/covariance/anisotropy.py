@@ -42,12 +42,12 @@ class LinearMap:
     ----------
     declared : tuple of Parameter
         The parameters, with values to start from.
-    words : str
-        What it needs, for messages.
+    dimensions : int
+        Number of coordinates of a location.
     """
 
     declared: ClassVar[tuple[Parameter, ...]] = ()
-    words: ClassVar[str] = ""
+    dimensions: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         for field, parameter in zip(fields(self), self.declared, strict=True):
@@ -66,11 +66,6 @@ class LinearMap:
             given = next(p.name for p in cls.declared if p.name in values)
             raise InvalidInput(f"`{given}` needs `{missing[0]}`: give both.")
         return cls(*(values.get(p.name, p.value) for p in cls.declared))
-
-    @property
-    def dimensions(self) -> int:
-        """Number of coordinates of a location."""
-        return len(self.matrix())
 
     def matrix(self) -> Floats:
         """Return M, (d, d)."""
@@ -106,7 +101,6 @@ class Anisotropy(LinearMap):
     """
 
     declared = (ANGLE, RATIO)
-    words = "Euclidean locations in 2 dimensions"
     angle: float
     ratio: float
 
@@ -149,7 +143,7 @@ class Anisotropy3D(LinearMap):
     """
 
     declared = (ANGLE, DIP, ROLL, RATIO, THIRD_RATIO)
-    words = "Euclidean locations in 3 dimensions"
+    dimensions = 3
     angle: float
     dip: float
     roll: float
@@ -201,7 +195,6 @@ class AxisRatios(LinearMap):
     """
 
     declared = (SECOND_AXIS,)
-    words = "Euclidean locations in 2 dimensions"
     second: float
 
     def matrix(self) -> Floats:
@@ -234,7 +227,7 @@ class AxisRatios3D(AxisRatios):
     """
 
     declared = (SECOND_AXIS, THIRD_AXIS)
-    words = "Euclidean locations in 3 dimensions"
+    dimensions = 3
     third: float
 
 

@@ -67,17 +67,20 @@ class Covariance:
     """Base of all covariance families.
 
     A subclass is a frozen dataclass with a field for each declared parameter. It sets `family`
-    and `declared` and defines `matrix`, `derivatives`, `diagonal` and, where it is not valid
-    everywhere, `limits` or `check_valid_on`. Isotropic families derive from `Isotropic` instead.
+    and `declared` and defines `matrix`, `derivatives` and, where the variance is not the same
+    everywhere, `diagonal`; where it is not valid everywhere, `limits` or `check_valid_on`. Isotropic
+    families derive from `Isotropic` instead, and sums of terms from `Tabulated`, which defines
+    `matrix` and `derivatives`.
 
     Parameters
     ----------
     microscale : float or None
         Variance of variation at distances shorter than any in the data. Replicates at one location
         share it. If None, it is part of the nugget.
-    transform : Transformation, str or None
+    transform : Transformation, str, tuple of these or None
         Transformation of the measured values to the Gaussian scale; the covariance is that of the
-        transformed values. None: no transformation.
+        transformed values. None: no transformation. Of several variables one for all, or a tuple
+        with one for each.
 
     Attributes
     ----------
@@ -446,7 +449,7 @@ class Covariance:
 
     @property
     def infill_exponent(self) -> float:
-        """K such that dense data determine variance/range^k; infinite for smooth fields."""
+        """k such that dense data determine variance/range^k; infinite for smooth fields."""
         return inf
 
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
@@ -533,8 +536,17 @@ class Tabulated(Covariance):
             return
         if metric.arc or metric.dimensions(dimensions) != given.dimensions:
             raise InvalidInput(
-                f"`anisotropy` needs {given.words}. Got metric={metric.name!r} in {dimensions}."
+                f"`anisotropy={type(given).__name__}(...)` needs Euclidean locations in "
+                f"{given.dimensions} dimensions. Got {dimensions} with metric={metric.name!r}: {self._map_for(metric, dimensions)}."
             )
+
+    @staticmethod
+    def _map_for(metric, dimensions):
+        """Return in words which anisotropy locations may have."""
+        if metric.arc or metric.dimensions(dimensions) != dimensions:
+            return "leave it out, or project the locations (metric='euclidean')"
+        kinds = [kind.__name__ for kind in maps.KINDS if kind.dimensions == dimensions]
+        return f"use {' or '.join(kinds)}" if kinds else "leave it out"
 
     @property
     def tabulated(self) -> bool:

@@ -118,13 +118,8 @@ def _made(title, bases, fields, own):
     name = title.title().replace("-", "")
     doc = f"Combined family {title}; see `{__name__}`."
     own |= {"__doc__": doc, "__module__": __name__}
-    made = make_dataclass(name, fields, bases=bases, frozen=True, namespace=own)
-    _TITLES[name] = title
-    return made
-
-
-_TITLES = {}
-"""Names of families that have been made, by those of their classes."""
+    globals()[name] = make_dataclass(name, fields, bases=bases, frozen=True, namespace=own)
+    return globals()[name]
 
 
 @cache

@@ -2,11 +2,12 @@
 
 The covariance of variables i and j at distance h is
 
-    C_ij(h) = Σ_c A_c[i, j] M(h / a_c[i, j]; ν_c[i, j]),
+    C_ij(h) = Σ_c A_c[i, j] ρ(h / a_c[i, j]; ν_c[i, j]),
 
-where M is Matérn's correlation. A family gives the components c: matrices of amplitudes, ranges and
-smoothnesses, and their derivatives by its parameters. Every entry comes from the tables of
-`covariance.table`, one for each pair of variables.
+where ρ is the correlation of an isotropic family with the shapes ν, by default Matérn's. A family
+gives the components c: terms with matrices of amplitudes, ranges and shapes, and their derivatives
+by its parameters. Every entry comes from the tables of `covariance.table`, one for each pair of
+variables.
 
 Parameters are one number, one for each variable (`variance_1`, `variance_2`, …), one for each pair
 (`correlation_12`, …) or one for each entry of a lower triangle (`loading_21`, …).
@@ -125,12 +126,12 @@ class Multivariate(Tabulated):
 
     A subclass is a frozen dataclass. Its fields are numbers, or tuples with a number for each
     variable, pair of variables or entry of a lower triangle, as `groups` says. It sets `family`
-    and `groups` and defines `components`.
+    and `groups` and defines `components` and `_near`, which makes a start of a search.
 
     Parameters
     ----------
-    anisotropy : Anisotropy, (angle, ratio) or None
-        Geometric anisotropy, the same for all variables.
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
+        Geometric anisotropy, the same for all variables; a pair is that of locations in the plane.
 
     Attributes
     ----------

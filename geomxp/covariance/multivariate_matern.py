@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .base import NUGGET, RANGE
-from .coregionalization import Coregionalization
+from .coregionalization import Coregionalized
 from .distance import metric_of
 from .multivariate import (
     CORRELATION,
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from .distance import Metric
 
 
-SHARED_GROUPS = ("range", "smoothness", "nugget", "nugget_covariance")
-"""Fields that models of different families have alike."""
-
 
 class _Matern(Multivariate):
     """Base of multivariate Matérn families: one component.
@@ -61,6 +58,15 @@ class _Matern(Multivariate):
     @property
     def _rho(self):
         return symmetric(self.correlation, self.variables)
+
+    def _shared_with(self, family, but):
+        """Return the fields besides one that a model of a family with the same functions has."""
+        if not issubclass(family, Multivariate):
+            return None
+        if (family.in_space, family.family_alone()) != (self.in_space, self.family_alone()):
+            return None
+        own = (*self.groups, "nugget_covariance", "anisotropy", "transform")
+        return {name: getattr(self, name) for name in own if name != but}
 
     def components(self) -> list[Term]:
         """Return the only term."""
@@ -120,7 +126,7 @@ class _Matern(Multivariate):
             values["range"] = float(np.exp(np.mean(np.log(values["range"]))))
         p = len(values["variance"])
         model = cls(**values, correlation=(0.0,) * len(indices(EACH_PAIR, p)))
-        kappa = model.factors(dimensions)
+        kappa = model.factors(model.valid_dimensions("euclidean", dimensions))
         rho = nearer(correlations / np.maximum(kappa, 1e-300)) * kappa
         return replace(model, correlation=tuple(rho[i, j] for i, j in indices(EACH_PAIR, p)))
 
@@ -168,15 +174,14 @@ class Uncorrelated(_Matern):
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
-        shared = {name: getattr(self, name) for name in SHARED_GROUPS}
-        p = self.variables
-        if family is FlexibleMatern:
+        shared, p = self._shared_with(family, "variance"), self.variables
+        if shared is not None and issubclass(family, FlexibleMatern):
             nothing = (0.0,) * (p * (p - 1) // 2)
-            return FlexibleMatern(self.variance, correlation=nothing, **shared), {}
-        if family is Coregionalization:
+            return family(self.variance, correlation=nothing, **shared), {}
+        if shared is not None and issubclass(family, Coregionalized):
             loading = np.diag(np.sqrt(self.variance))
             names = {name_of("variance", (k,)): name_of("loading", (k, k)) for k in range(p)}
-            return Coregionalization(loading, **shared), names
+            return family(loading, **shared), names
         return super().as_member_of(family)
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -277,11 +282,11 @@ class ParsimoniousMatern(_Matern):
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one with equal ranges."""
-        if family is not FlexibleMatern:
+        shared = self._shared_with(family, "range")
+        if shared is None or not issubclass(family, FlexibleMatern):
             return super().as_member_of(family)
         ranges = (self.range,) * self.variables
-        shared = {name: getattr(self, name) for name in ("correlation", *SHARED_GROUPS[1:])}
-        return FlexibleMatern(self.variance, ranges, **shared), {"range": name_of("range", (0,))}
+        return family(range=ranges, **shared), {"range": name_of("range", (0,))}
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""

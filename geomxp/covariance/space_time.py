@@ -55,13 +55,14 @@ class SpaceTime(Tabulated):
     """Base of space-time families.
 
     A subclass is a frozen dataclass with the fields variance, range, time_range, the shapes of
-    `in_space`, the parameters in `temporal`, and nugget, in this order. It sets `family` and
-    `temporal` and defines `clock`.
+    `in_space`, the parameters in `temporal`, and nugget, in this order. It sets `family`,
+    `temporal` and, if it is not Matérn's in space, `in_space`, and defines `clock` and, unless time
+    is a coordinate, `half_lag`.
 
     Parameters
     ----------
-    anisotropy : Anisotropy, (angle, ratio) or None
-        Geometric anisotropy in space.
+    anisotropy : Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D, (angle, ratio) or None
+        Geometric anisotropy in space; a pair is that of locations in the plane.
 
     Attributes
     ----------

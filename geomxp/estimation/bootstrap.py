@@ -24,7 +24,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit_with
-from .names import ANISOTROPY, NUGGET
+from .names import ANISOTROPY, NUGGET, RATIOS
 from .options import model_options
 from .profile import design_of
 from .result import check_is_fit
@@ -292,5 +292,5 @@ def _reflected(name, value, low, high, plain):
         return 2 * value - high, 2 * value - low
     if name == NUGGET:
         return max(2 * value - high, 0.0), max(2 * value - low, 0.0)
-    top = 1.0 if name == ANISOTROPY[1] else np.inf
+    top = 1.0 if name in RATIOS else np.inf
     return value * (value / high), min(value * (value / low), top)

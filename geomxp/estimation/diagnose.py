@@ -14,7 +14,7 @@ from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
 from .coordinates import NUGGET_RATIO_BOUNDS, at_practical_range, practical_factor
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, VARIANCE, of_nuggets, words
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, RATIOS, VARIANCE, of_nuggets, words
 from .search import FLAT_INFORMATION
 
 NO_SLOPE = 1e-5
@@ -470,9 +470,12 @@ def _on_bound(table, model, pinned):
     parts = []
     for name, side in pinned.items():
         limit = table.box_at(name, model)[0 if side == "lower" else 1]
-        if name == ANISOTROPY[1] and side == "upper" and name not in table.bounds:
-            parts.append("The anisotropy ratio is 1: the field is isotropic, and its angle has no "
-                         "meaning.")  # fmt: skip
+        if name in RATIOS and side == "upper" and name not in table.bounds:
+            plane = not set(RATIOS) <= set(table.parameters)
+            said = "the field is isotropic, and its angle has no meaning" if plane else (
+                "the ranges along two axes are equal, and one of the angles has no meaning"
+            )  # fmt: skip
+            parts.append(f"The {words([name])} is 1: {said}.")
         elif model.transform is not None and name in model.transform.parameters():
             kind = "limit" if table.is_limit(name, side, model) else "bound"
             parts.append(f"The {words([name])} is {limit:g}, its {side} {kind}.")

@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit_with
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, of_nuggets, titles
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, RATIOS, of_nuggets, titles
 from .options import model_options
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
@@ -179,8 +179,10 @@ def likelihood_ratio_test(
         message = f"{tested}; compared with {len(draws)} bootstrap draws{said}"
         return LikelihoodRatio(statistic, degrees, p, message, tuple(draws))
     at_end = [name for name in extra if _is_at_limit(inside, name)]
-    if set(extra) >= set(ANISOTROPY):
-        # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
+    turned = getattr(full.model, "anisotropy", None)
+    if turned is not None and set(extra) >= set(turned.parameters()):
+        # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge;
+        # those of an ellipsoid are a symmetric matrix of trace 0 (log M'M)
         at_end = [name for name in at_end if name not in ANISOTROPY]
     mean, said = 1.0, _reference_distribution(degrees, [names[name] for name in at_end])
     if not extra and not full.reml:
@@ -291,7 +293,8 @@ def reached(fit, observations, start=None):
         if values.get(NUGGET) == 0:
             values[NUGGET] = START_NUGGET_RATIO * start.largest_variance
     # no direction is known of an isotropic model
-    if values.get(ANISOTROPY[1]) == 1:
+    ratios = [values[name] for name in RATIOS if name in values]
+    if ratios and min(ratios) == 1:
         values = {n: value for n, value in values.items() if n not in ANISOTROPY}
     for name, (lower, upper) in fit.bounds.items():
         if name in values:
@@ -429,14 +432,14 @@ def independent_noise(model):
 
 
 def _isotropic(fit, name):
-    """Whether a parameter has no meaning in a fit: angle and ratio of an isotropic model."""
+    """Whether a parameter has no meaning in a fit: those of anisotropy in an isotropic model."""
     return name in ANISOTROPY and name not in fit.model.parameters()
 
 
 def _is_at_limit(restricted, name):
     """Whether a fit holds a parameter at a limit, from where it can move to one side only."""
     if _isotropic(restricted, name):
-        return name == ANISOTROPY[1]
+        return name in RATIOS
     parameter = parameter_of(restricted, name)
     return parameter.value in limits_of(restricted, parameter)
 
