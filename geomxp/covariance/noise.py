@@ -139,6 +139,11 @@ class Noise:
         """The part of `variances` that replicates at one location do not share, (n,)."""
         return self._sum([k for k, shared in enumerate(self.shared) if not shared])
 
+    @property
+    def of_locations(self) -> Floats:
+        """The part of `variances` that replicates at one location share, (n,)."""
+        return self._sum([k for k, shared in enumerate(self.shared) if shared])
+
     def _sum(self, which):
         result = np.zeros(len(self.inputs))
         for k in which:

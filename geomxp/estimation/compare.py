@@ -193,8 +193,8 @@ class ModelComparison:
         import pandas as pd
 
         frame = pd.DataFrame(self._rows())
-        if not frame["estimate_anisotropy_ratio"].notna().any():
-            frame = frame.drop(columns=["estimate_anisotropy_angle", "estimate_anisotropy_ratio"])
+        unused = [f"estimate_{name}" for name in ANISOTROPY]
+        frame = frame.drop(columns=[name for name in unused if frame[name].isna().all()])
         return frame.astype({"parameters": "Int64"})
 
     def _rows(self):

@@ -472,7 +472,8 @@ def coincidence(observations, twins):
 def check_noise(model, observations):
     """Raise `InvalidInput` where values at one location cannot have the noise of a model."""
     model.check_observations(observations.inputs)
-    if model.microscale and observations.duplicate_inputs:
+    shared = model.noise(observations.inputs).of_locations
+    if shared.any() and observations.duplicate_inputs:
         raise InvalidInput(DIFFERENT_REPLICATES)
 
 

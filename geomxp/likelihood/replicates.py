@@ -155,12 +155,13 @@ def determine_microscale(observations, design):
 
 
 def dense_covariance(model, inputs):
-    """Return Σ of observations, (n, n), with microscale variation that replicates share."""
-    sigma = model.matrix(inputs, inputs)
-    if model.microscale:
+    """Return Σ of observations, (n, n), with noise that replicates share (microscale variation)."""
+    sigma, noise = model.matrix(inputs, inputs), model.noise(inputs)
+    shared = noise.of_locations
+    if shared.any():
         first = inputs.first_rows()
-        sigma += model.microscale * (first[:, None] == first)
-    sigma[np.diag_indices(len(sigma))] += model.noise(inputs).unshared
+        sigma += shared[:, None] * (first[:, None] == first)
+    sigma[np.diag_indices(len(sigma))] += noise.unshared
     return sigma
 
 

@@ -211,8 +211,13 @@ def _unconditional(model, inputs, draws, seed, method, of):
     if of == "field":
         model = without_noise(model)
         inputs = replace(inputs, error_variance=None)
-    if model.microscale:
+    if model.noise(inputs).of_locations.any():
         return _with_replicates(model, inputs, draws, seed, method)
+    return _drawn(model, inputs, draws, seed, method)
+
+
+def _drawn(model, inputs, draws, seed, method):
+    """Return draws of a zero-mean field whose noise is that of each input, (draws, n)."""
     evaluator = (method or Exact()).prepare(inputs)
     with blas_threads(len(inputs)):
         factor = evaluator.factorize(model)
@@ -240,15 +245,16 @@ def averages_of_draws(fit, blocks, covariates, draws, seed):
 
 
 def _with_replicates(model, inputs, draws, seed, method):
-    """Return draws whose replicates share the microscale variation, (draws, n)."""
+    """Return draws whose replicates share microscale variation and the like, (draws, n)."""
     groups = Groups.of_inputs(inputs)
     places = replace(inputs[groups.first], error_variance=None, replicates=None)
-    # the microscale variation is the noise of the locations
-    shared = replace(model, nugget=model.microscale, microscale=None)
-    field = _unconditional(shared, places, draws, seed, method, None)[:, groups.of]
-    noise = model.noise(inputs).unshared
+    noise = model.noise(inputs)
+    # what replicates share is the noise of the locations
+    others = [name for name, shared in zip(noise.names, noise.shared, strict=False) if not shared]
+    of_locations = model.replace(**dict.fromkeys(others, 0.0))
+    field = _drawn(of_locations, places, draws, seed, method)[:, groups.of]
     white = np.random.default_rng([seed, 1]).standard_normal(field.shape)
-    return field + np.sqrt(noise) * white
+    return field + np.sqrt(noise.unshared) * white
 
 
 @blas_threads(0)

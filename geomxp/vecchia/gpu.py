@@ -41,6 +41,20 @@ def check_tabulated(model):
         raise InvalidInput(
             'Vecchia\'s approximation of several variables runs on a CPU: use on="cpu".'
         )
+    term, *more = model.terms(2)
+    plane = term.map is None or (
+        len(term.map) == 2 and {ANGLE.name, RATIO.name} <= set(term.changes)
+    )
+    if term.map is not None and (not plane or "time" in model.uses):
+        raise InvalidInput(
+            "on a GPU Vecchia's approximation has anisotropy only as an ellipse in the plane "
+            f'(gx.Anisotropy), without times. Got {model.anisotropy!r}: use on="cpu".'
+        )
+    if more or not (model.of_distance or "time" in model.uses):
+        raise InvalidInput(
+            f"on a GPU Vecchia's approximation needs a covariance of one term, and family "
+            f'{model.family!r} is a sum of several or of another kind: use on="cpu".'
+        )
 
 
 def tables_for(model, wanted):
