@@ -513,12 +513,25 @@ class Multivariate(Tabulated):
         if metric_of(metric).arc:
             bounds = self.in_space.on_sphere or {}
             found |= {p.name: bounds[p.group] for p in self.table if p.group in bounds}
+        elif self.in_space is not Matern and self.valid_dimensions(metric, dimensions) < np.inf:
+            found |= self._shape_limits(int(self.valid_dimensions(metric, dimensions)))
         if self.nugget_covariance is not None:
             beta, deviations = self.nugget_correlations, np.sqrt(self.nugget)
             for i, j in indices(EACH_PAIR, self.variables):
                 (middle, half), size = interval(beta, i, j), deviations[i] * deviations[j]
                 ends = max(middle - half, -1.0) * size, min(middle + half, 1.0) * size
                 found[name_of(NUGGET_COVARIANCE.name, (i, j))] = ends
+        return found
+
+    def _shape_limits(self, dimensions):
+        """Return the bounds of the shapes, which may depend on other shapes of the variable."""
+        terms, found = self.components(), {}
+        for k in range(self.variables):
+            # that of variable k, or of field k of a linear model of coregionalization
+            one = terms[k if len(terms) > 1 else 0].correlations[k][k]
+            within = one.limits("euclidean", dimensions)
+            for shape in self.in_space.shapes:
+                found[name_of(shape.name, (k,))] = within[shape.name]
         return found
 
     def widest_limits(

@@ -46,7 +46,7 @@ class Parameter:
         Coordinate in which a search moves and in which intervals are symmetric.
     lower, upper : float
         The value must be greater than `lower` and at most `upper`.
-    unit : {"", "value²", "length", "time", "degrees"}
+    unit : {"", "value", "value²", "length", "time", "degrees"}
     linear : bool
         Whether Σ is linear in it.
     closed : bool
