@@ -67,10 +67,10 @@ class Covariance:
     """Base of all covariance families.
 
     A subclass is a frozen dataclass with a field for each declared parameter. It sets `family`
-    and `declared` and defines `matrix`, `derivatives` and, where the variance is not the same
-    everywhere, `diagonal`; where it is not valid everywhere, `limits` or `check_valid_on`. Isotropic
-    families derive from `Isotropic` instead, and sums of terms from `Tabulated`, which defines
-    `matrix` and `derivatives`.
+    and `declared` and defines `matrix` and `derivatives`; where the variance is not the same
+    everywhere, `diagonal`; and where it is not valid everywhere, `limits` or `check_valid_on`.
+    Isotropic families derive from `Isotropic` instead, and sums of terms from `Tabulated`, which
+    defines `matrix` and `derivatives`.
 
     Parameters
     ----------
@@ -449,7 +449,7 @@ class Covariance:
 
     @property
     def infill_exponent(self) -> float:
-        """k such that dense data determine variance/range^k; infinite for smooth fields."""
+        """K such that dense data determine variance/range^k; infinite for smooth fields."""
         return inf
 
     def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
@@ -535,9 +535,10 @@ class Tabulated(Covariance):
         if given is None:
             return
         if metric.arc or metric.dimensions(dimensions) != given.dimensions:
+            name, other = type(given).__name__, self._map_for(metric, dimensions)
             raise InvalidInput(
-                f"`anisotropy={type(given).__name__}(...)` needs Euclidean locations in "
-                f"{given.dimensions} dimensions. Got {dimensions} with metric={metric.name!r}: {self._map_for(metric, dimensions)}."
+                f"`anisotropy={name}(...)` needs Euclidean locations in {given.dimensions} "
+                f"dimensions. Got {dimensions} with metric={metric.name!r}: {other}."
             )
 
     @staticmethod

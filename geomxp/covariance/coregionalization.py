@@ -12,15 +12,15 @@ from .multivariate import (
     EACH_VARIABLE,
     LOADING,
     LOWER_TRIANGLE,
+    SHRINKING_FACTOR,
     SMOOTHNESS,
     Multivariate,
     name_of,
 )
 from .term import Change, Term
 
-LEAST_EIGENVALUE, SHRINKING_FACTOR = 0.1, 0.95
-"""Least eigenvalue of the correlations of a model made of marginal ones, and the factor that brings
-them nearer to I."""
+LEAST_EIGENVALUE = 0.1
+"""Least eigenvalue of the correlations of a model made of marginal ones."""
 
 
 class Coregionalized(Multivariate):

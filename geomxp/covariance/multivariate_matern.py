@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .distance import Metric
 
 
-
 class _Matern(Multivariate):
     """Base of multivariate Matérn families: one component.
 

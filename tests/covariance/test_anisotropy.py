@@ -87,3 +87,11 @@ def test_wrong_maps_are_named():
         from_parameters({"axis_ratio_2": 3.0, "anisotropy_ratio": 0.5})
     assert from_parameters({"range": 1.0}) is None
     assert len({kind.declared for kind in KINDS}) == len(KINDS)
+
+
+def test_locations_of_another_number_of_axes_are_refused_with_what_they_may_have():
+    model = gx.Matern(1.0, 1.0, 0.5, anisotropy=(30.0, 0.5))
+    with pytest.raises(gx.InvalidInput, match=r"Got 3 .*use Anisotropy3D or AxisRatios3D"):
+        model.check_valid_on("euclidean", 3)
+    with pytest.raises(gx.InvalidInput, match=r"Got 2 .*great-circle.*or project the locations"):
+        model.check_valid_on("great-circle", 2)

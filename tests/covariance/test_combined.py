@@ -219,3 +219,32 @@ def test_models_are_pickled_also_for_a_process_that_has_not_made_them(title):
     assert getattr(combined, name) is type(model)
     with pytest.raises(AttributeError, match="NoSuchFamily"):
         combined.NoSuchFamily  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ("independent-spherical", "coregionalization-spherical"),
+        ("separable-independent", "separable-flexible-matern"),
+        ("gneiting-parsimonious-matern", "gneiting-flexible-matern"),
+    ],
+)
+def test_families_contain_those_with_the_same_functions_of_space_and_time(inside, outside):
+    model, kind = replace(model_of(inside), anisotropy=(30.0, 0.5)), family_of(outside)
+    other, names = model.as_member_of(kind)
+    assert type(other) is kind
+    assert set(names) <= set(model.parameters())
+    a = inputs_of(model)
+    np.testing.assert_allclose(other(a, a), model(a, a), rtol=1e-14)
+    for family in ("flexible-matern", "coregionalization", "metric-flexible-matern"):
+        assert model.as_member_of(family_of(family)) is None
+
+
+def test_limits_of_shapes_of_several_variables_are_those_of_each_correlation():
+    for title, least in (
+        ("coregionalization-wendland", 2.5),
+        ("separable-independent-wendland", 2.5),
+        ("metric-coregionalization-wendland", 3.0),
+    ):
+        limits = model_of(title).limits("euclidean", 2)
+        assert [limits[f"shape_{k}"][0] for k in (1, 2)] == [least, least]

@@ -56,6 +56,24 @@ def test_the_end_of_a_profile_interval_is_where_the_test_begins_to_refuse(field,
         assert gx.likelihood_ratio_test(held, plain).p_value == pytest.approx(0.1, abs=1e-4)
 
 
+def test_isotropy_is_no_edge_of_ellipses_ellipsoids_and_axes(field, plain):
+    held = {name: plain.model.parameters()[name] for name in ("range", "nugget")} | HALF
+    free = {"fixed": held, "trend": "zero"}
+    small, cases = gx.fit(field, **free), [({"anisotropy": True}, 2), ({"axis_ranges": True}, 1)]
+    for options, degrees in cases:
+        test = gx.likelihood_ratio_test(small, gx.fit(field, **options, **free))
+        assert test.degrees_of_freedom == degrees
+        assert test.message.endswith("compared with chi-square") or "fewer than" in test.message
+        assert "½" not in test.message
+    random = np.random.default_rng(0)
+    places = random.random((60, 3))
+    solid = gx.Observations(places, gx.simulate(TRUTH, places, seed=1)[0])
+    small = gx.fit(solid, **free)
+    test = gx.likelihood_ratio_test(small, gx.fit(solid, anisotropy=True, **free))
+    assert test.degrees_of_freedom == 5
+    assert "½" not in test.message
+
+
 def test_a_nugget_of_zero_is_at_the_end_of_what_it_can_be(plain, bare):
     test = gx.likelihood_ratio_test(bare, plain)
     assert test.statistic > 0

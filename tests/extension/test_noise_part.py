@@ -94,3 +94,27 @@ def test_it_is_estimated_and_survives_a_file(seen, tmp_path):
 def test_a_wrong_value_is_named():
     with pytest.raises(gx.InvalidInput, match="`inflation` must be at least 0"):
         TRUE.replace(inflation=-1.0)
+
+
+@dataclass(frozen=True)
+class Sites(Inflated):
+    """The same with a variance that replicates at one location share."""
+
+    family = "matern-of-sites"
+    noise_parts = (
+        *Inflated.noise_parts,
+        gx.NoiseParameter(
+            "site", 0.5, share=lambda inputs, where: np.ones(len(inputs)), shared=True
+        ),
+    )
+
+    site: float = 0.0
+
+
+def test_replicates_share_a_part_that_says_so():
+    model, where = Sites(1.0, 0.2, 0.5, 0.1, inflation=1.0, site=0.5), np.zeros((2, 2))
+    inputs = gx.Inputs(where, error_variance=np.array([0.2, 0.2]))
+    draws = gx.simulate(model, inputs, draws=40_000, seed=1)
+    expected = 1.0 + 0.5 + (0.1 + 0.4) * np.eye(2)
+    np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.06)
+    assert model.noise(inputs).of_locations.tolist() == [0.5, 0.5]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp.vecchia import gpu
 
 MODELS = {
     "no shape": gx.Spherical(1.0, 0.3, 0.1),
@@ -36,3 +37,20 @@ def test_with_all_predecessors_every_family_has_its_exact_likelihood_and_gradien
     expected = exact.gradient(model)
     for name, slope in vecchia.gradient(model).items():
         assert slope == pytest.approx(expected[name], abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        gx.Matern(1.0, 1.0, 0.5, anisotropy=gx.AxisRatios(2.0)),
+        gx.Matern(1.0, 1.0, 0.5, anisotropy=gx.Anisotropy3D(30.0, 20.0, 10.0, 0.6, 0.3)),
+        gx.Separable(1.0, 1.0, 1.0, 0.5, 0.5, anisotropy=(30.0, 0.5)),
+        gx.ParsimoniousMatern((1.0, 1.0), 1.0, 0.5, 0.5),
+    ],
+    ids=["axes", "ellipsoid", "in time", "variables"],
+)
+def test_what_kernels_on_a_gpu_cannot_evaluate_is_refused(model):
+    with pytest.raises(gx.InvalidInput, match='use on="cpu"'):
+        gpu.check_tabulated(model)
+    gpu.check_tabulated(gx.Matern(1.0, 1.0, 0.5, anisotropy=(30.0, 0.5)))
+    gpu.check_tabulated(gx.Separable(1.0, 1.0, 1.0, 0.5, 0.5))
