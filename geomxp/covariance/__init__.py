@@ -1,7 +1,7 @@
 """From locations to covariances."""
 
 from . import combined
-from .base import COMBINED, FAMILIES
+from .base import COMBINED, COMBINED_NAMES, FAMILIES
 from .cauchy import Cauchy
 from .coregionalization import Coregionalization
 from .gaussian import Gaussian
@@ -23,4 +23,5 @@ _ORDERED = (
 """Families in the order of messages and tables."""
 
 COMBINED.append(combined.named)
+COMBINED_NAMES.append(combined.titles)
 FAMILIES.update((family.family, family) for family in _ORDERED)

@@ -874,6 +874,9 @@ FAMILIES: dict[str, type[Covariance]] = {}
 COMBINED: list[Callable[[str], type[Covariance] | None]] = []
 """Functions that return a combination of families by its name, or None."""
 
+COMBINED_NAMES: list[Callable[[], tuple[str, ...]]] = []
+"""Functions that return the names of all combinations of families."""
+
 
 def made_by_name(name: str) -> type[Covariance] | None:
     """Return the family, or the combination of families, of a name; None if there is none."""
@@ -895,8 +898,9 @@ def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
     made = made_by_name(family) if isinstance(family, str) else None
     if made is not None:
         return made
+    known = [*FAMILIES, *(name for names in COMBINED_NAMES for name in names())]
     raise InvalidInput(
         f"`family` must be one of {', '.join(FAMILIES)}, a combination of them such as "
         f"separable-spherical, or a subclass of gx.Covariance. Got {family!r}."
-        f"{did_you_mean(family, FAMILIES)}"
+        f"{did_you_mean(family, known)}"
     )

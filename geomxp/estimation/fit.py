@@ -111,7 +111,8 @@ def fit(
         Covariance family if no model is given: "matern" (the default), "gaussian",
         "powered-exponential", "cauchy", "rational-quadratic", "spherical", "wendland"; for times
         "matern-space-time", "separable", "gneiting"; for several variables "independent",
-        "parsimonious-matern", "flexible-matern", "coregionalization"; or a subclass of
+        "parsimonious-matern", "flexible-matern", "coregionalization"; a combination of these, such
+        as "separable-spherical" or "gneiting-parsimonious-matern"; or a subclass of
         `geomxp.covariance.base.Covariance`.
     fixed : sequence of str, or dict of str to float
         Parameters held fixed: at the value in `model`, or at the value given here. All others are

@@ -112,7 +112,8 @@ def likelihood_ratio_test(
         Fits of the same observations by the same method. `full` must estimate all parameters
         that `restricted` estimates. Its family may contain the other one: `independent` is
         `flexible-matern` or `coregionalization` without correlation, and `parsimonious-matern` is
-        `flexible-matern` with equal ranges.
+        `flexible-matern` with equal ranges; the same holds in time, for separable models for
+        example.
     bootstrap : int
         Number of draws, such as 499; 0 for the asymptotic distribution.
     seed : int

@@ -205,7 +205,7 @@ def test_names_are_those_of_the_parts():
     for title in TITLES:
         kind = family_of(title)
         assert title in (kind.family, f"{title.partition('-')[0]}-matern")
-    with pytest.raises(gx.InvalidInput, match="a combination of them such as"):
+    with pytest.raises(gx.InvalidInput, match="Did you mean 'separable-spherical'"):
         family_of("separable-sperical")
     with pytest.raises(gx.InvalidInput, match="a combination of them such as"):
         family_of("separable-gneiting")
