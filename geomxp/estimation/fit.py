@@ -128,7 +128,8 @@ def fit(
         Maximise the restricted likelihood.
     anisotropy : bool
         Estimate geometric anisotropy (also if `model` has one), for Euclidean locations in 2 or 3
-        dimensions: an ellipse or an ellipsoid of any direction.
+        dimensions: an ellipse or an ellipsoid of any direction. With chordal distances the
+        ellipsoid is one in the space around the earth.
     axis_ranges : bool
         Estimate one range for each axis of Euclidean locations in 2 or 3 dimensions: the ratio of
         each further one to `range`, that along the first axis.

@@ -546,10 +546,11 @@ def _draw_pair(ax, fit, found, envelope, level, seed):
     gamma = lags.semivariances(residuals[lags.rows], others)
     words = f"empirical, {in_words(len(lags.rows), total, observations.duplicate_inputs)}"
     _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
-    if fit.model.variables > 1:
+    if fit.model.variables > 1 and getattr(fit.model, "anisotropy", None) is None:
         h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
         curve = semivariance_between(fit.model, h, i, j)
     else:
+        # the mean over all directions
         h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
     ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
     ends = np.concatenate((gamma, curve))

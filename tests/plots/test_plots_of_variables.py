@@ -1,5 +1,7 @@
 """Pictures of several variables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -160,3 +162,18 @@ def test_errors_and_histograms_are_those_of_one_variable(fit):
     # standardised errors have no unit
     for draw in (plots.normal_quantiles, plots.pit, plots.coverage):
         draw(left_out)
+
+
+def test_variograms_of_anisotropic_models_are_means_over_directions():
+    random = np.random.default_rng(0)
+    places = np.tile(random.random((60, 2)), (2, 1))
+    seen = gx.Observations(places, random.normal(size=120), variable=np.repeat(["a", "b"], 60))
+    model = gx.ParsimoniousMatern((1.0, 1.0), 0.6, 0.5, 0.5, (0.1, 0.2), anisotropy=(0.0, 0.1))
+    alone = replace(model, anisotropy=None)
+    ends = []
+    for one in (model, alone, alone.replace(range=0.06)):
+        fit = gx.fit(seen, one, fixed=tuple(one.parameters()), trend="zero")
+        (line,) = plots.variogram(fit, pair=("a",)).get_lines()
+        ends.append(line.get_ydata()[-1])
+    across, along, short = ends[0], ends[1], ends[2]
+    assert along < across < short
