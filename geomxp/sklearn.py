@@ -57,7 +57,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
     metric : {"euclidean", "chordal", "great-circle"}, optional
         If None, "chordal" if X is a frame with coordinates named lon and lat, else "euclidean".
     anisotropy : bool
-        Estimate geometric anisotropy, in the plane.
+        Estimate geometric anisotropy, in 2 or 3 dimensions.
     reml : bool
         Maximize the restricted likelihood.
     transformation : str or Transformation, optional

@@ -130,6 +130,7 @@ def axes_warning(names, locations):
             reason = f"they spread over {', '.join(f'{spread:.3g}' for spread in spreads)}"
         else:
             return None
+        remedy += ", or estimate one range for each axis (axis_ranges=True, --axis-ranges)"
     return (
         f"the coordinates {listed} probably have different units ({reason}), but the distance "
         f"treats them alike: {remedy}."
