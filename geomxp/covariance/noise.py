@@ -91,6 +91,8 @@ class Noise:
         For each diagonal whether replicates at one location have the same noise.
     matrix : (p, p) ndarray, optional
         Covariances of the nuggets of the variables at one location; None if independent.
+    beside : tuple of bool
+        For each diagonal whether it is of other noise than the nuggets.
 
     Examples
     --------
@@ -106,6 +108,7 @@ class Noise:
     diagonals: Floats
     shared: tuple[bool, ...]
     matrix: Floats | None = None
+    beside: tuple[bool, ...] = ()
 
     @classmethod
     def of(cls, model: Any, inputs: Inputs) -> Noise:
@@ -124,6 +127,7 @@ class Noise:
             np.array(rows).reshape(len(rows), len(inputs)),
             tuple(shared),
             None if model.nugget_covariance is None else model.nugget_matrix,
+            (*(p.group != NUGGET.name for p in parts), True)[: len(rows)],
         )
 
     def __len__(self) -> int:
@@ -177,8 +181,9 @@ class Noise:
         root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
         white = random.standard_normal((draws, len(root), shape[1]))
         noise = np.einsum("nk,dkn->dn", root[self.inputs.variable], white[:, :, place])
-        if self.inputs.error_variance is not None:
-            noise += np.sqrt(self.inputs.error_variance) * random.standard_normal(shape)
+        others = [k for k, other in enumerate(self.beside) if other]
+        if others:
+            noise += np.sqrt(self._sum(others)) * random.standard_normal(shape)
         return noise
 
 

@@ -99,7 +99,7 @@ def unit_of(parameter: Parameter, observations: Observations) -> str | None:
     Examples
     --------
     >>> import geomxp as gx
-    >>> observations = gx.Observations([[0, 0], [1, 0]], [1.0, 2.0], value_name="zinc")
+    >>> observations = gx.Observations([[0.0], [1.0], [2.0]], [1.0, 2.0, 0.0], value_name="zinc")
     >>> unit_of(gx.Matern(1.0, 2.0, 0.5).parameter("nugget"), observations)
     'squared units of zinc'
     """

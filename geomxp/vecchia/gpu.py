@@ -63,6 +63,7 @@ def tables_for(model, wanted):
     Examples
     --------
     >>> from geomxp import Inputs, Matern
+    >>> from geomxp.vecchia.blocks import wanted_for
     >>> model = Matern(1.0, 0.1, 0.5)
     >>> noise = model.noise(Inputs(np.zeros((2, 1))))
     >>> tables_for(model, wanted_for(model, ["smoothness"], noise))

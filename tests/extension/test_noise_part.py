@@ -118,3 +118,34 @@ def test_replicates_share_a_part_that_says_so():
     expected = 1.0 + 0.5 + (0.1 + 0.4) * np.eye(2)
     np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.06)
     assert model.noise(inputs).of_locations.tolist() == [0.5, 0.5]
+
+
+def of_variable(inputs, where):
+    """Return the reported variances of one variable, (n,)."""
+    return reported(inputs) * (inputs.variable == where[0])
+
+
+@dataclass(frozen=True)
+class InflatedOfVariables(gx.ParsimoniousMatern):
+    """A parsimonious model in which errors of each variable are larger than reported."""
+
+    family = "inflated-variables"
+    groups: ClassVar = {
+        **gx.ParsimoniousMatern.groups,
+        "inflation": (
+            "variable",
+            gx.NoiseParameter("inflation", 0.5, unit="", linear=False, share=of_variable),
+        ),
+    }
+
+    inflation: tuple[float, ...] = 0.0
+
+
+def test_it_is_drawn_beside_correlated_nuggets():
+    model = InflatedOfVariables(
+        (1.0, 1.0), 0.3, 0.5, 0.5, (0.1, 0.2), inflation=(1.0, 2.0), nugget_covariance=0.05
+    )
+    errors, variable = np.array([0.3, 0.3]), np.array([0, 1])
+    noise = model.noise(gx.Inputs(np.zeros((2, 2)), variable=variable, error_variance=errors))
+    draws = noise.draw(np.random.default_rng(0), 100_000)
+    np.testing.assert_allclose(np.cov(draws.T), [[0.7, 0.05], [0.05, 1.1]], atol=0.02)
