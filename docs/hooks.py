@@ -4,6 +4,7 @@ import math
 import re
 
 import architecture
+import combinations
 import formulas
 import reference
 import results
@@ -183,6 +184,7 @@ TABLES = {
     "conventions": conventions,
     "datasets": datasets,
     "divergences": divergences,
+    "combinations": combinations.table,
     "families": families,
     "family_conventions": family_conventions,
     "layers": architecture.diagram,

@@ -9,10 +9,10 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.covariance.base import family_of
 
-SPACES = {
-    **{name: () for name in ("matern", "gaussian", "powered-exponential", "cauchy")},
-    **{name: () for name in ("rational-quadratic", "spherical", "wendland")},
-}
+SPACES = (
+    *("matern", "gaussian", "powered-exponential", "cauchy", "rational-quadratic"),
+    *("spherical", "wendland"),
+)
 TIMES = ("", "separable", "gneiting", "metric")
 VARIABLES = ("", "independent", "coregionalization", "parsimonious-matern", "flexible-matern")
 MAPS = {
@@ -31,7 +31,7 @@ METHODS = {
     "Vecchia": gx.Vecchia(59),
 }
 OPERATIONS = ("log_likelihood", "fit", "predict", "simulate", "leave_one_out", "block", "report")
-FACTORS = (tuple(SPACES), TIMES, VARIABLES, tuple(MAPS), DATA, tuple(METHODS), OPERATIONS)
+FACTORS = (SPACES, TIMES, VARIABLES, tuple(MAPS), DATA, tuple(METHODS), OPERATIONS)
 
 VALUES = {"variance": 1.3, "time_range": 2.0, "nugget": 0.1, "smoothness": 0.4, "shape": 1.2}
 VALUES |= {"loading": 0.7, "correlation": 0.2, "power": 0.8, "decay": 1.5}
@@ -172,17 +172,11 @@ def refusal(cell, folder):
 
 def pairwise(seed=0):
     """Return cells in which every two levels of two factors occur together."""
-    random, rows = np.random.default_rng(seed), []
-    left = {
-        (a, x, b, y)
-        for a, b in combinations(range(len(FACTORS)), 2)
-        for x, y in product(FACTORS[a], FACTORS[b])
-    }
+    random, rows, left = np.random.default_rng(seed), [], sensible_pairs()
 
     def pairs(row):
         return {(a, row[a], b, row[b]) for a, b in combinations(range(len(row)), 2)} & left
 
-    left -= {pair for pair in left if _senseless(pair)}
     while left:
         best = None
         for _ in range(30):
@@ -200,9 +194,28 @@ def pairwise(seed=0):
     return rows
 
 
+def levels_of(cell):
+    """Return the level of each factor, in the order of `FACTORS`."""
+    return (
+        *(cell.space, cell.time, cell.variables, cell.geometry),
+        *(cell.data, cell.method, cell.operation),
+    )
+
+
+def sensible_pairs():
+    """Return (factor, level, other factor, its level) of all levels that can occur together."""
+    pairs = (
+        (a, x, b, y)
+        for a, b in combinations(range(len(FACTORS)), 2)
+        for x, y in product(FACTORS[a], FACTORS[b])
+    )
+    return {pair for pair in pairs if not _senseless(pair)}
+
+
 def _senseless(pair):
     """Whether two levels contradict each other by their meaning."""
-    _, x, _, y = pair
+    a, x, _, y = pair
     if y.endswith("matern") and x in SPACES and x != "matern":
         return True
-    return {x, y} == {"", "correlated nuggets"} and pair[0] == 2
+    # of one variable
+    return a == FACTORS.index(VARIABLES) and (x, y) == ("", "correlated nuggets")

@@ -134,10 +134,15 @@ class Covariance:
 
     def __post_init__(self) -> None:
         for parameter in self.declared:
-            value = parameter.check(getattr(self, parameter.name))
-            object.__setattr__(self, parameter.name, value)
+            value = getattr(self, parameter.name)
+            # a search makes many models, whose values are floats within the limits
+            within = type(value) is float and parameter.lower < value <= parameter.upper
+            if not within or value == inf:
+                object.__setattr__(self, parameter.name, parameter.check(value))
         if self.microscale is not None:
             object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
+        if self.transform is None:
+            return
         transform = transformation(self.transform)
         if isinstance(transform, ByVariable):
             raise InvalidInput(
@@ -145,22 +150,21 @@ class Covariance:
                 f"{len(transform.transforms)}."
             )
         object.__setattr__(self, "transform", transform)
-        if transform is not None:
-            own = {p.name for p in (*self.declared, MICROSCALE)}
-            clash = [p.name for p in transform.declared if p.name in own]
-            if clash:
-                raise InvalidInput(
-                    f"the parameter {clash[0]!r} of the transformation {transform.name!r} has the "
-                    f"name of a parameter of {type(self).__name__}: rename it."
-                )
+        own = {p.name for p in (*self.declared, MICROSCALE)}
+        clash = [p.name for p in transform.declared if p.name in own]
+        if clash:
+            raise InvalidInput(
+                f"the parameter {clash[0]!r} of the transformation {transform.name!r} has the "
+                f"name of a parameter of {type(self).__name__}: rename it."
+            )
 
     @cached_property
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with the model's values; last those of the transformation."""
         values = self.parameters()
-        return tuple(replace(p, value=values[p.name]) for p in self._kinds())
+        return tuple(replace(p, value=values[p.name]) for p in self.declarations())
 
-    def _kinds(self):
+    def declarations(self) -> tuple[Parameter, ...]:
         """Return the parameters with the values of their declaration, in the order of `table`."""
         own = self.declared if self.microscale is None else (*self.declared, MICROSCALE)
         return own if self.transform is None else own + _of_transformation(self.transform.declared)
@@ -186,6 +190,11 @@ class Covariance:
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
+        return dict(self._values)
+
+    @cached_property
+    def _values(self):
+        """What `parameters` returns: a search asks for it often."""
         return self._own_parameters() | self._of_transform()
 
     def _own_parameters(self):
@@ -376,7 +385,7 @@ class Covariance:
         dimensions : int
             Number of coordinates of a location.
         """
-        return {p.name: (p.lower, p.upper) for p in self._kinds()}
+        return {p.name: (p.lower, p.upper) for p in self.declarations()}
 
     def widest_limits(
         self, metric: Metric | str, dimensions: int
@@ -487,18 +496,19 @@ class Tabulated(Covariance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "anisotropy", maps.anisotropy_of(self.anisotropy))
+        if self.anisotropy is not None:
+            object.__setattr__(self, "anisotropy", maps.anisotropy_of(self.anisotropy))
 
-    def _kinds(self):
+    def declarations(self) -> tuple[Parameter, ...]:
         """Return the parameters; those of anisotropy are before those of the transformation."""
-        kinds = super()._kinds()
+        kinds = super().declarations()
         if self.anisotropy is None:
             return kinds
         at = len(self._own_parameters())
         return (*kinds[:at], *self.anisotropy.declared, *kinds[at:])
 
-    def parameters(self) -> dict[str, float]:
-        """Return the values of the parameters by name; see `Covariance.parameters`."""
+    @cached_property
+    def _values(self):
         values = self._own_parameters()
         if self.anisotropy is not None:
             values |= self.anisotropy.parameters()
@@ -507,7 +517,7 @@ class Tabulated(Covariance):
     @classmethod
     def _arguments(cls, values, transform):
         """Return the arguments of the class for values of parameters."""
-        turn = maps.from_parameters(values)
+        turn = None if maps.NAMES.isdisjoint(values) else maps.from_parameters(values)
         plain = super()._arguments(values, transform)
         return plain if turn is None else plain | {"anisotropy": turn}
 

@@ -113,8 +113,9 @@ class Noise:
     @classmethod
     def of(cls, model: Any, inputs: Inputs) -> Noise:
         """Return the noise of inputs under a model."""
-        parts = variances_in(model)
-        coefficients = [p.value for p in parts]
+        parts = [p for p in model.declarations() if isinstance(p, NoiseParameter)]
+        values = model.parameters()
+        coefficients = [values[p.name] for p in parts]
         rows, shared = [p.share(inputs, p.where) for p in parts], [p.shared for p in parts]
         if inputs.error_variance is not None:
             coefficients.append(1.0)
