@@ -22,7 +22,7 @@ NOUNS = {
     "Coregionalization": (),
     "ParsimoniousMatern": (),
     "FlexibleMatern": (),
-    "Covariance": ("Isotropic", "Parameter", "NoiseParameter", "Inputs"),
+    "Covariance": ("family_of", "Isotropic", "Parameter", "NoiseParameter", "Inputs"),
     "Metric": (),
     "Transformation": ("Log", "Sqrt", "BoxCox", "Logit", "TukeyGH"),
     "Exact": ("MemoryPlan",),

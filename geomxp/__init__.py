@@ -21,7 +21,7 @@ from .covariance import (
     Wendland,
 )
 from .covariance.anisotropy import Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D
-from .covariance.base import Covariance, Isotropic
+from .covariance.base import Covariance, Isotropic, family_of
 from .covariance.distance import Metric
 from .covariance.inputs import Inputs
 from .covariance.noise import NoiseParameter
@@ -146,6 +146,7 @@ __all__ = [
     "datasets",
     "estimate_divergence",
     "explore",
+    "family_of",
     "fit",
     "for_divergence",
     "information",

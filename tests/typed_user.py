@@ -29,7 +29,7 @@ def observe() -> gx.Observations:
 
 def models() -> list[gx.Matern]:
     turned = gx.Matern(1.0, 200.0, 0.5, anisotropy=(30.0, 0.5))
-    assert turned.anisotropy is not None
+    assert isinstance(turned.anisotropy, gx.Anisotropy)
     angle: float = turned.anisotropy.angle
     theirs = turned.parameters() | {"anisotropy_angle": angle + 10.0}
     other = gx.Matern.from_convention("scikit-learn", variance=1, length_scale=3, nu=1.5)

@@ -896,10 +896,30 @@ def made_by_name(name: str) -> type[Covariance] | None:
 def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
     """Return the class of a family, given by name, as a class or by a model.
 
+    Parameters
+    ----------
+    family : str, type or Covariance
+        Names of families may be joined: a model of time ("separable", "gneiting", "metric"), one of
+        several variables ("independent", "coregionalization", "parsimonious-matern",
+        "flexible-matern") and an isotropic family, in this order.
+
+    Returns
+    -------
+    type
+        A subclass of `Covariance`.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown name, and for families that do not make a covariance together.
+
     Examples
     --------
     >>> family_of("matern")
     <class 'geomxp.covariance.matern.Matern'>
+    >>> model = family_of("separable-spherical")(1.0, 0.5, 3.0, time_smoothness=0.5)
+    >>> model.correlation_in_time(0.0)
+    1.0
     """
     if isinstance(family, Covariance):
         return type(family)
