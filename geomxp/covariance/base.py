@@ -533,7 +533,8 @@ class Tabulated(Covariance):
             return
         if metric.arc or metric.dimensions(dimensions) != given.dimensions:
             raise InvalidInput(
-                f"`anisotropy` needs {given.words}. Got metric={metric.name!r} in {dimensions}."
+                f"`anisotropy` needs {given.words}. Got metric={metric.name!r} in {dimensions}: "
+                "leave it (or `axis_ranges`) out."
             )
 
     @property

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._typing import ArrayLike, Collection, Floats, Mapping, Sequence
+    from .base import Covariance
     from .distance import Metric
     from .transformation import Transformation
 
@@ -284,6 +285,13 @@ class Multivariate(Tabulated):
         """Return the model with covariance matrix factor·Σ."""
         powers = {"value²": factor, "value": factor**0.5}
         return self.replace(**{p.name: powers.get(p.unit, 1.0) * p.value for p in self.table})
+
+    @classmethod
+    def has_parts_of(cls, family: type[Covariance]) -> bool:
+        """Return whether another family has the same correlations in space and in time."""
+        if not issubclass(family, Multivariate) or family.in_space is not cls.in_space:
+            return False
+        return getattr(family, "timing", None) is getattr(cls, "timing", None)
 
     # what a family defines
 

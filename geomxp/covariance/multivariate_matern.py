@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from .base import NUGGET, RANGE
-from .coregionalization import Coregionalization
+from .coregionalization import Coregionalized
 from .distance import metric_of
 from .multivariate import (
     CORRELATION,
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from .._typing import Floats
     from .base import Covariance
     from .distance import Metric
-
-
-SHARED_GROUPS = ("range", "smoothness", "nugget", "nugget_covariance")
-"""Fields that models of different families have alike."""
 
 
 class _Matern(Multivariate):
@@ -168,15 +164,17 @@ class Uncorrelated(_Matern):
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one or one of coregionalization, both uncorrelated."""
-        shared = {name: getattr(self, name) for name in SHARED_GROUPS}
-        p = self.variables
-        if family is FlexibleMatern:
-            nothing = (0.0,) * (p * (p - 1) // 2)
-            return FlexibleMatern(self.variance, correlation=nothing, **shared), {}
-        if family is Coregionalization:
-            loading = np.diag(np.sqrt(self.variance))
+        p, values = self.variables, self.parameters()
+        if not self.has_parts_of(family):
+            return super().as_member_of(family)
+        if issubclass(family, FlexibleMatern):
+            values |= {name_of("correlation", pair): 0.0 for pair in indices(EACH_PAIR, p)}
+            return family.from_parameters(values, self.transform), {}
+        if issubclass(family, Coregionalized):
+            values |= {name_of("loading", (i, j)): 0.0 for i in range(p) for j in range(i)}
             names = {name_of("variance", (k,)): name_of("loading", (k, k)) for k in range(p)}
-            return Coregionalization(loading, **shared), names
+            values |= {new: values.pop(old) ** 0.5 for old, new in names.items()}
+            return family.from_parameters(values, self.transform), names
         return super().as_member_of(family)
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -277,11 +275,11 @@ class ParsimoniousMatern(_Matern):
 
     def as_member_of(self, family: type[Covariance]) -> tuple[Covariance, dict[str, str]] | None:
         """Return this model as a flexible one with equal ranges."""
-        if family is not FlexibleMatern:
+        if not (self.has_parts_of(family) and issubclass(family, FlexibleMatern)):
             return super().as_member_of(family)
-        ranges = (self.range,) * self.variables
-        shared = {name: getattr(self, name) for name in ("correlation", *SHARED_GROUPS[1:])}
-        return FlexibleMatern(self.variance, ranges, **shared), {"range": name_of("range", (0,))}
+        ranges = {name_of("range", (k,)): self.range for k in range(self.variables)}
+        model = family.from_parameters(self.parameters() | ranges, self.transform)
+        return model, {"range": name_of("range", (0,))}
 
     def factors(self, dimensions: int) -> Floats:
         """Return κ, the largest correlations of two variables alone, (p, p)."""

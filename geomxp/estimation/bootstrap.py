@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.anisotropy import DIP
 from ..errors import (
     Ending,
     FitFailed,
@@ -24,7 +25,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit_with
-from .names import ANISOTROPY, NUGGET
+from .names import ANISOTROPY, ELLIPSE_RATIOS, NUGGET
 from .options import model_options
 from .profile import design_of
 from .result import check_is_fit
@@ -277,7 +278,7 @@ def _row(again, fit):
     """Return a row of the frame: parameters, coefficients and the microergodic parameter."""
     values, angle = again.model.parameters(), ANISOTROPY[0]
     row = {name: values[name] for name in values if name in fit.free + fit.boundary}
-    if angle in row:
+    if angle in row and DIP.name not in values:
         # angles that differ by 180 degrees are equal: choose the nearest to the fit's
         row[angle] -= 180.0 * round((row[angle] - fit.model.parameters()[angle]) / 180.0)
     for name, value in zip(again.trend.names, again.coefficients, strict=True):
@@ -292,5 +293,5 @@ def _reflected(name, value, low, high, plain):
         return 2 * value - high, 2 * value - low
     if name == NUGGET:
         return max(2 * value - high, 0.0), max(2 * value - low, 0.0)
-    top = 1.0 if name == ANISOTROPY[1] else np.inf
+    top = 1.0 if name in ELLIPSE_RATIOS else np.inf
     return value * (value / high), min(value * (value / low), top)

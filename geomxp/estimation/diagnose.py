@@ -8,6 +8,7 @@ from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
+from ..covariance.anisotropy import DIP
 from ..covariance.base import Covariance
 from ..covariance.noise import variances_in
 from ..errors import Ending, InvalidInput, Outcome
@@ -470,7 +471,8 @@ def _on_bound(table, model, pinned):
     parts = []
     for name, side in pinned.items():
         limit = table.box_at(name, model)[0 if side == "lower" else 1]
-        if name == ANISOTROPY[1] and side == "upper" and name not in table.bounds:
+        plane = DIP.name not in table.parameters
+        if plane and name == ANISOTROPY[1] and side == "upper" and name not in table.bounds:
             parts.append("The anisotropy ratio is 1: the field is isotropic, and its angle has no "
                          "meaning.")  # fmt: skip
         elif model.transform is not None and name in model.transform.parameters():

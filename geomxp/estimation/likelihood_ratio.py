@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit_with
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, of_nuggets, titles
+from .names import ANISOTROPY, ELLIPSE_RATIOS, MICROSCALE, NUGGET, RANGE, of_nuggets, titles
 from .options import model_options
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
@@ -179,8 +179,10 @@ def likelihood_ratio_test(
         message = f"{tested}; compared with {len(draws)} bootstrap draws{said}"
         return LikelihoodRatio(statistic, degrees, p, message, tuple(draws))
     at_end = [name for name in extra if _is_at_limit(inside, name)]
-    if set(extra) >= set(ANISOTROPY):
-        # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
+    turned = {p.name for p in full.model.table if p.name in ANISOTROPY}
+    if turned and set(extra) >= turned:
+        # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge;
+        # so are ratios and angles of an ellipsoid in the space of symmetric matrices
         at_end = [name for name in at_end if name not in ANISOTROPY]
     mean, said = 1.0, _reference_distribution(degrees, [names[name] for name in at_end])
     if not extra and not full.reml:
@@ -436,7 +438,7 @@ def _isotropic(fit, name):
 def _is_at_limit(restricted, name):
     """Whether a fit holds a parameter at a limit, from where it can move to one side only."""
     if _isotropic(restricted, name):
-        return name == ANISOTROPY[1]
+        return name in ELLIPSE_RATIOS
     parameter = parameter_of(restricted, name)
     return parameter.value in limits_of(restricted, parameter)
 

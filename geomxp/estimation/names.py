@@ -28,6 +28,9 @@ ANISOTROPY = (maps.ANGLE.name, maps.RATIO.name)
 ANISOTROPY += tuple(sorted(maps.NAMES - set(ANISOTROPY)))
 """Parameters of anisotropy; first those of the plane, the angle and the ratio."""
 
+ELLIPSE_RATIOS = (maps.RATIO.name, maps.THIRD_RATIO.name)
+"""Ratios of an ellipse or an ellipsoid, which end at 1."""
+
 
 def map_of(anisotropy, axis_ranges, dimensions):
     """Return the kind of anisotropy that is asked for, or None.

@@ -219,3 +219,29 @@ def test_models_are_pickled_also_for_a_process_that_has_not_made_them(title):
     assert getattr(combined, name) is type(model)
     with pytest.raises(AttributeError, match="NoSuchFamily"):
         combined.NoSuchFamily  # noqa: B018
+
+
+def test_nested_families_of_several_variables_are_members_of_each_other():
+    for base in ("", "separable-", "gneiting-"):
+        values = {"transform": "log", "anisotropy": (30.0, 0.5)}
+        independent = replace(model_of(f"{base}independent"), **values)
+        parsimonious = replace(model_of(f"{base}parsimonious-matern"), **values)
+        for model, name in (
+            (independent, "flexible-matern"),
+            (independent, "coregionalization"),
+            (parsimonious, "flexible-matern"),
+        ):
+            other, names = model.as_member_of(family_of(f"{base}{name}"))
+            assert type(other) is family_of(f"{base}{name}")
+            assert (other.transform, other.anisotropy) == (model.transform, model.anisotropy)
+            assert set(model.parameters()) - set(names) <= set(other.parameters())
+            a = inputs_of(model)
+            np.testing.assert_allclose(other(a, a), model(a, a), rtol=1e-12)
+    model = model_of("independent-spherical")
+    other, names = model.as_member_of(family_of("coregionalization-spherical"))
+    assert names == {"variance_1": "loading_11", "variance_2": "loading_22"}
+    a = inputs_of(model)
+    np.testing.assert_allclose(other(a, a), model(a, a), rtol=1e-12)
+    for name in ("flexible-matern", "coregionalization", "separable-coregionalization-spherical"):
+        assert model.as_member_of(family_of(name)) is None
+    assert model_of("independent-wendland").as_member_of(gx.FlexibleMatern) is None
