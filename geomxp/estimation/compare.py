@@ -193,6 +193,8 @@ class ModelComparison:
         import pandas as pd
 
         frame = pd.DataFrame(self._rows())
+        if not frame["estimate_anisotropy_ratio"].notna().any():
+            frame = frame.drop(columns=["estimate_anisotropy_angle", "estimate_anisotropy_ratio"])
         return frame.astype({"parameters": "Int64"})
 
     def _rows(self):
@@ -223,7 +225,7 @@ class ModelComparison:
             *(("nugget_covariance",) if correlated else ()),
             *("parameters", *RESULT_COLUMNS),
             *("delta", "weight", "outcome", "seconds"),
-            *(f"estimate_{name}" for name in dict.fromkeys(names)),
+            *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY[:2]))),
         ]
 
     def _repr_html_(self) -> str:

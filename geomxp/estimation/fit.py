@@ -427,7 +427,7 @@ def _with_transform(base, model, transform, observations, design):
         return replace(base, transform=_started(transform, observations.values, design))
     labels, each = observations.variable_labels, []
     if isinstance(transform, dict):
-        unknown = sorted(set(transform) - set(labels))
+        unknown = sorted(set(transform) - set(labels), key=str)
         if unknown:
             raise InvalidInput(
                 f"`transform` must name variables: {', '.join(labels)}. Got {unknown[0]!r:.60}."
