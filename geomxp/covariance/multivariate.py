@@ -517,7 +517,15 @@ class Multivariate(Tabulated):
         Those of the covariance of two nuggets are the ends at which their matrix becomes singular.
         """
         found = super().limits(metric, dimensions)
-        if metric_of(metric).arc:
+        d, arc = self.valid_dimensions(metric, dimensions), metric_of(metric).arc
+        if d < np.inf and self.in_space is not Matern:
+            # a shape may depend on the others of its variable
+            for k in range(self.variables):
+                shapes = {s.name: getattr(self, s.name)[k] for s in self.in_space.shapes}
+                one = self.in_space(1.0, self.range[k], **shapes)
+                within = one.limits(*((metric, dimensions) if arc else ("euclidean", int(d))))
+                found |= {name_of(name, (k,)): within[name] for name in shapes}
+        if arc:
             bounds = self.in_space.on_sphere or {}
             found |= {p.name: bounds[p.group] for p in self.table if p.group in bounds}
         if self.nugget_covariance is not None:

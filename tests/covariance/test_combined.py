@@ -245,3 +245,25 @@ def test_nested_families_of_several_variables_are_members_of_each_other():
     for name in ("flexible-matern", "coregionalization", "separable-coregionalization-spherical"):
         assert model.as_member_of(family_of(name)) is None
     assert model_of("independent-wendland").as_member_of(gx.FlexibleMatern) is None
+
+
+@pytest.mark.parametrize("name", ["independent", "coregionalization", "metric-independent"])
+def test_limits_of_shapes_are_those_of_each_variable(name):
+    model = model_of(f"{name}-wendland").replace(smoothness_1=0.5, smoothness_2=2.0)
+    further = 1 if "metric" in name else 0
+    found = model.limits("euclidean", 2)
+    assert found["shape_1"][0] == 2.0 + further / 2
+    assert found["shape_2"][0] == 3.5 + further / 2
+
+
+def test_shapes_of_two_variables_end_at_their_limits():
+    places = testing.places(50, seed=2)
+    model = model_of("independent-wendland").replace(shape_1=2.5, shape_2=2.5, nugget_1=1.0)
+    variable = np.repeat([0, 1], 50)
+    inputs = gx.Inputs(np.vstack([places, places]), variable=variable)
+    values = gx.simulate(model, inputs.locations, variable=variable, seed=4)[0]
+    seen = gx.Observations(inputs.locations, values, variable=variable)
+    held = {"smoothness_1": 1.0, "smoothness_2": 1.0}
+    fit = gx.fit(seen, family="independent-wendland", fixed=held, progress=False)
+    assert fit.outcome.ending != "STALLED"
+    assert min(fit.model.shape) >= 2.5
