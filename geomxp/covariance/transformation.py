@@ -835,7 +835,13 @@ class ByVariable(Transformation):
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput`, with a remedy, for values that cannot be transformed."""
         for k, one in enumerate(self.transforms):
-            one.check(values[self.variable == k])
+            try:
+                one.check(values[self.variable == k])
+            except InvalidInput as error:
+                raise InvalidInput(
+                    f"of the values of variable {k + 1}, whose rows are counted alone: {error} "
+                    'Variables may have different transformations, ("log", None) or log,none.'
+                ) from error
 
     def transform(self, values: Floats) -> Floats:
         """Return the values on the Gaussian scale, (n,)."""

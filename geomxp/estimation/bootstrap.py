@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.anisotropy import DIP
 from ..errors import (
     Ending,
     FitFailed,
@@ -277,7 +278,7 @@ def _row(again, fit):
     """Return a row of the frame: parameters, coefficients and the microergodic parameter."""
     values, angle = again.model.parameters(), ANISOTROPY[0]
     row = {name: values[name] for name in values if name in fit.free + fit.boundary}
-    if angle in row:
+    if angle in row and DIP.name not in values:
         # angles that differ by 180 degrees are equal: choose the nearest to the fit's
         row[angle] -= 180.0 * round((row[angle] - fit.model.parameters()[angle]) / 180.0)
     for name, value in zip(again.trend.names, again.coefficients, strict=True):

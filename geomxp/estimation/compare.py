@@ -192,10 +192,7 @@ class ModelComparison:
         """
         import pandas as pd
 
-        frame = pd.DataFrame(self._rows())
-        unused = [f"estimate_{name}" for name in ANISOTROPY]
-        frame = frame.drop(columns=[name for name in unused if frame[name].isna().all()])
-        return frame.astype({"parameters": "Int64"})
+        return pd.DataFrame(self._rows()).astype({"parameters": "Int64"})
 
     def _rows(self):
         rows, columns = [candidate.to_dict() for candidate in self.candidates], self._columns()
@@ -211,15 +208,13 @@ class ModelComparison:
     def _columns(self):
         """Return the names of the columns of all rows."""
         families = dict.fromkeys(c.choice.family for c in self.candidates)
-        transforms = dict.fromkeys(c.choice.transform for c in self.candidates)
         count = len(self.best.observations.variable_labels)
         names = [p.name for family in families for p in family.declared_for(count)]
         correlated = any(c.choice.nugget_covariance for c in self.candidates)
         if correlated:
             names += [p.name for family in families for p in family.optional_for(count)]
-        names += [p.name for t in transforms if t for p in transformation(t).declared]
-        if any(c.fit is not None and c.fit.model.microscale is not None for c in self.candidates):
-            names.append(MICROSCALE)
+        # of transformations, microscale variation and anisotropy
+        names += [name for c in self.candidates if c.fit for name in c.fit.model.parameters()]
         return [
             *(() if set(families) == {Matern} else ("family",)),
             *(("transform",) if any(c.choice.transform for c in self.candidates) else ()),
@@ -227,7 +222,7 @@ class ModelComparison:
             *(("nugget_covariance",) if correlated else ()),
             *("parameters", *RESULT_COLUMNS),
             *("delta", "weight", "outcome", "seconds"),
-            *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY))),
+            *(f"estimate_{name}" for name in dict.fromkeys(names)),
         ]
 
     def _repr_html_(self) -> str:
@@ -404,7 +399,7 @@ def _choices(
             raise InvalidInput(f"`{name}` must hold True and False. Got {values!r}.")
     for transform in transforms:
         if transform != "none":
-            transformation(transform).check(observations.values)
+            transformation(transform).of(observations.variable).check(observations.values)
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
     texts, variables = [kind.text for kind in kinds], max(len(observations.variable_labels), 1)
@@ -422,7 +417,8 @@ def _choices(
         )
     choices = []
     for family in map(family_of, families):
-        shapes = smoothness if issubclass(family, (Matern, Multivariate)) else (None,)
+        several = issubclass(family, Multivariate) and family.in_space is Matern
+        shapes = smoothness if several or issubclass(family, Matern) else (None,)
         combinations = product(texts, sorted(anisotropy), noise, shapes, transforms)
         choices += [
             Choice(

@@ -14,11 +14,12 @@ options:
 """
 
 from itertools import combinations
-from math import exp, inf, log, radians
+from math import copysign, exp, inf, log, radians
 
 import numpy as np
 import scipy
 
+from ..covariance.anisotropy import ANGLE, DIP, ROLL
 from ..covariance.parameter import Parameter
 from ..errors import InvalidInput, NotPositiveDefinite
 from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, nuggets_of, of_nuggets, size_of
@@ -460,13 +461,20 @@ class SearchCoordinates(Coordinates):
             values[RANGE] = min(max(length, lower), upper)
         angle = ANISOTROPY[0]
         if angle in values and angle not in self.parameters.bounds:
-            values[angle] %= 180.0
+            values[angle] %= self._period(angle)
         return self.origin.replace(**values | self._covariances(values))
 
     def point(self, model):
         """Return the point of a model, inside the box."""
         values, x = model.parameters(), []
         values |= self._correlations(values)
+        if {ANGLE.name, DIP.name} <= set(self.names) - set(self.parameters.bounds):
+            # the same axis, from its other end
+            dip = (values[DIP.name] + 180.0) % 360.0 - 180.0
+            if abs(dip) > 90.0:
+                values[ANGLE.name] += 180.0
+                dip = copysign(180.0, dip) - dip
+            values[DIP.name] = dip
         for name, lower in zip(self.names, self.lower, strict=True):
             value = values[name]
             if name == RANGE:
@@ -474,11 +482,15 @@ class SearchCoordinates(Coordinates):
             elif name in NOISE and self.profiled:
                 x.append(log(max(value / values[VARIANCE], NUGGET_RATIO_BOUNDS[0])))
             elif self.table[name].unit == "degrees":
-                # angles that differ by 180 degrees are equal: the first above the lower bound
-                x.append(lower + (value - lower) % 180.0)
+                # angles that differ by a period are equal: the first above the lower bound
+                x.append(lower + (value - lower) % self._period(name))
             else:
                 x.append(self._inward(name, value))
         return np.clip(x, self.lower, self.upper)
+
+    def _period(self, name):
+        """Return the degrees after which an angle repeats whatever the others are."""
+        return 360.0 if DIP.name in self.table and name != ROLL.name else 180.0
 
     def slope(self, model, gradient):
         """Return the gradient in these coordinates, (k,), from that in the parameters.

@@ -364,14 +364,21 @@ def _start_model(observations, model, asked, microscale=False):
     turned = map_of(asked.anisotropy, asked.axis_ranges, dimensions)
     if model is not None and getattr(model, "anisotropy", None) is not None:
         turned = turned or type(model.anisotropy)
+        if turned is not type(model.anisotropy):
+            raise InvalidInput(
+                f"`model` has {type(model.anisotropy).__name__}, and `anisotropy` or `axis_ranges` "
+                f"asks for {turned.__name__}: leave one of them out."
+            )
     options = {"microscale": microscale and MICROSCALE in kind.optional}
     if model is not None and "variable" in kind.uses and not turned:
         return model
     if observations.variable is not None:
         options["variables"] = len(observations.variable_labels)
     elif "variable" in kind.uses:
+        article = "an" if kind.family[0] in "aeiou" else "a"
         raise InvalidInput(
-            f"a {kind.family} model needs the variable of each value: give `variable` (--variable)."
+            f"{article} {kind.family} model needs the variable of each value: give `variable` "
+            "(--variable)."
         )
     return template(kind, turned, **options)
 
@@ -422,7 +429,7 @@ def _with_transform(base, model, transform, observations, design):
         return replace(base, transform=_started(transform, observations.values, design))
     labels, each = observations.variable_labels, []
     if isinstance(transform, dict):
-        unknown = sorted(set(transform) - set(labels))
+        unknown = sorted(set(transform) - set(labels), key=str)
         if unknown:
             raise InvalidInput(
                 f"`transform` must name variables: {', '.join(labels)}. Got {unknown[0]!r:.60}."
@@ -430,7 +437,8 @@ def _with_transform(base, model, transform, observations, design):
             )
         transform = [transform.get(label) for label in labels]
     # raises for another number of them
-    replace(base, transform=transform)
+    checked = replace(base, transform=transform).transform
+    checked.of(observations.variable).check(observations.values)
     if isinstance(transform, ByVariable):
         transform = transform.transforms
     given = transform if isinstance(transform, (list, tuple)) else [transform] * len(labels)

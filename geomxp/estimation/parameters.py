@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from itertools import product
-from math import inf, log
+from math import inf, log, prod
 
 import numpy as np
 
@@ -401,7 +401,11 @@ class ParameterTable:
                     if angle is not None:
                         values[ANISOTROPY[0]] = angle
                     models.append(self.model.replace(**values) if valid else None)
-        return [len(axis) for axis in axes.values()], models
+        *sizes, turns = (len(axis) for axis in axes.values())
+        if ratios:
+            # ratios of axes and angles are one axis, the last
+            sizes, turns = sizes[: -len(ratios)], turns * prod(sizes[-len(ratios) :])
+        return [*sizes, turns], models
 
     def _variances(self, share, given):
         """Return the variances of a model of the grid that are not given, by name.

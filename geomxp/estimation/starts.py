@@ -519,7 +519,7 @@ def _surface(problem, sizes, grid):
 def _peaks(surface):
     """Return the local maxima over practical range and nugget for each shape, best first.
 
-    The axes are shapes, practical range, share of the nugget and angle.
+    The axes are shapes, practical range, share of the nugget, and anisotropy.
     """
     *_, lengths, shares, angles = surface.shape
     rows = surface.reshape(-1, lengths, shares, angles)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp import testing
 from geomxp.covariance.anisotropy import (
     KINDS,
     Anisotropy,
@@ -15,6 +16,8 @@ from geomxp.covariance.anisotropy import (
     anisotropy_of,
     from_parameters,
 )
+from geomxp.estimation.parameters import ParameterTable
+from geomxp.estimation.units import Extent
 
 MAPS = [Anisotropy(30.0, 0.4), Anisotropy3D(30.0, 20.0, -50.0, 0.6, 0.2)]
 MAPS += [AxisRatios(3.0), AxisRatios3D(0.5, 0.05)]
@@ -95,3 +98,26 @@ def test_locations_of_another_number_of_axes_are_refused_with_what_they_may_have
         model.check_valid_on("euclidean", 3)
     with pytest.raises(gx.InvalidInput, match=r"Got 2 .*great-circle.*or project the locations"):
         model.check_valid_on("great-circle", 2)
+
+
+@pytest.mark.parametrize(
+    "angles", [(200.0, 30.0, 20.0), (-100.0, 130.0, 50.0), (700.0, -95.0, 400.0)]
+)
+def test_a_search_without_derivatives_starts_at_the_ellipsoid_it_is_given(angles):
+    seen = gx.Observations(testing.places(40, 3), np.arange(40.0))
+    model = gx.Matern(1.0, 0.4, 0.5, 0.1, anisotropy=gx.Anisotropy3D(*angles, 0.6, 0.3))
+    table = ParameterTable(model, {}, {}, seen, 1.0, Extent.of(seen))
+    coordinates = table.search_coordinates()
+    again = coordinates.model(coordinates.point(model))
+    shape = [m.T @ m for m in (model.anisotropy.matrix(), again.anisotropy.matrix())]
+    np.testing.assert_allclose(shape[1], shape[0], rtol=1e-10)
+
+
+def test_a_fit_says_which_anisotropy_cannot_be_estimated():
+    seen = gx.Observations(np.arange(20.0)[:, None], np.arange(20.0))
+    with pytest.raises(gx.InvalidInput, match=r"Got 1 with metric='euclidean': leave it out"):
+        gx.fit(seen, axis_ranges=True, progress=False)
+    seen = gx.Observations(testing.places(20), np.arange(20.0))
+    model = gx.Matern(1.0, 0.4, 0.5, 0.1, anisotropy=(30.0, 0.5))
+    with pytest.raises(gx.InvalidInput, match="`model` has Anisotropy, and"):
+        gx.fit(seen, model, axis_ranges=True, progress=False)

@@ -248,3 +248,42 @@ def test_limits_of_shapes_of_several_variables_are_those_of_each_correlation():
     ):
         limits = model_of(title).limits("euclidean", 2)
         assert [limits[f"shape_{k}"][0] for k in (1, 2)] == [least, least]
+
+
+def test_nested_families_of_several_variables_are_members_of_each_other():
+    for base in ("", "separable-", "gneiting-"):
+        values = {"transform": "log", "anisotropy": (30.0, 0.5)}
+        independent = replace(model_of(f"{base}independent"), **values)
+        parsimonious = replace(model_of(f"{base}parsimonious-matern"), **values)
+        for model, name in (
+            (independent, "flexible-matern"),
+            (independent, "coregionalization"),
+            (parsimonious, "flexible-matern"),
+        ):
+            other, names = model.as_member_of(family_of(f"{base}{name}"))
+            assert type(other) is family_of(f"{base}{name}")
+            assert (other.transform, other.anisotropy) == (model.transform, model.anisotropy)
+            assert set(model.parameters()) - set(names) <= set(other.parameters())
+            a = inputs_of(model)
+            np.testing.assert_allclose(other(a, a), model(a, a), rtol=1e-12)
+    model = model_of("independent-spherical")
+    other, names = model.as_member_of(family_of("coregionalization-spherical"))
+    assert names == {"variance_1": "loading_11", "variance_2": "loading_22"}
+    a = inputs_of(model)
+    np.testing.assert_allclose(other(a, a), model(a, a), rtol=1e-12)
+    for name in ("flexible-matern", "coregionalization", "separable-coregionalization-spherical"):
+        assert model.as_member_of(family_of(name)) is None
+    assert model_of("independent-wendland").as_member_of(gx.FlexibleMatern) is None
+
+
+def test_shapes_of_two_variables_end_at_their_limits():
+    places = testing.places(50, seed=2)
+    model = model_of("independent-wendland").replace(shape_1=2.5, shape_2=2.5, nugget_1=1.0)
+    variable = np.repeat([0, 1], 50)
+    inputs = gx.Inputs(np.vstack([places, places]), variable=variable)
+    values = gx.simulate(model, inputs.locations, variable=variable, seed=4)[0]
+    seen = gx.Observations(inputs.locations, values, variable=variable)
+    held = {"smoothness_1": 1.0, "smoothness_2": 1.0}
+    fit = gx.fit(seen, family="independent-wendland", fixed=held, progress=False)
+    assert fit.outcome.ending != "STALLED"
+    assert min(fit.model.shape) >= 2.5

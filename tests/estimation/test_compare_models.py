@@ -196,3 +196,17 @@ def test_the_table_has_the_whole_names_of_parameters():
     seen = gx.Observations(places, values, time=times)
     compared = gx.compare_models(seen, families=("separable",))
     assert "time_smoothness" in str(compared).split()
+
+
+def test_smoothness_is_a_choice_of_matern_models_only():
+    random = np.random.default_rng(0)
+    seen = gx.Observations(
+        random.random((40, 2)), random.gamma(2.0, 1.0, 40), variable=np.arange(40) % 2
+    )
+    found = gx.compare_models(
+        seen, families=("independent-spherical",), transforms=("boxcox",), progress=False
+    )
+    (row,) = found.to_frame().to_dict("records")
+    assert row["weight"] == 1.0
+    assert np.isfinite([row["estimate_boxcox_power_1"], row["estimate_boxcox_power_2"]]).all()
+    assert not any("axis_ratio" in name or "anisotropy_" in name for name in row)

@@ -165,3 +165,10 @@ def test_wrong_transformations_are_named(seen):
     negative = gx.Observations(PLACES, seen.values - 7.0, variable=VARIABLE)
     with pytest.raises(gx.InvalidInput, match="log"):
         gx.fit(negative, transform={"zinc": "log"}, **family)
+
+
+def test_a_value_that_cannot_be_transformed_is_counted_in_its_variable():
+    values, variable = np.array([1.0, 2.0, 3.0, -1.0, 4.0, 5.0]), np.arange(6) % 2
+    seen = gx.Observations(np.arange(6.0)[:, None], values, variable=variable)
+    with pytest.raises(gx.InvalidInput, match=r"variable 2, whose rows .* Got -1 in row 2"):
+        gx.fit(seen, family="independent", transform="log", progress=False)
