@@ -531,7 +531,7 @@ class Tabulated(Covariance):
         given = self.anisotropy
         if given is None:
             return
-        if metric.arc or metric.dimensions(dimensions) != given.dimensions:
+        if metric.name != "euclidean" or dimensions != given.dimensions:
             raise InvalidInput(
                 f"`anisotropy` needs {given.words}. Got metric={metric.name!r} in {dimensions}: "
                 "leave it (or `axis_ranges`) out."
