@@ -128,7 +128,7 @@ def test_reports_name_the_family_and_its_formula(family):
     assert ("Γ" in formula) == (family == "matern")
 
 
-def test_a_model_of_the_command_line_may_be_anisotropic():
+def test_a_model_of_the_command_line_may_be_anisotropic(run):
     words = ["simulate", "--n", "2", "--variance", "1", "--range", "0.3", "--smoothness", "0.5"]
     plain = run(*words)
     turned = run(*words, "--parameter", "axis_ratio_2=3")
