@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from ..covariance import base
+from ..covariance.anisotropy import NAMES as NAMES_OF_MAPS
 from ..covariance.parameter import NOISE
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, spatial
@@ -603,8 +604,9 @@ def model_of(given, otherwise=""):
     count = family.count_in(values)
     declared, optional = family.declared_for(count), [p.name for p in family.optional_for(count)]
     names = [parameter.name for parameter in declared] + optional
+    turns = NAMES_OF_MAPS & set(family.optional)
     for name in values:
-        if name not in names:
+        if name not in names and name not in turns:
             raise InvalidInput(
                 f"a {given.family} model has no parameter {name!r}; it has {', '.join(names)}."
                 f"{did_you_mean(name, names)}"

@@ -544,7 +544,7 @@ class Tabulated(Covariance):
         given = self.anisotropy
         if given is None:
             return
-        if metric.arc or metric.dimensions(dimensions) != given.dimensions:
+        if metric.geographic or metric.dimensions(dimensions) != given.dimensions:
             name, other = type(given).__name__, self._map_for(metric, dimensions)
             raise InvalidInput(
                 f"`anisotropy={name}(...)` needs Euclidean locations in {given.dimensions} "
@@ -554,7 +554,7 @@ class Tabulated(Covariance):
     @staticmethod
     def _map_for(metric, dimensions):
         """Return in words which anisotropy locations may have."""
-        if metric.arc or metric.dimensions(dimensions) != dimensions:
+        if metric.geographic or metric.dimensions(dimensions) != dimensions:
             return "leave it out, or project the locations (metric='euclidean')"
         kinds = [kind.__name__ for kind in maps.KINDS if kind.dimensions == dimensions]
         return f"use {' or '.join(kinds)}" if kinds else "leave it out"

@@ -126,3 +126,11 @@ def test_reports_name_the_family_and_its_formula(family):
     lags = "<i>h</i>, <i>u</i>" if kind.uses else "<i>h</i>"
     assert formula.startswith(f"<i>C</i>({lags}) = σ²")
     assert ("Γ" in formula) == (family == "matern")
+
+
+def test_a_model_of_the_command_line_may_be_anisotropic(run):
+    words = ["simulate", "--n", "2", "--variance", "1", "--range", "0.3", "--smoothness", "0.5"]
+    plain = run(*words)
+    turned = run(*words, "--parameter", "axis_ratio_2=3")
+    assert (plain[0], turned[0]) == (0, 0)
+    assert plain[1] != turned[1]

@@ -121,3 +121,12 @@ def test_a_fit_says_which_anisotropy_cannot_be_estimated():
     model = gx.Matern(1.0, 0.4, 0.5, 0.1, anisotropy=(30.0, 0.5))
     with pytest.raises(gx.InvalidInput, match="`model` has Anisotropy, and"):
         gx.fit(seen, model, axis_ranges=True, progress=False)
+
+
+def test_longitudes_and_latitudes_have_no_anisotropy():
+    random = np.random.default_rng(0)
+    places = np.column_stack((random.uniform(-20, 20, 20), random.uniform(-40, 40, 20)))
+    seen = gx.Observations(places, np.arange(20.0), metric="chordal")
+    for option in ("anisotropy", "axis_ranges"):
+        with pytest.raises(gx.InvalidInput, match="needs Euclidean locations"):
+            gx.fit(seen, progress=False, **{option: True})
