@@ -417,8 +417,10 @@ class Problem:
             return solution
         for factor in SHORTER_RANGE_FACTORS if RANGE in self.whole.free else ():
             model = self._stretched(solution.model, factor)
+            # those who evaluate the result do not scale its variance to 1, as a search does
+            known = np.isfinite(self.evaluator(model).log_likelihood)
             evaluation = self.evaluation_of(model)
-            if np.isfinite(evaluation.log_likelihood) and RANGE not in self.whole.outside(model):
+            if known and RANGE not in self.whole.outside(model):
                 message = (
                     f"{SINGULAR_MATRIX_MESSAGE} The result has {factor:g} times its range. "
                     f"{SINGULAR_MATRIX_REMEDY}"
