@@ -109,6 +109,15 @@ class GeomxpWarning(UserWarning):
     """Warning about a result, which does not stop the computation."""
 
 
+def with_article(word: str) -> str:
+    """Return a word after its indefinite article.
+
+    >>> with_article("matern"), with_article("independent")
+    ('a matern', 'an independent')
+    """
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a sentence that proposes the nearest known word; empty if none is near.
 

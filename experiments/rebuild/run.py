@@ -25,6 +25,9 @@ TASKS = {
     "likelihood, dense FP64": "gx.log_likelihood(dense, model)",
     "likelihood, tiles by norm": "gx.log_likelihood(dense, model, mixed)",
     "likelihood, Vecchia": "gx.log_likelihood(large, model, gx.Vecchia(30))",
+    "likelihood, space-time": "gx.log_likelihood(in_time, gneiting)",
+    "likelihood, several variables": "gx.log_likelihood(several, both)",
+    "likelihood, several variables, Vecchia": "gx.log_likelihood(several, both, gx.Vecchia(30))",
     "score": "evaluator.gradient(gx.Matern(1.0, next(lengths), 0.8, 0.1))",
     "fit, meuse": "gx.fit(meuse, progress=False)",
     "fit, Vecchia": "gx.fit(medium, None, gx.Vecchia(15), fixed={'smoothness': 0.5}, "
@@ -47,6 +50,10 @@ dense = gx.Observations(places[:2000], values[:2000])
 medium = gx.Observations(places[:3000], values[:3000])
 large = gx.Observations(places, values)
 meuse = gx.datasets.load("meuse")
+in_time = gx.Observations(places[:2000], values[:2000], time=np.arange(2000) % 20)
+gneiting = gx.Gneiting(1.0, 0.1, 5.0, 0.8, 0.8, 0.5, 0.5, 0.1)
+several = gx.Observations(places[:2000], values[:2000], variable=np.arange(2000) % 2)
+both = gx.ParsimoniousMatern((1.0, 2.0), 0.1, (0.5, 0.8), 0.5, 0.1)
 mixed = gx.Exact(gx.by_tile_norm(1e-6), tile=256)
 lengths = itertools.count(1)
 lengths = map(lambda k: 0.1 + 1e-4 * k, lengths)

@@ -14,7 +14,14 @@ from ..data import datasets, rasters, readers, spatial, tables
 from ..data.options import FLAG, READER_OPTIONS, check_choice, numbers
 from ..data.reading import found_locations, longitude_first
 from ..data.times import as_numbers, is_date
-from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
+from ..errors import (
+    FitFailed,
+    GeomxpError,
+    GeomxpWarning,
+    InvalidInput,
+    did_you_mean,
+    with_article,
+)
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.document import read_as_observed
 from ..estimation.fit import fit_with
@@ -815,7 +822,7 @@ def _draws_of_model(given):
         )
     timed = "time" in model.uses
     if timed != (given.time is not None):
-        need = f"a {model.family} model needs times: give --time."
+        need = f"{with_article(model.family)} model needs times: give --time."
         raise InvalidInput(
             need if timed else f"the {model.family} family does not use times: omit --time."
         )

@@ -31,7 +31,7 @@ from ..data.observations import read_table
 from ..data.options import READER_OPTIONS, check_choice, either, number, pairs
 from ..data.readers import TEXT_ENDINGS, layout
 from ..data.summaries import few
-from ..errors import GeomxpWarning, InvalidInput, did_you_mean
+from ..errors import GeomxpWarning, InvalidInput, did_you_mean, with_article
 from ..estimation.options import FAMILY_PARAMETERS, FIT_OPTIONS
 from ..estimation.parameters import template
 from ..likelihood.automatic import AUTO, METHOD_FLAGS, automatic, choice_in_words
@@ -608,8 +608,8 @@ def model_of(given, otherwise=""):
     for name in values:
         if name not in names and name not in turns:
             raise InvalidInput(
-                f"a {given.family} model has no parameter {name!r}; it has {', '.join(names)}."
-                f"{did_you_mean(name, names)}"
+                f"{with_article(given.family)} model has no parameter {name!r}; it has "
+                f"{', '.join(names)}.{did_you_mean(name, names)}"
             )
     # nuggets of several variables too
     values = {p.name: 0.0 for p in declared if p.role == NOISE} | values

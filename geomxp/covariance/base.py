@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput, did_you_mean
+from ..errors import InvalidInput, did_you_mean, with_article
 from . import anisotropy as maps
 from .anisotropy import ANGLE, RATIO, LinearMap
 from .conventions import Convention, convention_of
@@ -146,8 +146,8 @@ class Covariance:
         transform = transformation(self.transform)
         if isinstance(transform, ByVariable):
             raise InvalidInput(
-                f"a {self.family} model has one variable: give one `transform`. Got "
-                f"{len(transform.transforms)}."
+                f"{with_article(self.family)} model has one variable: give one `transform`. "
+                f"Got {len(transform.transforms)}."
             )
         object.__setattr__(self, "transform", transform)
         own = {p.name for p in (*self.declared, MICROSCALE)}
@@ -402,13 +402,13 @@ class Covariance:
             used, known = name in self.uses, getattr(inputs, name) is not None
             if used and not known:
                 raise InvalidInput(
-                    f"a {self.family} model needs the {name} of each location: give `{name}` "
-                    f"(--{name})."
+                    f"{with_article(self.family)} model needs the {name} of each location: give "
+                    f"`{name}` (--{name})."
                 )
             if known and not used:
                 raise InvalidInput(
-                    f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
-                    f"use a family that does{FAMILIES_WITH[name]}."
+                    f"{with_article(self.family)} model does not depend on `{name}`: leave "
+                    f"`{name}` out, or use a family that does{FAMILIES_WITH[name]}."
                 )
         self.check_valid_on(inputs.metric, inputs.dimensions)
 
@@ -429,7 +429,8 @@ class Covariance:
                 where, remedy = "with great-circle distances", ": use the chordal metric."
             bound = f"at least {lower:g}" if value < lower else f"at most {upper:g}"
             raise InvalidInput(
-                f"{where} a {self.family} model needs {name} {bound}. Got {name}={value:g}{remedy}"
+                f"{where} {with_article(self.family)} model needs {name} {bound}. "
+                f"Got {name}={value:g}{remedy}"
             )
 
     def valid_on(self, metric: Metric | str, dimensions: int) -> bool:
@@ -823,13 +824,14 @@ class Isotropic(Tabulated):
         metric = metric_of(metric)
         if metric.arc and self.on_sphere is None:
             raise InvalidInput(
-                f"a {self.family} model is not a covariance with great-circle distances: "
-                "use the chordal metric."
+                f"{with_article(self.family)} model is not a covariance with great-circle "
+                "distances: use the chordal metric."
             )
         if metric.dimensions(dimensions) > self.most_dimensions:
             raise InvalidInput(
-                f"in {metric.dimensions(dimensions)} dimensions a {self.family} model is not a "
-                f"covariance, in {self.most_dimensions:g} or fewer it is: use another family."
+                f"in {metric.dimensions(dimensions)} dimensions {with_article(self.family)} model "
+                f"is not a covariance, in {self.most_dimensions:g} or fewer it is: use another "
+                "family."
             )
         super().check_valid_on(metric, dimensions)
         self.check_anisotropy(metric, dimensions)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, with_article
 from .base import FAMILIES, RANGE, VARIANCE, Inputs, Isotropic
 from .coregionalization import Coregionalization, Coregionalized
 from .distance import metric_of
@@ -224,8 +224,8 @@ class _VariablesInTime(Multivariate):
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         if metric_of(metric).arc and self.timing is not Separable:
             raise InvalidInput(
-                f"a {self.family} model is not known to be a covariance with great-circle "
-                "distances: use the chordal metric."
+                f"{with_article(self.family)} model is not known to be a covariance with "
+                "great-circle distances: use the chordal metric."
             )
         super().check_valid_on(metric, dimensions)
 

@@ -13,7 +13,7 @@ from threading import Lock
 import numpy as np
 
 from ..cuda import module
-from ..errors import GeomxpWarning, InvalidInput, MissingPackage
+from ..errors import GeomxpWarning, InvalidInput, MissingPackage, with_article
 from ..linalg.device import copy_on_gpu
 from ..runtime.devices import in_threads
 from .distance import EARTH_RADIUS, metric_of, power_of_two_near
@@ -95,8 +95,8 @@ def scale_of(term, metric, box):
         if correlation.evaluate("correlation", MOST_RANGES) > NEGLIGIBLE_CORRELATION:
             raise InvalidInput(
                 f"the range {lengths[i, j]:g} is too short for the distances of these locations: "
-                f"a {correlation.family} model with these shapes is still correlated at 1e150 "
-                "times the range. Choose a larger range."
+                f"{with_article(correlation.family)} model with these shapes is still correlated "
+                "at 1e150 times the range. Choose a larger range."
             )
     if metric_of(metric).arc:
         # arcs are computed from chords² inverse, and must not lose the chord

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, with_article
 from .anisotropy import NAMES as NAMES_OF_MAPS
 from .anisotropy import LinearMap, anisotropy_of
 from .anisotropy import from_parameters as map_from_parameters
@@ -189,9 +189,8 @@ class Multivariate(Tabulated):
         found = set(sizes.values()) or {2}
         if len(found) > 1 or min(found) < 2:
             if found == {1}:
-                article = "An" if self.family[0] in "aeiou" else "A"
                 raise InvalidInput(
-                    f"{article} {self.family} model needs 2 variables or more. Got 1."
+                    f"{with_article(self.family)} model needs 2 variables or more. Got 1."
                 )
             said = ", ".join(f"{group} {size}" for group, size in sizes.items())
             raise InvalidInput(
@@ -481,8 +480,8 @@ class Multivariate(Tabulated):
         metric = metric_of(metric)
         if metric.arc and self.in_space.on_sphere is None:
             raise InvalidInput(
-                f"a {self.family} model is not known to be a covariance with great-circle "
-                "distances: use the chordal metric."
+                f"{with_article(self.family)} model is not known to be a covariance with "
+                "great-circle distances: use the chordal metric."
             )
         self.check_anisotropy(metric, dimensions)
         d = self.valid_dimensions(metric, dimensions)

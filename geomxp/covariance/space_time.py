@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, with_article
 from .base import RANGE, VARIANCE, Inputs, Isotropic, Tabulated
 from .conventions import Convention
 from .distance import metric_of
@@ -226,8 +226,8 @@ class SpaceTime(Tabulated):
         metric = metric_of(metric)
         if metric.arc and self.on_sphere is None:
             raise InvalidInput(
-                f"a {self.family} model is not known to be a covariance with great-circle "
-                "distances: use the chordal metric."
+                f"{with_article(self.family)} model is not known to be a covariance with "
+                "great-circle distances: use the chordal metric."
             )
         super().check_valid_on(metric, dimensions)
         if not metric.arc:

@@ -26,6 +26,7 @@ from ..errors import (
     InvalidInput,
     check_flags,
     did_you_mean,
+    with_article,
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
@@ -44,7 +45,7 @@ from .names import (
     with_titles,
 )
 from .options import FIT_OPTIONS
-from .parameters import ParameterTable, check_bounds, template
+from .parameters import ParameterTable, check_bounds, template, unknown
 from .problem import Monitor, Problem, fingerprint
 from .result import Fit
 from .small_sample import sandwich
@@ -375,9 +376,8 @@ def _start_model(observations, model, asked, microscale=False):
     if observations.variable is not None:
         options["variables"] = len(observations.variable_labels)
     elif "variable" in kind.uses:
-        article = "an" if kind.family[0] in "aeiou" else "a"
         raise InvalidInput(
-            f"{article} {kind.family} model needs the variable of each value: give `variable` "
+            f"{with_article(kind.family)} model needs the variable of each value: give `variable` "
             "(--variable)."
         )
     return template(kind, turned, **options)
@@ -631,7 +631,7 @@ def _values(base, model, fixed, start):
     )
     for name, value in pairs:
         if not isinstance(name, str) or name not in names:
-            raise InvalidInput(f"`fixed` must name parameters: {', '.join(names)}. Got {name!r}.")
+            raise unknown("fixed", name, names)
         if value is None:
             value = given.get(name, held.get(name))
         if value is None:
@@ -645,7 +645,7 @@ def _values(base, model, fixed, start):
     given |= start or {}
     for name in given:
         if name not in names:
-            raise InvalidInput(f"`start` must name parameters: {', '.join(names)}. Got {name!r}.")
+            raise unknown("start", name, names)
     given = {name: value for name, value in given.items() if name not in result}
     checked = base.replace(**(given | result)).parameters()
     if given.get(NUGGET) == 0:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..covariance.anisotropy import DIP, SECOND_AXIS, THIRD_AXIS
 from ..covariance.noise import NoiseParameter, variances_in
-from ..errors import InvalidInput
+from ..errors import InvalidInput, did_you_mean
 from .coordinates import NUGGET_RATIO_BOUNDS, Coordinates, SearchCoordinates, practical_factor
 from .names import (
     ANISOTROPY,
@@ -447,6 +447,18 @@ def is_compact(model):
     return model.of_distance and model.support is not None
 
 
+def unknown(argument, name, known):
+    """Return the error of a name that is none of some parameters."""
+    hint = did_you_mean(name, known) if isinstance(name, str) else ""
+    if name in (SECOND_AXIS.name, THIRD_AXIS.name):
+        hint = " It needs axis_ranges=True (--axis-ranges)."
+    elif name in ANISOTROPY:
+        hint = " It needs anisotropy=True (--anisotropy)."
+    return InvalidInput(
+        f"`{argument}` must name parameters: {', '.join(known)}. Got {name!r}.{hint}"
+    )
+
+
 def check_bounds(bounds, start, fixed, model):
     """Return bounds (None: none) as a dict of pairs of floats.
 
@@ -456,7 +468,7 @@ def check_bounds(bounds, start, fixed, model):
     result, known = {}, {p.name: p for p in model.table}
     for name, pair in (bounds or {}).items():
         if name not in known:
-            raise InvalidInput(f"`bounds` must name parameters: {', '.join(known)}. Got {name!r}.")
+            raise unknown("bounds", name, known)
         if name in fixed:
             raise InvalidInput(f"`{name}` is fixed and has bounds: leave one of them out.")
         try:

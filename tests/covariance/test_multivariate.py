@@ -423,7 +423,7 @@ def test_nugget_covariances_must_be_numbers_of_pairs(value, message):
 
 
 def test_the_number_of_variables_of_a_model_is_said():
-    message = r"An independent model needs 2 variables or more\. Got 1\."
+    message = r"an independent model needs 2 variables or more\. Got 1\."
     with pytest.raises(gx.InvalidInput, match=message):
         gx.Independent((1.0,), (0.5,), (0.5,))
 
