@@ -192,7 +192,10 @@ class ModelComparison:
         """
         import pandas as pd
 
-        return pd.DataFrame(self._rows()).astype({"parameters": "Int64"})
+        frame = pd.DataFrame(self._rows())
+        unused = [f"estimate_{name}" for name in ANISOTROPY[:2]]
+        frame = frame.drop(columns=[name for name in unused if frame[name].isna().all()])
+        return frame.astype({"parameters": "Int64"})
 
     def _rows(self):
         rows, columns = [candidate.to_dict() for candidate in self.candidates], self._columns()
@@ -222,7 +225,7 @@ class ModelComparison:
             *(("nugget_covariance",) if correlated else ()),
             *("parameters", *RESULT_COLUMNS),
             *("delta", "weight", "outcome", "seconds"),
-            *(f"estimate_{name}" for name in dict.fromkeys(names)),
+            *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY[:2]))),
         ]
 
     def _repr_html_(self) -> str:

@@ -449,11 +449,14 @@ def is_compact(model):
 
 def unknown(argument, name, known):
     """Return the error of a name that is none of some parameters."""
-    hint = did_you_mean(name, known) if isinstance(name, str) else ""
-    if name in (SECOND_AXIS.name, THIRD_AXIS.name):
+    if not isinstance(name, str):
+        hint = ""
+    elif name in (SECOND_AXIS.name, THIRD_AXIS.name):
         hint = " It needs axis_ranges=True (--axis-ranges)."
     elif name in ANISOTROPY:
         hint = " It needs anisotropy=True (--anisotropy)."
+    else:
+        hint = did_you_mean(name, known)
     return InvalidInput(
         f"`{argument}` must name parameters: {', '.join(known)}. Got {name!r}.{hint}"
     )
