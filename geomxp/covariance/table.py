@@ -258,8 +258,9 @@ def _of_series(parts, degree):
 
 tables_kept = OrderedDict()
 _lock = Lock()
-KEPT_TABLES = 32
-"""Number of tables that are kept, larger than that of the shapes at which searches start."""
+KEPT_TABLES = 64
+"""Number of tables that are kept, larger than that of the shapes at which searches start and of the
+pairs of ten variables. One has about 0.3 MB."""
 
 
 def table_of(model, low, high):
