@@ -891,7 +891,7 @@ COMBINED_NAMES: list[Callable[[], tuple[str, ...]]] = []
 
 
 def made_by_name(name: str) -> type[Covariance] | None:
-    """Return the family, or the combination of families, of a name; None if there is none."""
+    """Return the family, or the combination of families, of a name; None if the name is unknown."""
     return next((made for find in (FAMILIES.get, *COMBINED) if (made := find(name))), None)
 
 

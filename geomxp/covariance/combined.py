@@ -124,7 +124,7 @@ def _made(title, bases, fields, own):
 
 @cache
 def named(title: str) -> type[Covariance] | None:
-    """Return the family of a name; None if it is no combination.
+    """Return the family of a combination's name; None for other names.
 
     Examples
     --------
@@ -210,7 +210,7 @@ class _VariablesInTime(Multivariate):
         return super().tabulated and self._timing.tabulated
 
     def check_tabulated(self, remedy: str) -> None:
-        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        """Raise `InvalidInput`, with a remedy, if the correlation cannot be tabulated."""
         super().check_tabulated(remedy)
         self._timing.check_tabulated(remedy)
 

@@ -309,7 +309,7 @@ class PlacedTerm:
     def tables_in_time(self, functions, single=False, further=0):
         """Return polynomials of some functions of time, their first interval, and the end.
 
-        Without functions of time there are none.
+        Return None for the polynomials of a model without functions of time.
         """
         if self.term.clock is None:
             return None, 0, True

@@ -84,7 +84,7 @@ def indices(kind: str, p: int) -> tuple[tuple[int, ...], ...]:
 
 
 def variables_of(kind: str, count: int) -> int:
-    """Return the number of variables with so many numbers of a parameter; -1 if there is none.
+    """Return how many variables have this many values of a parameter; -1 if no number of them has.
 
     >>> variables_of("pair", 3), variables_of("lower", 3), variables_of("pair", 2)
     (3, 2, -1)
@@ -429,7 +429,7 @@ class Multivariate(Tabulated):
         return [row[k] for term in self.components() for k, row in enumerate(term.correlations)]
 
     def check_tabulated(self, remedy: str) -> None:
-        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        """Raise `InvalidInput`, with a remedy, if the correlation cannot be tabulated."""
         for one in self._own_correlations():
             one.check_tabulated(remedy)
 

@@ -391,7 +391,7 @@ class FlexibleMatern(_Matern):
         """Raise `InvalidInput`: no correlations besides 0 are known to be valid."""
         raise InvalidInput(
             "a flexible-matern model is not known to be a covariance with great-circle distances: "
-            "with different ranges it is no mixture of exponential covariances. Give it equal "
+            "with different ranges it is not a mixture of exponential covariances. Give it equal "
             "ranges as a parsimonious-matern model, or use the chordal metric."
         )
 

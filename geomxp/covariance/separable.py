@@ -32,7 +32,7 @@ class SeparableInTime(SpaceTime):
         return self.space.tabulated and self.time.tabulated
 
     def check_tabulated(self, remedy: str) -> None:
-        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        """Raise `InvalidInput`, with a remedy, if the correlation cannot be tabulated."""
         self.space.check_tabulated(remedy)
         self.time.check_tabulated(remedy)
 

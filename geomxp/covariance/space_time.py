@@ -155,7 +155,7 @@ class SpaceTime(Tabulated):
         return self.space.tabulated
 
     def check_tabulated(self, remedy: str) -> None:
-        """Raise `InvalidInput`, with a remedy, if there is no table."""
+        """Raise `InvalidInput`, with a remedy, if the correlation cannot be tabulated."""
         self.space.check_tabulated(remedy)
 
     def terms(self, dimensions: int) -> list[Term]:
