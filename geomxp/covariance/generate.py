@@ -38,6 +38,9 @@ MOST_TIMES = 1024
 MOST_RANGES, NEGLIGIBLE_CORRELATION = 1e150, 2.0**-60
 """Limit on extents in units of the range; correlations below the second there are neglected."""
 
+FIRST_ROW = np.zeros((1, 1), dtype=np.uint64)
+"""Where the table of a term begins that has only one."""
+
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
 
@@ -86,22 +89,23 @@ def scale_of(term, metric, box):
         unit = 4 * power_of_two_near(float((high / 4 - low / 4).max()))
     # a linear map rounds coordinates, and less so near the origin
     middle = 0.0 if term.map is None else low / 2 + high / 2
-    lengths = np.atleast_2d(term.range)
     with np.errstate(over="ignore", under="ignore"):
-        ratio = np.float64(unit) / lengths
-        inverse = np.minimum(ratio * ratio, MOST_RANGES**2)
-    for i, j in np.argwhere(ratio > MOST_RANGES):
-        correlation = term.correlations[i][j]
-        if correlation.evaluate("correlation", MOST_RANGES) > NEGLIGIBLE_CORRELATION:
-            raise InvalidInput(
-                f"the range {lengths[i, j]:g} is too short for the distances of these locations: "
-                f"{with_article(correlation.family)} model with these shapes is still correlated "
-                "at 1e150 times the range. Choose a larger range."
-            )
+        ratio = unit / term.range
+        inverse = ratio * ratio
+    if (ratio.max() if term.by_variable else ratio) > MOST_RANGES:
+        lengths, inverse = np.atleast_2d(term.range), np.minimum(inverse, MOST_RANGES**2)
+        for i, j in np.argwhere(unit / lengths > MOST_RANGES):
+            correlation = term.correlations[i][j]
+            if correlation.evaluate("correlation", MOST_RANGES) > NEGLIGIBLE_CORRELATION:
+                raise InvalidInput(
+                    f"the range {lengths[i, j]:g} is too short for the distances of these "
+                    f"locations: {with_article(correlation.family)} model with these shapes is "
+                    "still correlated at 1e150 times the range. Choose a larger range."
+                )
     if metric_of(metric).arc:
         # arcs are computed from chords² inverse, and must not lose the chord
         inverse = np.maximum(inverse, 1e-300)
-    return middle, unit, inverse if term.by_variable else float(inverse[0, 0])
+    return middle, unit, inverse if term.by_variable else float(inverse)
 
 
 def octaves_of(extent, dimensions, few, metric, inverse):
@@ -235,11 +239,15 @@ class PlacedTerm:
             self.x = self._points(a, middle, unit)
             self.y = self.x if a is b else self._points(b, middle, unit)
         extent = np.ptp(self.x if a is b else np.hstack((self.x, self.y)), axis=1).max()
-        near, far = (
-            octaves_of(extent, len(self.x), max(len(a), len(b)), self.metric, inverse)
-            for inverse in (np.min(self.inverse), np.max(self.inverse))
-        )
-        self.octaves = near[0], far[1]
+        few = len(self.x), max(len(a), len(b)), self.metric
+        if term.by_variable:
+            near, far = (
+                octaves_of(extent, *few, inverse)
+                for inverse in (self.inverse.min(), self.inverse.max())
+            )
+            self.octaves = near[0], far[1]
+        else:
+            self.octaves = octaves_of(extent, *few, self.inverse)
         self.mapping = mapping_of(term, self.metric)
         self.kinds = None
         if term.by_variable:
@@ -292,6 +300,11 @@ class PlacedTerm:
         pairs.
         """
         low, high = self.octaves[0] - further, self.octaves[1]
+        if not self.term.by_variable:
+            table = table_of(self.term.correlation, low, high)
+            found = [table.polynomials(what, single) for what in functions]
+            rows, base = [each for each, _ in found], found[0][1]
+            return rows, FIRST_ROW, len(rows[0]), base, table.low <= LOWEST_OCTAVE
         sources, order = self.term.correlations, {}
         numbers = [
             [order.setdefault(one.table_key, (len(order), one))[0] for one in row]

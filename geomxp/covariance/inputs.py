@@ -13,7 +13,7 @@ from .distance import Metric, meridians, metric_of
 from .generate import box_of
 
 if TYPE_CHECKING:
-    from .._typing import ArrayLike, Floats, Whole
+    from .._typing import Any, ArrayLike, Floats, Whole
 
 
 @by_content
@@ -62,6 +62,10 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.locations)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # functions among its keys may not be pickled
+        return {name: value for name, value in vars(self).items() if name != "diagonals"}
+
     def __repr__(self) -> str:
         extra = [name for name in ("time", "variable") if getattr(self, name) is not None]
         parts = [f"{len(self):,} locations", str(self.metric), *extra]
@@ -99,6 +103,11 @@ class Inputs:
         """The median step between different times; 0 without."""
         steps = np.diff(np.unique(self.time))
         return float(np.median(steps)) if len(steps) else 0.0
+
+    @cached_property
+    def diagonals(self) -> dict[Any, Floats]:
+        """Diagonals of the noise that `Noise.of` keeps, by what they are of."""
+        return {}
 
     def with_variable_axes(self, axes: Floats) -> Floats:
         """Return points (n, k + q) whose last coordinates are those of the variables, (p, q)."""

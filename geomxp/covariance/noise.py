@@ -113,22 +113,23 @@ class Noise:
     @classmethod
     def of(cls, model: Any, inputs: Inputs) -> Noise:
         """Return the noise of inputs under a model."""
-        parts = [p for p in model.declarations() if isinstance(p, NoiseParameter)]
-        values = model.parameters()
-        coefficients = [values[p.name] for p in parts]
-        rows, shared = [p.share(inputs, p.where) for p in parts], [p.shared for p in parts]
-        if inputs.error_variance is not None:
-            coefficients.append(1.0)
-            rows.append(inputs.error_variance)
-            shared.append(False)
+        parts = tuple(p for p in model.declarations() if isinstance(p, NoiseParameter))
+        known, key = inputs.diagonals, tuple((p.name, p.share, p.where) for p in parts)
+        if key not in known:
+            # all models of a search share them
+            rows = [p.share(inputs, p.where) for p in parts]
+            rows += [] if inputs.error_variance is None else [inputs.error_variance]
+            known[key] = np.array(rows).reshape(len(rows), len(inputs))
+        diagonals, values = known[key], model.parameters()
+        errors = len(diagonals) - len(parts)
         return cls(
             inputs,
             tuple(p.name for p in parts),
-            np.array(coefficients),
-            np.array(rows).reshape(len(rows), len(inputs)),
-            tuple(shared),
+            np.array([*(values[p.name] for p in parts), *[1.0] * errors]),
+            diagonals,
+            (*(p.shared for p in parts), *[False] * errors),
             None if model.nugget_covariance is None else model.nugget_matrix,
-            (*(p.group != NUGGET.name for p in parts), True)[: len(rows)],
+            (*(p.group != NUGGET.name for p in parts), *[True] * errors),
         )
 
     def __len__(self) -> int:
@@ -150,10 +151,8 @@ class Noise:
         return self._sum([k for k, shared in enumerate(self.shared) if shared])
 
     def _sum(self, which):
-        result = np.zeros(len(self.inputs))
-        for k in which:
-            result += self.coefficients[k] * self.diagonals[k]
-        return result
+        parts = [self.coefficients[k] * self.diagonals[k] for k in which]
+        return sum(parts[1:], parts[0]) if parts else np.zeros(len(self.inputs))
 
     def derivative(self, name: str) -> Floats:
         """Return the derivative of `variances` by a parameter, (n,)."""

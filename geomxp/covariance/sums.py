@@ -79,28 +79,33 @@ def by_table(pairs, names, weights, alpha, beside, products):
     a number for each two variables: its sums are sums of the functions' sums with these numbers.
     """
     diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
-    totals = dict.fromkeys(names, 0.0)
-    columns = {name: np.zeros(len(alpha) if products else 0) for name in names}
+    totals, columns = np.zeros(len(names)), np.zeros((len(names), len(alpha) if products else 0))
     for part in pairs.parts:
-        found = {name: part.term.functions(name) for name in names}
-        functions = list(dict.fromkeys(one for some in found.values() for _, one in some))
+        found = [part.term.functions(name) for name in names]
+        functions = list(dict.fromkeys(one for some in found for _, one in some))
         if not functions:
             continue
         sums, q = pairs.until_reached(_sums_of(part, functions, weights, alpha, beside, products))
-        kinds = np.zeros(len(alpha), dtype=int) if part.kinds is None else part.kinds[0]
-        at_zero = [diagonal[kinds == i].sum() for i in range(sums.shape[1])]
-        for name, some in found.items():
-            for factors, one in some:
-                k, factors = functions.index(one), np.atleast_2d(factors)
-                totals[name] += 2 * (factors * sums[k]).sum()
-                if products:
-                    columns[name] += np.einsum("ij,ji->i", factors[kinds], q[k])
-                if one.products == (("correlation", part.term.decay),):
-                    # the only function that is not 0 where a place meets itself
-                    totals[name] += np.diag(factors) @ at_zero
-                    if products:
-                        columns[name] += np.diag(factors)[kinds] * alpha
-    return totals, columns
+        # by parameter, function and pair of variables
+        factors = np.zeros((len(names), *sums.shape))
+        for own, some in zip(factors, found, strict=True):
+            for factor, one in some:
+                own[functions.index(one)] += factor
+        totals += 2 * np.einsum("ufij,fij->u", factors, sums)
+        # the only functions that are not 0 where a place meets itself
+        plain = [one.products == (("correlation", part.term.decay),) for one in functions]
+        own = factors[:, plain].sum(axis=1).diagonal(axis1=1, axis2=2)
+        if part.kinds is None:
+            totals += own[:, 0] * diagonal.sum()
+        else:
+            totals += own @ np.bincount(part.kinds[0], diagonal, len(part.term.correlations))
+        if products and part.kinds is None:
+            columns += factors[:, :, 0, 0] @ q[:, 0] + own * alpha
+        elif products:
+            kinds = part.kinds[0]
+            for column, factor, each in zip(columns, factors, own, strict=True):
+                column += np.einsum("frj,fjr->r", factor[:, kinds], q) + each[kinds] * alpha
+    return dict(zip(names, totals, strict=True)), dict(zip(names, columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def _sums_of(part, functions, weights, alpha, beside, products):
 
         own = {
             first: np.array([one[first : first + length] for one in rows])
-            for first in np.unique(starts).tolist()
+            for first in set(starts.ravel().tolist())
         }
 
         def sums_of(task):

@@ -43,6 +43,8 @@ from .search import (
     FLAT_RISE,
     INITIAL_STEP,
     NEAR_LIMIT_VALUE,
+    QUASI_NEWTON_GAIN,
+    ZIGZAG_RISE,
     Point,
     ascend,
     climb,
@@ -99,6 +101,13 @@ DIFFERENCES_TOLERANCE = 2e-3
 
 SMALL_NUGGET_RATIO = 0.1
 """A nugget of one of several variables below this share of its variance is compared with 0."""
+
+LARGEST_LOSS = 50.0
+"""Loss of ℓ without a nugget above which no maximum without it is expected."""
+
+PARABOLA_DEVIATION = 0.1
+"""Relative deviation of a rise of ℓ from that of a parabola up to which a search ends where it
+leads to a maximum that is known."""
 
 LARGE_NUGGET_RATIO = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
@@ -789,7 +798,9 @@ class Problem:
         ]
         return table.binding(followed, point.model, score)
 
-    def _ascend(self, table, coordinates, start, evaluations):
+    def _ascend(self, table, coordinates, start, evaluations, stops=None):
+        if stops is None and not coordinates.following:
+            stops = partial(self._blocked, table)
         return ascend(
             partial(self._point, table, coordinates),
             table.within,
@@ -799,12 +810,14 @@ class Problem:
             evaluations=evaluations,
             enough=SCATTER_GAIN if self.noisy else 0.0,
             curved=self.ends and self._curved(coordinates),
-            stops=None if coordinates.following else partial(self._blocked, table),
+            stops=stops,
         )
 
-    def _blocked(self, table, point):
+    def _blocked(self, table, point, risen):
         """Whether ℓ rises across a bound that another shape moves: scoring goes on along it."""
-        return self._meets(table, point) and bool(self._followed(table, point))
+        return (
+            risen < ZIGZAG_RISE and self._meets(table, point) and bool(self._followed(table, point))
+        )
 
     def _point(self, table, coordinates, model, close):
         """Return the `Point` of a model at the best variance.
@@ -962,14 +975,35 @@ class Problem:
 
     def _without_nuggets(self, value, model):
         """Return the better of a maximum of several variables and those without a small nugget."""
-        for name in self.vanishing(self.table):
+        table, scores = self.table, self.choice == "scoring" and self.evaluator.scoring
+        for name in self.vanishing(table):
             nugget = model.parameter(name)
-            if nugget.where and 0 < nugget.value < SMALL_NUGGET_RATIO * model.variance_of(name):
-                start = model.replace(**{name: 0.0})
-                again, moved, _ = self.search(self.table, start, step=NEARBY_STEP)
+            if not nugget.where or not 0 < nugget.value < SMALL_NUGGET_RATIO * model.variance_of(
+                name
+            ):
+                continue
+            start, done = model.replace(**{name: 0.0}), False
+            if scores:
+                coordinates = self._coordinates(table, start)
+                stops = partial(self._leads_to, coordinates, value, model)
+                best, _ = self._ascend(table, coordinates, start, HURRIED_EVALUATIONS, stops)
+                if np.isfinite(best.value):
+                    start, done = best.model, stops(best, 0.0)
+            if not done:
+                again, moved, _ = self.search(table, start, step=NEARBY_STEP)
                 if again > value + self.tolerance:
                     value, model = again, moved
         return value, model
+
+    def _leads_to(self, coordinates, value, model, point, _):
+        """Whether a search leads from a point to a maximum that is known, a model of this value.
+
+        It does if ℓ rises to it as along a parabola, and probably if it is far above.
+        """
+        rise = value - point.value
+        along = 0.5 * point.score @ coordinates.step(point.model, model)
+        parabolic = 0 < rise < QUASI_NEWTON_GAIN and abs(along - rise) < PARABOLA_DEVIATION * rise
+        return parabolic or abs(rise) < self.tolerance or rise > LARGEST_LOSS
 
     def _inside(self, table, model, name, side):
         """Return the value of a parameter away from the bound on which it is."""

@@ -282,7 +282,7 @@ def ascend(
     `curved` the observed information is computed once, before the probably last step.
 
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
-    increases ℓ. Where ℓ hardly rises and stops(point) is true it ends, not converged.
+    increases ℓ. It ends, not converged, where stops(point, rise by the last step) is true.
 
     Variances in `coordinates.linear` have an active set at 0. A step that would make one of them
     negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky factor
@@ -294,7 +294,7 @@ def ascend(
     for _ in range(MOST_SCORING_STEPS):
         if not np.isfinite(best.value):
             return best, False
-        if stops is not None and risen < ZIGZAG_RISE and stops(best):
+        if stops is not None and stops(best, risen):
             return best, False
         free = ~_held(within, coordinates, best)
         step = np.zeros(len(free))
