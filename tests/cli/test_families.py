@@ -73,6 +73,13 @@ def test_families_are_compared(run):
     assert re.search(r"matern +constant", out)
 
 
+def test_a_range_for_each_axis_is_compared(run):
+    words = ["compare-models", "meuse", "--smoothness", "0.5", "--axis-ranges", "no,yes"]
+    status, out, _ = run(*words, "--json")
+    assert status == 0
+    assert {row["anisotropic"] for row in json.loads(out)["rows"]} == {"no", "axes"}
+
+
 @pytest.mark.slow
 def test_nugget_covariances_are_compared(run):
     about = ["--value", "Cd,Ni", "--locations", "x,y", "--family", "independent"]
