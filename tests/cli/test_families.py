@@ -96,6 +96,8 @@ def test_nugget_covariances_are_compared(run):
     ("words", "message"),
     [
         (["--family", "gausian"], "Got 'gausian'. Did you mean 'gaussian'?"),
+        (["--family", "seperable-spherical"], "Did you mean 'separable-spherical'?"),
+        (["--family", "gneiting-parsimonius-matern"], "mean 'gneiting-parsimonious-matern'?"),
         (["--family", "cauchy"], "--parameter power=VALUE and --parameter decay=VALUE must be"),
         (["--family", "gaussian", "--smoothness", "1"], "gaussian model has no parameter 'smooth"),
         (["--parameter", "power=1"], "a matern model has no parameter 'power'; it has variance"),
