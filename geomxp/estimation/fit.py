@@ -15,7 +15,13 @@ import numpy as np
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
-from ..covariance.transformation import ByVariable, Transformation, started, transformation
+from ..covariance.transformation import (
+    ByVariable,
+    Transformation,
+    by_label,
+    started,
+    transformation,
+)
 from ..data import tables
 from ..data.observations import Observations
 from ..errors import (
@@ -25,7 +31,6 @@ from ..errors import (
     GeomxpWarning,
     InvalidInput,
     check_flags,
-    did_you_mean,
     with_article,
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
@@ -82,7 +87,7 @@ def fit(
     transform: str
     | Transformation
     | Sequence[str | Transformation | None]
-    | Mapping[str, str]
+    | Mapping[str, str | Transformation]
     | None = None,
     search: str = "scoring",
     starts: int = 1,
@@ -428,14 +433,7 @@ def _with_transform(base, model, transform, observations, design):
     if observations.variable is None:
         return replace(base, transform=_started(transform, observations.values, design))
     labels, each = observations.variable_labels, []
-    if isinstance(transform, dict):
-        unknown = sorted(set(transform) - set(labels), key=str)
-        if unknown:
-            raise InvalidInput(
-                f"`transform` must name variables: {', '.join(labels)}. Got {unknown[0]!r:.60}."
-                f"{did_you_mean(unknown[0], labels)}"
-            )
-        transform = [transform.get(label) for label in labels]
+    transform = by_label(transform, labels)
     # raises for another number of them
     checked = replace(base, transform=transform).transform
     checked.of(observations.variable).check(observations.values)

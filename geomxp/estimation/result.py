@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         IntervalMethod,
         Intervals,
         Kind,
+        Mapping,
         PathLikeText,
         Sequence,
     )
@@ -603,7 +604,11 @@ class Fit(Generic[Model]):
         family: str | type[Covariance] | None = None,
         method: Likelihood | None = None,
         metric: str | Metric | None = None,
-        transform: str | Transformation | None = None,
+        transform: str
+        | Transformation
+        | Sequence[str | Transformation | None]
+        | Mapping[str, str | Transformation]
+        | None = None,
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again if the file has no observations.
 
@@ -624,8 +629,9 @@ class Fit(Generic[Model]):
             Method of the fit, if it is not one of geomxp's.
         metric : Metric, optional
             Metric of the fit's own observations, if it is not one of geomxp's.
-        transform : Transformation, optional
-            Transformation of the fit, if it is not one of geomxp's.
+        transform : Transformation, tuple or dict, optional
+            Transformation of the fit, if it is not one of geomxp's; of several variables as `fit`
+            takes it: one for all, a tuple with one for each, or a dict by the names of variables.
 
         Raises
         ------
