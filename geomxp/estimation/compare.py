@@ -33,7 +33,7 @@ from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from .coordinates import practical_factor
 from .fit import fit as fit_model
-from .likelihood_ratio import at_supremum
+from .likelihood_ratio import START_NUGGET_RATIO, at_supremum
 from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, map_of, of_nuggets, unit_of
 from .profile import held_values
 from .result import Fit
@@ -48,9 +48,6 @@ RESULT_COLUMNS = ("log_likelihood", *CRITERIA)
 
 NESTED_SLACK = 1e-3
 """Log-likelihood by which a model may stay below one nested in it, for rounding."""
-
-START_NUGGET_RATIO = 0.05
-"""Start of a nugget, in units of the variance, if the model to start from has none."""
 
 
 @dataclass(frozen=True)

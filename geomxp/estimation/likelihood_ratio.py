@@ -42,7 +42,7 @@ RATIO_SLACK = 1e-2
 """Log-likelihood by which the full fit may stay below the restricted one."""
 
 START_NUGGET_RATIO = 0.05
-"""Start of a nugget that the restricted fit holds at 0, in units of the variance."""
+"""Start of a nugget that the model to start from has at 0, in units of the variance."""
 
 ISOTROPY_TEST_LOCATIONS = 150
 """Locations below which chi-square rejects isotropy too often: 22 and 9 % of true models at a level
