@@ -10,6 +10,7 @@ from itertools import product
 from math import exp, inf, isfinite, nan
 from typing import TYPE_CHECKING
 
+from ..covariance.anisotropy import AxisRatios
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
@@ -33,7 +34,7 @@ from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from .coordinates import practical_factor
 from .fit import fit as fit_model
-from .likelihood_ratio import START_NUGGET_RATIO, at_supremum
+from .likelihood_ratio import START_NUGGET_RATIO, at_supremum, with_ellipse
 from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, map_of, of_nuggets, unit_of
 from .profile import held_values
 from .result import Fit
@@ -98,7 +99,7 @@ class Choice:
             (self.family, self.trend, self.transform)
             == (other.family, other.trend, other.transform)
             and self.anisotropic >= other.anisotropic
-            and self.axis_ranges >= other.axis_ranges
+            and max(self.anisotropic, self.axis_ranges) >= other.axis_ranges
             and self.nugget_covariance >= other.nugget_covariance
             and self.nugget in ("free", other.nugget)
             and self.smoothness in ("free", other.smoothness)
@@ -500,7 +501,8 @@ def _fitted(observations, method, choice, reml, done):
 
 def _start(model, choice):
     """Return start values for a choice, from the estimates of another one."""
-    values, held = model.parameters(), choice.fixed
+    model, held = with_ellipse(model) if choice.anisotropic else model, choice.fixed
+    values = model.parameters()
     start = {name: value for name, value in values.items() if name not in held}
     noise = {p.name: p for p in variances_in(model)}
     shapes = {name: value for name, value in held.items() if name not in noise}
@@ -515,7 +517,8 @@ def _start(model, choice):
     if not choice.nugget_covariance:
         covariances = [p.name for p in model.table if of_nuggets(p)]
         start = {name: value for name, value in start.items() if name not in covariances}
-    if not (choice.anisotropic or choice.axis_ranges):
+    axes = isinstance(getattr(model, "anisotropy", None), AxisRatios)
+    if axes != choice.axis_ranges or not (choice.anisotropic or choice.axis_ranges):
         start = {name: value for name, value in start.items() if name not in ANISOTROPY}
     # as large as it is needed, from 0
     start.pop(MICROSCALE, None)

@@ -496,6 +496,7 @@ class Problem:
 
     def _stopped(self, table, model):
         """Return the best model when the limit on evaluations is reached."""
+        model = table.principal(model)
         outcome = Outcome(
             Ending.EVALUATION_LIMIT,
             f"stopped after {self.monitor.count} evaluations before convergence. Increase "
@@ -511,6 +512,7 @@ class Problem:
 
     def _climb(self, table, model, value, noise=0.0):
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""
+        model = table.principal(model)
         pinned = table.on_bounds(model)
         following = [pair for pair in pinned.items() if table.coupled(*pair, model)]
         if len(following) > 1 and (table.covariances or table.nuggets_beside):
