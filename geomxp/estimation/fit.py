@@ -566,6 +566,11 @@ def _fit_of(request, problem, solution, seconds):
     errors, score_variance = solution.standard_errors, None
     if solution.information is not None and solution.free:
         score_variance, errors = sandwich(problem, solution)
+    information, free = solution.information, solution.free
+    if solution.unidentified:
+        information = score_variance = None
+        free = {*free, *solution.unidentified}
+        free = tuple(name for name in problem.table.free if name in free)
     return Fit(
         model=model,
         log_likelihood=log_likelihood,
@@ -581,13 +586,13 @@ def _fit_of(request, problem, solution, seconds):
         method=request.method,
         trend=request.trend,
         reml=request.reml,
-        free=solution.free,
+        free=free,
         coefficients=evaluation.coefficients * of_coefficients,
         coefficient_covariance=covariance,
         formats=evaluation.formats,
         promotions=evaluation.promotions,
-        information=solution.information,
-        boundary=tuple(name for name in problem.table.free if name not in solution.free),
+        information=information,
+        boundary=tuple(name for name in problem.table.free if name not in free),
         bounds=request.bounds,
         score_variance=score_variance,
     )

@@ -82,7 +82,8 @@ class Fit(Generic[Model]):
         space-time model change, the log-likelihood may fall.
     standard_errors : dict of str to (float or None)
         From the observed information, by parameter; None if it was fixed, is at a bound or is not
-        identifiable. Parameters at a bound are held there.
+        identifiable. Parameters at a bound are held there, and one that alone is not identifiable
+        at its value.
     seconds : float
     observations : Observations
     method : Likelihood
@@ -100,7 +101,7 @@ class Fit(Generic[Model]):
     information : (k, k) ndarray or None
         Observed information of the logarithms of the parameters in `free` (of an angle in
         radians, of a correlation itself, of a loading off the diagonal and of a nugget covariance
-        in the unit of the search), in that order; None where there are no standard errors. See
+        in the unit of the search), in that order; None where it is singular. See
         `geomxp.information`.
     boundary : tuple of str
         Estimated parameters that are at a bound, such as a nugget of 0, or held next to a limit
