@@ -70,6 +70,10 @@ def test_containing_is_an_order():
     assert not small.contains(large)
     assert not Choice("x", True, "free", 1.5).contains(small)
     assert not Choice("y", True, "free", "free").contains(small)
+    axes = Choice("x", False, "free", "free", axis_ranges=True)
+    assert large.contains(axes)
+    assert axes.contains(small)
+    assert not axes.contains(large)
 
 
 @pytest.mark.slow
