@@ -58,6 +58,8 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         If None, "chordal" if X is a frame with coordinates named lon and lat, else "euclidean".
     anisotropy : bool
         Estimate geometric anisotropy, in 2 or 3 dimensions.
+    axis_ranges : bool
+        Estimate one range for each axis.
     reml : bool
         Maximize the restricted likelihood.
     transformation : str or Transformation, optional
@@ -112,6 +114,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         coordinates: int = 2,
         metric: str | None = None,
         anisotropy: bool = False,
+        axis_ranges: bool = False,
         reml: bool = False,
         transformation: str | Transformation | None = None,
         method: Likelihood | None = None,
@@ -123,6 +126,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         self.coordinates = coordinates
         self.metric = metric
         self.anisotropy = anisotropy
+        self.axis_ranges = axis_ranges
         self.reml = reml
         # a transformer of scikit-learn has a `transform`
         self.transformation = transformation
@@ -163,6 +167,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             fixed=self._held(),
             trend=trend,
             anisotropy=self.anisotropy,
+            axis_ranges=self.axis_ranges,
             reml=self.reml,
             transform=self.transformation,
             starts=self.starts,

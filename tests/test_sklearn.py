@@ -79,6 +79,12 @@ def test_parameters_that_are_given_are_held():
     assert regressor.fit_.free == ("variance", "range")
 
 
+def test_one_range_for_each_axis_is_estimated():
+    _, X, y = meuse()
+    regressor = GeoRegressor(**HELD, axis_ranges=True).fit(X, y)
+    assert regressor.fit_.free[-1] == "axis_ratio_2"
+
+
 def test_values_are_transformed_and_predictions_back_transformed():
     seen = gx.datasets.load("meuse")
     regressor = GeoRegressor(smoothness=0.5, transformation="log").fit(seen.locations, seen.values)

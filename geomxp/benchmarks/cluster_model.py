@@ -21,7 +21,7 @@ from ..errors import InvalidInput
 from ..linalg.formats import FP64, Tile
 from ..linalg.mixed import arithmetic
 from ..runtime.trace import Event, Meter
-from ..tiles.dask_store import MOST_UNFINISHED_TASKS, depths_for, pieces
+from ..tiles.dask_store import MOST_UNFINISHED_TILE_TASKS, depths_for, pieces
 from ..tiles.plan import Sizes
 from ..tiles.simulate import Simulation
 
@@ -134,7 +134,7 @@ class _Play:
     def piece(self, number, piece):
         """Simulate a piece; the first one of its column with the transfer of row k."""
         i, k, begin, end, last = piece
-        if number and not number % MOST_UNFINISHED_TASKS:
+        if number and not number % MOST_UNFINISHED_TILE_TASKS:
             self._told = max(self._told, self._asked())
         # an earlier piece counts as one operand
         ready, reads = max(self._row[i], self._begun.pop((i, k), 0.0)), end - begin + (begin > 0)
@@ -177,7 +177,7 @@ class _Play:
 
     def _asked(self):
         """Return when the client submits more tasks: when most earlier tiles are done."""
-        done = len(self._ends) - MOST_UNFINISHED_TASKS // 2 // self._tasks
+        done = len(self._ends) - MOST_UNFINISHED_TILE_TASKS // 2 // self._tasks
         return sorted(self._ends)[done - 1] if done > 0 else 0.0
 
     def _travel(self, k, tiles, final):

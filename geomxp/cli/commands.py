@@ -367,8 +367,9 @@ def validate(given):
 @command(
     ESTIMATE,
     *opt.TABLE_OPTIONS,
-    *("family", "smoothness", "nugget", "anisotropy", "nugget_covariance", "transforms"),
-    *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
+    *("family", "smoothness", "nugget", "anisotropy", "axis_ranges", "nugget_covariance"),
+    *("transforms", "trends", "formulas", "reml", "criterion"),
+    *("method", "neighbours", "on", "output"),
     family={"value": "A,B,…", "help": "Covariance families: matern,spherical."},
     smoothness={
         "value": "A,B,…",
@@ -383,6 +384,12 @@ def validate(given):
     anisotropy={
         "value": "NO,YES",
         "help": "no, yes or no,yes.",
+        "default": "no",
+        "known": ("no", "yes", "no,yes"),
+    },
+    axis_ranges={
+        "value": "NO,YES",
+        "help": "Estimate one range for each axis: no, yes or no,yes.",
         "default": "no",
         "known": ("no", "yes", "no,yes"),
     },
@@ -430,6 +437,7 @@ def compare_models(given):
         smoothness=opt.held_or_free("--smoothness", given.smoothness),
         nuggets=opt.held_or_free("--nugget", given.nugget),
         anisotropy=opt.yes_or_no("--anisotropy", given.anisotropy),
+        axis_ranges=opt.yes_or_no("--axis-ranges", given.axis_ranges),
         nugget_covariance=opt.yes_or_no("--nugget-covariance", given.nugget_covariance),
         transforms=transforms,
         # a column may have the name of a kind of trend

@@ -8,7 +8,7 @@ one ratio for each further axis.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import cos, inf, radians, sin
+from math import copysign, cos, inf, radians, sin
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -134,6 +134,11 @@ class Anisotropy3D(LinearMap):
         Ranges along the second and the third principal axis over the longest one, in (0, 1]. The
         model's `range` is the longest.
 
+    Notes
+    -----
+    Several sets of angles have the same ellipsoid. A fit has that of `principal`: 0 ≤ angle < 180,
+    -90 ≤ dip ≤ 90, 0 ≤ roll < 180 and third_ratio ≤ ratio.
+
     Examples
     --------
     A layered medium, with a tenth of the range across the layers:
@@ -149,6 +154,37 @@ class Anisotropy3D(LinearMap):
     roll: float
     ratio: float
     third_ratio: float
+
+    def principal(self, free: Collection[str] | None = None) -> Self:
+        """Return the same ellipsoid with its principal angles.
+
+        Only the parameters whose names are `free`, by default all, change.
+
+        Examples
+        --------
+        >>> Anisotropy3D(200.0, 10.0, 30.0, 0.2, 0.5).principal()
+        Anisotropy3D(angle=20.0, dip=-10.0, roll=60.0, ratio=0.5, third_ratio=0.2)
+        """
+        names = {p.name for p in self.declared}
+        held = names - set(names if free is None else free)
+        angle, dip, roll, ratio, third = self.parameters().values()
+        if third > ratio and not held & {ROLL.name, RATIO.name, THIRD_RATIO.name}:
+            ratio, third, roll = third, ratio, roll + 90.0
+        if abs(dip) > 90.0 and not held & {ANGLE.name, DIP.name}:
+            dip = (dip + 180.0) % 360.0 - 180.0
+            if abs(dip) > 90.0:
+                # the same direction, from the other side of the vertical
+                angle, dip = angle + 180.0, copysign(180.0, dip) - dip
+        if ANGLE.name not in held:
+            angle %= 360.0
+            turns = (DIP.name not in held or dip == 0) and (ROLL.name not in held or roll % 90 == 0)
+            if angle >= 180.0 and turns:
+                # the same axis, from its other end
+                angle, dip = angle - 180.0, -dip or 0.0
+                roll = roll if ROLL.name in held else -roll
+        if ROLL.name not in held:
+            roll %= 180.0
+        return type(self)(angle, dip, roll, ratio, third)
 
     def _turns(self):
         """Return the turns about the third, the second and the first axis, and their slopes."""
@@ -208,6 +244,24 @@ class AxisRatios(LinearMap):
         for k, ratio in enumerate(ratios):
             result[k, k + 1, k + 1] = -1 / ratio**2
         return result
+
+    def ellipse(self) -> tuple[float, LinearMap]:
+        """Return the longest range over that along the first axis, and the ellipse or ellipsoid.
+
+        Examples
+        --------
+        >>> AxisRatios(4.0).ellipse()
+        (4.0, Anisotropy(angle=90.0, ratio=0.25))
+        """
+        lengths = [1.0, *self.parameters().values()]
+        first, *others = sorted(range(len(lengths)), key=lambda k: -lengths[k])
+        ratios = [lengths[k] / lengths[first] for k in others]
+        angle, dip = 90.0 * (first == 1), 90.0 * (first == 2)
+        if self.dimensions == 2:
+            return lengths[first], Anisotropy(angle, *ratios)
+        # without roll the second principal axis is the first or, across that, the second one
+        roll = 90.0 * (others[0] != (0 if first == 1 else 1))
+        return lengths[first], Anisotropy3D(angle, dip, roll, *ratios)
 
 
 @dataclass(frozen=True)

@@ -895,6 +895,11 @@ def made_by_name(name: str) -> type[Covariance] | None:
     return next((made for find in (FAMILIES.get, *COMBINED) if (made := find(name))), None)
 
 
+def names_of_families() -> list[str]:
+    """Return the names of all families and of their combinations."""
+    return [*FAMILIES, *(name for names in COMBINED_NAMES for name in names())]
+
+
 def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
     """Return the class of a family, given by name, as a class or by a model.
 
@@ -930,9 +935,8 @@ def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
     made = made_by_name(family) if isinstance(family, str) else None
     if made is not None:
         return made
-    known = [*FAMILIES, *(name for names in COMBINED_NAMES for name in names())]
     raise InvalidInput(
         f"`family` must be one of {', '.join(FAMILIES)}, a combination of them such as "
         f"separable-spherical, or a subclass of gx.Covariance. Got {family!r}."
-        f"{did_you_mean(family, known)}"
+        f"{did_you_mean(family, names_of_families())}"
     )

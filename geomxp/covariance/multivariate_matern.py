@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from .distance import Metric
 
 
-class _Matern(Multivariate):
-    """Base of multivariate Matérn families: one component.
+class _OneComponent(Multivariate):
+    """Base of families of several variables with one component, Matérn's or another one.
 
     ν_ij = (ν_i + ν_j)/2 and 1/a_ij² = (1/a_i² + 1/a_j²)/2. The correlations ρ_ij of the fields at
     one location are β_ij κ_ij, and the model is valid where β is a correlation matrix.
@@ -160,7 +160,7 @@ class _Matern(Multivariate):
         return found
 
 
-class Uncorrelated(_Matern):
+class Uncorrelated(_OneComponent):
     """Base of independent variables, with correlations of any isotropic family."""
 
     @property
@@ -231,7 +231,7 @@ class Independent(Uncorrelated):
 
 
 @dataclass(frozen=True)
-class ParsimoniousMatern(_Matern):
+class ParsimoniousMatern(_OneComponent):
     """Matérn models with a common range: C_ij = ρ_ij σ_i σ_j M_ν(h/a) with ν = (ν_i + ν_j)/2.
 
     Valid in d dimensions where ρ_ij/κ_ij is a correlation matrix, with κ_ij =
@@ -321,7 +321,7 @@ class ParsimoniousMatern(_Matern):
 
 
 @dataclass(frozen=True)
-class FlexibleMatern(_Matern):
+class FlexibleMatern(_OneComponent):
     """Matérn models with ranges of their own: C_ij = ρ_ij σ_i σ_j M_ν(h/a_ij), ν = (ν_i + ν_j)/2.
 
     1/a_ij² = (1/a_i² + 1/a_j²)/2. Valid in all dimensions where ρ_ij/κ_ij is a correlation matrix,

@@ -966,3 +966,24 @@ def transformation(transform):
             f"`transform` must be one of {', '.join(TRANSFORMS)}, or a gx.Transformation. Got "
             f"{transform!r:.80}.{did_you_mean(transform, TRANSFORMS)}"
         ) from None
+
+
+def by_label(transform, labels):
+    """Return the transformations in a dict by names of variables, in their order: None for none.
+
+    Anything but a dict is returned as it is.
+
+    Examples
+    --------
+    >>> by_label({"zinc": "log"}, ("lead", "zinc")), by_label("log", ("lead", "zinc"))
+    ([None, 'log'], 'log')
+    """
+    if not isinstance(transform, dict):
+        return transform
+    unknown = sorted(set(transform) - set(labels), key=str)
+    if unknown:
+        raise InvalidInput(
+            f"`transform` must name variables: {', '.join(labels)}. Got {unknown[0]!r:.60}."
+            f"{did_you_mean(unknown[0], labels)}"
+        )
+    return [transform.get(label) for label in labels]

@@ -10,6 +10,7 @@ from itertools import product
 from math import exp, inf, isfinite, nan
 from typing import TYPE_CHECKING
 
+from ..covariance.anisotropy import AxisRatios
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
@@ -33,8 +34,8 @@ from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from .coordinates import practical_factor
 from .fit import fit as fit_model
-from .likelihood_ratio import at_supremum
-from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, of_nuggets, unit_of
+from .likelihood_ratio import START_NUGGET_RATIO, at_supremum, with_ellipse
+from .names import ANISOTROPY, MICROSCALE, NUGGET, RANGE, map_of, of_nuggets, unit_of
 from .profile import held_values
 from .result import Fit
 
@@ -48,9 +49,6 @@ RESULT_COLUMNS = ("log_likelihood", *CRITERIA)
 
 NESTED_SLACK = 1e-3
 """Log-likelihood by which a model may stay below one nested in it, for rounding."""
-
-START_NUGGET_RATIO = 0.05
-"""Start of a nugget, in units of the variance, if the model to start from has none."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class Choice:
     transform: str | None = None
     variables: int = 1
     nugget_covariance: bool = False
+    axis_ranges: bool = False
 
     @property
     def fixed(self):
@@ -90,7 +89,7 @@ class Choice:
             "trend": self.trend,
             **({} if self.transform is None else {"transform": self.transform}),
             **{k: v if v == "free" else f"{v:g}" for k, v in held.items() if v is not None},
-            "anisotropic": "yes" if self.anisotropic else "no",
+            "anisotropic": "axes" if self.axis_ranges else "yes" if self.anisotropic else "no",
             **({"nugget_covariance": "yes"} if self.nugget_covariance else {}),
         }
 
@@ -100,6 +99,7 @@ class Choice:
             (self.family, self.trend, self.transform)
             == (other.family, other.trend, other.transform)
             and self.anisotropic >= other.anisotropic
+            and max(self.anisotropic, self.axis_ranges) >= other.axis_ranges
             and self.nugget_covariance >= other.nugget_covariance
             and self.nugget in ("free", other.nugget)
             and self.smoothness in ("free", other.smoothness)
@@ -185,10 +185,10 @@ class ModelComparison:
     def to_frame(self) -> Frame:
         """Return a pandas frame with one row for each model.
 
-        Columns: trend, smoothness, nugget, anisotropic and nugget_covariance as requested;
-        parameters (the number of estimated ones), log_likelihood, aic, aicc, bic; delta, the
-        criterion less that of the best model, and weight, exp(-delta/2) as a part of the sum;
-        outcome, seconds; the estimates.
+        Columns: trend, smoothness, nugget, anisotropic ("axes" for one range for each axis) and
+        nugget_covariance as requested; parameters (the number of estimated ones), log_likelihood,
+        aic, aicc, bic; delta, the criterion less that of the best model, and weight, exp(-delta/2)
+        as a part of the sum; outcome, seconds; the estimates.
         """
         import pandas as pd
 
@@ -274,6 +274,7 @@ def compare_models(
     smoothness: Sequence[HeldOrFree] = (0.5, 1.5, "free"),
     nuggets: Sequence[HeldOrFree] = ("free",),
     anisotropy: Sequence[bool] = (False,),
+    axis_ranges: Sequence[bool] = (False,),
     nugget_covariance: Sequence[bool] = (False,),
     transforms: Sequence[str] = ("none",),
     trends: Sequence[str] = ("constant",),
@@ -301,6 +302,8 @@ def compare_models(
         0, say, and "free"; of several variables the nugget of each.
     anisotropy : sequence of bool
         Whether geometric anisotropy is estimated.
+    axis_ranges : sequence of bool
+        Whether one range is estimated for each axis. Combinations with anisotropy are skipped.
     nugget_covariance : sequence of bool
         Whether the covariances of the nuggets of several variables are estimated. Combinations with
         nuggets held at 0 are skipped.
@@ -342,6 +345,7 @@ def compare_models(
         smoothness=smoothness,
         nuggets=nuggets,
         anisotropy=anisotropy,
+        axis_ranges=axis_ranges,
         nugget_covariance=nugget_covariance,
         transforms=transforms,
         trends=trends,
@@ -372,6 +376,7 @@ def _choices(
     smoothness,
     nuggets,
     anisotropy,
+    axis_ranges,
     nugget_covariance,
     transforms,
     trends,
@@ -379,7 +384,8 @@ def _choices(
 ):
     """Return the choices, each after those nested in it."""
     options = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
-    options |= {"nugget_covariance": nugget_covariance, "transforms": transforms}
+    yes_or_no = {"axis_ranges": axis_ranges, "nugget_covariance": nugget_covariance}
+    options |= yes_or_no | {"transforms": transforms}
     for name, given in (options | {"trends": trends, "families": families}).items():
         values = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else []
         if not values:
@@ -396,8 +402,7 @@ def _choices(
             "restricted likelihoods of different trends are densities of different data and cannot "
             "be compared: compare trends by maximum likelihood (no --reml), or give one trend."
         )
-    yes_or_no = {"anisotropy": anisotropy, "nugget_covariance": nugget_covariance}
-    for name, values in yes_or_no.items():
+    for name, values in ({"anisotropy": anisotropy} | yes_or_no).items():
         if not all(isinstance(value, bool) for value in values):
             raise InvalidInput(f"`{name}` must hold True and False. Got {values!r}.")
     for transform in transforms:
@@ -418,11 +423,14 @@ def _choices(
             "nuggets of 0 have no covariances: let `nuggets` hold other values (--nugget), or "
             "`nugget_covariance` hold False (--nugget-covariance no)."
         )
+    maps = [pair for pair in product(sorted(anisotropy), sorted(axis_ranges)) if not all(pair)]
+    if not maps:
+        map_of(True, True, observations.dimensions)
     choices = []
     for family in map(family_of, families):
         several = issubclass(family, Multivariate) and family.in_space is Matern
         shapes = smoothness if several or issubclass(family, Matern) else (None,)
-        combinations = product(texts, sorted(anisotropy), noise, shapes, transforms)
+        combinations = product(texts, maps, noise, shapes, transforms)
         choices += [
             Choice(
                 trend=text,
@@ -433,8 +441,9 @@ def _choices(
                 transform=None if transform == "none" else transform,
                 variables=variables,
                 nugget_covariance=correlated,
+                axis_ranges=axes,
             )
-            for text, anisotropic, (correlated, nugget), shape, transform in combinations
+            for text, (anisotropic, axes), (correlated, nugget), shape, transform in combinations
         ]
     return choices
 
@@ -471,6 +480,7 @@ def _fitted(observations, method, choice, reml, done):
                 trend=choice.trend,
                 reml=reml,
                 anisotropy=choice.anisotropic,
+                axis_ranges=choice.axis_ranges,
                 nugget_covariance=choice.nugget_covariance,
                 transform=choice.transform,
                 progress=False,
@@ -491,7 +501,8 @@ def _fitted(observations, method, choice, reml, done):
 
 def _start(model, choice):
     """Return start values for a choice, from the estimates of another one."""
-    values, held = model.parameters(), choice.fixed
+    model, held = with_ellipse(model) if choice.anisotropic else model, choice.fixed
+    values = model.parameters()
     start = {name: value for name, value in values.items() if name not in held}
     noise = {p.name: p for p in variances_in(model)}
     shapes = {name: value for name, value in held.items() if name not in noise}
@@ -506,7 +517,8 @@ def _start(model, choice):
     if not choice.nugget_covariance:
         covariances = [p.name for p in model.table if of_nuggets(p)]
         start = {name: value for name, value in start.items() if name not in covariances}
-    if not choice.anisotropic:
+    axes = isinstance(getattr(model, "anisotropy", None), AxisRatios)
+    if axes != choice.axis_ranges or not (choice.anisotropic or choice.axis_ranges):
         start = {name: value for name, value in start.items() if name not in ANISOTROPY}
     # as large as it is needed, from 0
     start.pop(MICROSCALE, None)

@@ -14,12 +14,12 @@ options:
 """
 
 from itertools import combinations
-from math import copysign, exp, inf, log, radians
+from math import exp, inf, log, radians
 
 import numpy as np
 import scipy
 
-from ..covariance.anisotropy import ANGLE, DIP, ROLL
+from ..covariance.anisotropy import DIP, ROLL
 from ..covariance.parameter import Parameter
 from ..errors import InvalidInput, NotPositiveDefinite
 from .names import ANISOTROPY, NOISE, RANGE, VARIANCE, nuggets_of, of_nuggets, size_of
@@ -466,15 +466,8 @@ class SearchCoordinates(Coordinates):
 
     def point(self, model):
         """Return the point of a model, inside the box."""
-        values, x = model.parameters(), []
+        values, x = self.parameters.principal(model).parameters(), []
         values |= self._correlations(values)
-        if {ANGLE.name, DIP.name} <= set(self.names) - set(self.parameters.bounds):
-            # the same axis, from its other end
-            dip = (values[DIP.name] + 180.0) % 360.0 - 180.0
-            if abs(dip) > 90.0:
-                values[ANGLE.name] += 180.0
-                dip = copysign(180.0, dip) - dip
-            values[DIP.name] = dip
         for name, lower in zip(self.names, self.lower, strict=True):
             value = values[name]
             if name == RANGE:

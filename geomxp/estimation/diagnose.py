@@ -61,13 +61,15 @@ ROUGH_INFILL_EXPONENT = 0.1
 class Verdict:
     """Diagnosis of the end of a search.
 
-    `flat` tells whether the information is singular. `held`, with AT_LIMIT, maps parameters to
+    `flat` tells whether the information is singular; `unidentified` names parameters without which
+    it is not: standard errors of the others hold them. `held`, with AT_LIMIT, maps parameters to
     values at or near their limits: the others are to be estimated again, from `model`. `remedy`
     are options of a fit that may end better.
     """
 
     outcome: Outcome
     flat: bool = False
+    unidentified: tuple = ()
     held: dict = field(default_factory=dict)
     model: Covariance | None = None
     remedy: dict = field(default_factory=dict)
@@ -96,7 +98,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     falls = _falls(problem, table, model, pinned, value)
     falls |= _inner_falls(table, coordinates, summit)
     if falls and min(falls.values()) < UNDETERMINED_FALL:
-        return _undetermined(problem, table, model, falls)
+        return _undetermined(problem, table, model, falls, coordinates, summit)
     ends = [
         name
         for name, side in pinned.items()
@@ -113,7 +115,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         return Verdict(Outcome(Ending.STALLED, message), flat=True, remedy=remedy)
     if ends:
         message = " ".join(_at_end(table, model, name, pinned[name]) for name in ends)
-        return Verdict(Outcome(Ending.AT_LIMIT, message), flat=_singular(summit))
+        return Verdict(Outcome(Ending.AT_LIMIT, message), flat=_singular(summit.information))
     if names:
         verb = "is" if len(names) == 1 else "are"
         message = (
@@ -121,7 +123,9 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
             f"these data. Fix the {words(names[:1])}."
         )
         remedy = _fixed(problem, model, names[:1])
-        return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True, remedy=remedy)
+        # along a direction of several parameters each has an error only if another is held
+        alone = names if len(names) == 1 else coordinates.names
+        return _unidentified(message, alone, remedy, coordinates, summit)
     if pinned:
         notes = [_on_bound(table, model, pinned)]
         notes += [_uncertain(table, name, fall) for name, fall in falls.items()]
@@ -188,7 +192,7 @@ def _inner_falls(table, coordinates, summit):
     """
     names = [name for name in coordinates.names if name in table.of_transform]
     names = [name for name in names if table.parameters[name].transform == "identity"]
-    if not names or _singular(summit):
+    if not names or _singular(summit.information):
         return {}
     variances = dict(
         zip(coordinates.names, np.diag(np.linalg.inv(summit.information)), strict=True)
@@ -197,7 +201,7 @@ def _inner_falls(table, coordinates, summit):
     return {name: fall for name, fall in falls.items() if 0 <= fall < UNDETERMINED_FALL}
 
 
-def _undetermined(problem, table, model, falls):
+def _undetermined(problem, table, model, falls, coordinates, summit):
     """Return the verdict that the data do not determine parameters."""
     names = [name for name, fall in falls.items() if fall < UNDETERMINED_FALL]
     of_transform = (
@@ -213,7 +217,17 @@ def _undetermined(problem, table, model, falls):
     )
     remedy = _fixed(problem, model, names)
     remedy["fixed"] |= {name: of_transform[name] for name in names if name in of_transform}
-    return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True, remedy=remedy)
+    return _unidentified(message, names, remedy, coordinates, summit)
+
+
+def _unidentified(message, names, remedy, coordinates, summit):
+    """Return the verdict that parameters are not identifiable; errors of the others hold them."""
+    others = ~np.isin(coordinates.names, names)
+    flat = not others.any() or _singular(summit.information[np.ix_(others, others)])
+    if not flat:
+        message += f" Standard errors of the other parameters hold the {words(names)}."
+    outcome = Outcome(Ending.UNIDENTIFIED, message)
+    return Verdict(outcome, flat, () if flat else tuple(names), remedy=remedy)
 
 
 def _uncertain(table, name, fall):
@@ -231,9 +245,8 @@ def _fixed(problem, model, names):
     return {"fixed": {name: float(f"{ours[name]:.2g}") for name in names}}
 
 
-def _singular(summit):
+def _singular(information):
     """Whether the information is not that of a maximum."""
-    information = summit.information
     return not np.isfinite(information).all() or (
         len(information) > 0 and np.linalg.eigvalsh(information)[0] < FLAT_INFORMATION
     )

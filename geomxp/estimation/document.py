@@ -16,7 +16,13 @@ from .._version import __version__
 from ..covariance.anisotropy import kind_with
 from ..covariance.base import family_of
 from ..covariance.matern import Matern
-from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation, transformation
+from ..covariance.transformation import (
+    TRANSFORMS,
+    ByVariable,
+    Transformation,
+    by_label,
+    transformation,
+)
 from ..data import spatial, tables
 from ..data.observations import NAMED_ROLES, ROLES, Observations, read_table
 from ..data.options import READER_OPTIONS, options_of
@@ -274,6 +280,8 @@ def _entries(document, path, observations, family, method, transform):
     if any(p.name in values for p in optional):
         declared += optional
     _check(values, {p.name: JSON_NUMBER for p in declared}, str(path), "model.")
+    if variables:
+        transform = by_label(transform, observations.variable_labels)
     transform = _transform_of(document, transform, variables, path)
     with _naming(path):
         model = family.from_parameters(values, transform)

@@ -15,7 +15,13 @@ import numpy as np
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
-from ..covariance.transformation import ByVariable, Transformation, started, transformation
+from ..covariance.transformation import (
+    ByVariable,
+    Transformation,
+    by_label,
+    started,
+    transformation,
+)
 from ..data import tables
 from ..data.observations import Observations
 from ..errors import (
@@ -25,7 +31,6 @@ from ..errors import (
     GeomxpWarning,
     InvalidInput,
     check_flags,
-    did_you_mean,
     with_article,
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
@@ -82,7 +87,7 @@ def fit(
     transform: str
     | Transformation
     | Sequence[str | Transformation | None]
-    | Mapping[str, str]
+    | Mapping[str, str | Transformation]
     | None = None,
     search: str = "scoring",
     starts: int = 1,
@@ -428,14 +433,7 @@ def _with_transform(base, model, transform, observations, design):
     if observations.variable is None:
         return replace(base, transform=_started(transform, observations.values, design))
     labels, each = observations.variable_labels, []
-    if isinstance(transform, dict):
-        unknown = sorted(set(transform) - set(labels), key=str)
-        if unknown:
-            raise InvalidInput(
-                f"`transform` must name variables: {', '.join(labels)}. Got {unknown[0]!r:.60}."
-                f"{did_you_mean(unknown[0], labels)}"
-            )
-        transform = [transform.get(label) for label in labels]
+    transform = by_label(transform, labels)
     # raises for another number of them
     checked = replace(base, transform=transform).transform
     checked.of(observations.variable).check(observations.values)
@@ -568,6 +566,11 @@ def _fit_of(request, problem, solution, seconds):
     errors, score_variance = solution.standard_errors, None
     if solution.information is not None and solution.free:
         score_variance, errors = sandwich(problem, solution)
+    information, free = solution.information, solution.free
+    if solution.unidentified:
+        information = score_variance = None
+        free = {*free, *solution.unidentified}
+        free = tuple(name for name in problem.table.free if name in free)
     return Fit(
         model=model,
         log_likelihood=log_likelihood,
@@ -583,13 +586,13 @@ def _fit_of(request, problem, solution, seconds):
         method=request.method,
         trend=request.trend,
         reml=request.reml,
-        free=solution.free,
+        free=free,
         coefficients=evaluation.coefficients * of_coefficients,
         coefficient_covariance=covariance,
         formats=evaluation.formats,
         promotions=evaluation.promotions,
-        information=solution.information,
-        boundary=tuple(name for name in problem.table.free if name not in solution.free),
+        information=information,
+        boundary=tuple(name for name in problem.table.free if name not in free),
         bounds=request.bounds,
         score_variance=score_variance,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.anisotropy import SECOND_AXIS, THIRD_AXIS, AxisRatios
 from ..data import tables
 from ..errors import (
     Ending,
@@ -42,7 +43,7 @@ RATIO_SLACK = 1e-2
 """Log-likelihood by which the full fit may stay below the restricted one."""
 
 START_NUGGET_RATIO = 0.05
-"""Start of a nugget that the restricted fit holds at 0, in units of the variance."""
+"""Start of a nugget that the model to start from has at 0, in units of the variance."""
 
 ISOTROPY_TEST_LOCATIONS = 150
 """Locations below which chi-square rejects isotropy too often: 22 and 9 % of true models at a level
@@ -113,7 +114,7 @@ def likelihood_ratio_test(
         that `restricted` estimates. Its family may contain the other one: `independent` is
         `flexible-matern` or `coregionalization` without correlation, and `parsimonious-matern` is
         `flexible-matern` with equal ranges; the same holds in time, for separable models for
-        example.
+        example. One range for each axis is an ellipse or ellipsoid along the axes.
     bootstrap : int
         Number of draws, such as 499; 0 for the asymptotic distribution.
     seed : int
@@ -181,9 +182,11 @@ def likelihood_ratio_test(
         return LikelihoodRatio(statistic, degrees, p, message, tuple(draws))
     at_end = [name for name in extra if _is_at_limit(inside, name)]
     turned = getattr(full.model, "anisotropy", None)
-    if turned is not None and set(extra) >= set(turned.parameters()):
+    axes = isinstance(getattr(restricted.model, "anisotropy", None), AxisRatios)
+    if axes or (turned is not None and set(extra) >= set(turned.parameters())):
         # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge;
-        # those of an ellipsoid are a symmetric matrix of trace 0 (log M'M)
+        # those of an ellipsoid are a symmetric matrix of trace 0 (log M'M), which is diagonal for
+        # one range for each axis
         at_end = [name for name in at_end if name not in ANISOTROPY]
     mean, said = 1.0, _reference_distribution(degrees, [names[name] for name in at_end])
     if not extra and not full.reml:
@@ -386,6 +389,8 @@ def _within(restricted, full):
     if found is None:
         return None
     model, names = found
+    if _frees_ellipse(full):
+        model, names = with_ellipse(model), AXES_AS_RATIOS | names
     try:
         model.check_valid_on(full.observations.metric, full.observations.dimensions)
     except InvalidInput:
@@ -395,6 +400,40 @@ def _within(restricted, full):
         for some in (restricted.free, restricted.boundary)
     )
     return replace(restricted, model=model, free=free, boundary=boundary)
+
+
+def _frees_ellipse(fit):
+    """Whether a fit estimates all lengths and all parameters of an ellipse or ellipsoid."""
+    given, estimated = getattr(fit.model, "anisotropy", None), set(fit.free + fit.boundary)
+    if given is None or isinstance(given, AxisRatios):
+        return False
+    return estimated >= {
+        *given.parameters(),
+        *(p.name for p in fit.model.table if p.unit == "length"),
+    }
+
+
+AXES_AS_RATIOS = {SECOND_AXIS.name: RATIOS[0], THIRD_AXIS.name: RATIOS[1]}
+"""Parameters of one range for each axis, and those that take their places in an ellipsoid."""
+
+
+def with_ellipse(model):
+    """Return a model of one range for each axis as one of an ellipse or ellipsoid; others as is.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> model = with_ellipse(gx.Matern(1.0, 2.0, 0.5, anisotropy=gx.AxisRatios(4.0)))
+    >>> model.range, model.anisotropy
+    (8.0, Anisotropy(angle=90.0, ratio=0.25))
+    """
+    given = getattr(model, "anisotropy", None)
+    if not isinstance(given, AxisRatios):
+        return model
+    longest, ellipse = given.ellipse()
+    values = {p.name: p.value * (longest if p.unit == "length" else 1.0) for p in model.table}
+    values = {name: x for name, x in values.items() if name not in ANISOTROPY}
+    return type(model).from_parameters(values | ellipse.parameters(), model.transform)
 
 
 def _kind(transform):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from ..covariance.anisotropy import AxisRatios
-from ..covariance.base import FAMILIES, made_by_name
+from ..covariance.base import FAMILIES, made_by_name, names_of_families
 from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation
 from ..data.names import split
 from ..data.options import (
@@ -29,6 +29,7 @@ from ..errors import (
     brief_repr,
     check_flags,
     check_whole,
+    did_you_mean,
     is_finite,
 )
 from ..likelihood.trend import TRENDS
@@ -80,7 +81,10 @@ def _transforms(flag, text):
 def family_named(flag, word):
     """Return the name of a family, or of a combination of families."""
     if made_by_name(word) is None:
-        check_choice(flag, word, tuple(FAMILIES), " Combinations are named separable-spherical.")
+        raise InvalidInput(
+            f"{flag} must be {either(FAMILIES)}; or a combination, such as separable-spherical. "
+            f"Got {word!r}.{did_you_mean(word, names_of_families())}"
+        )
     return word
 
 

@@ -6,7 +6,7 @@ from math import inf, log, prod
 
 import numpy as np
 
-from ..covariance.anisotropy import DIP, SECOND_AXIS, THIRD_AXIS
+from ..covariance.anisotropy import DIP, SECOND_AXIS, THIRD_AXIS, Anisotropy3D
 from ..covariance.noise import NoiseParameter, variances_in
 from ..errors import InvalidInput, did_you_mean
 from .coordinates import NUGGET_RATIO_BOUNDS, Coordinates, SearchCoordinates, practical_factor
@@ -330,6 +330,13 @@ class ParameterTable:
     def valid(self, model):
         """Whether a model is positive definite on locations of this kind."""
         return model.valid_on(self.metric, self.dimensions)
+
+    def principal(self, model):
+        """Return a model with the principal angles of its ellipsoid, where they are free."""
+        given = getattr(model, "anisotropy", None)
+        if not isinstance(given, Anisotropy3D):
+            return model
+        return model.replace(**given.principal(set(self.free) - set(self.bounds)).parameters())
 
     # coordinates
 

@@ -294,6 +294,8 @@ class Solution:
     standard_errors: dict
     # the observed one in `ParameterTable.coordinates`, (k, k), in the order of `free`
     information: np.ndarray | None = None
+    # parameters that are not identifiable, which the standard errors of the free ones hold
+    unidentified: tuple = ()
     # options of a fit that may end better, with parameters in the user's units
     remedy: dict = field(default_factory=dict)
 
@@ -483,13 +485,17 @@ class Problem:
             ).strip()
             outcome = replace(outcome, message=message)
         errors, information = dict.fromkeys(model.parameters()), None
+        held = [name for name in coordinates.names if name in verdict.unidentified]
+        names = [name for name in coordinates.names if name not in held]
         if not flat and np.isfinite(summit.gain):
             top = coordinates.model(summit.point)
             information = coordinates.absolute(top, summit.information)
-            errors |= coordinates.standard_errors(top, information)
-        names = tuple(coordinates.names)
+            kept = np.isin(coordinates.names, names)
+            information = information[np.ix_(kept, kept)]
+            errors |= table.coordinates(top, names).standard_errors(top, information)
         evaluation = self.evaluation_of(model)
-        return Solution(model, evaluation, outcome, names, errors, information, verdict.remedy)
+        free, held = tuple(names), tuple(held)
+        return Solution(model, evaluation, outcome, free, errors, information, held, verdict.remedy)
 
     def _summit(self, table, model, value, noise):
         """Climb from a model of this value; search again where that does not converge."""
@@ -505,6 +511,7 @@ class Problem:
 
     def _stopped(self, table, model):
         """Return the best model when the limit on evaluations is reached."""
+        model = table.principal(model)
         outcome = Outcome(
             Ending.EVALUATION_LIMIT,
             f"stopped after {self.monitor.count} evaluations before convergence. Increase "
@@ -520,6 +527,7 @@ class Problem:
 
     def _climb(self, table, model, value, noise=0.0):
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""
+        model = table.principal(model)
         pinned = table.on_bounds(model)
         following = [pair for pair in pinned.items() if table.coupled(*pair, model)]
         if len(following) > 1 and (table.covariances or table.nuggets_beside):

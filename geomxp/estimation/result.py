@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         IntervalMethod,
         Intervals,
         Kind,
+        Mapping,
         PathLikeText,
         Sequence,
     )
@@ -81,7 +82,8 @@ class Fit(Generic[Model]):
         space-time model change, the log-likelihood may fall.
     standard_errors : dict of str to (float or None)
         From the observed information, by parameter; None if it was fixed, is at a bound or is not
-        identifiable. Parameters at a bound are held there.
+        identifiable. Parameters at a bound are held there, and one that alone is not identifiable
+        at its value.
     seconds : float
     observations : Observations
     method : Likelihood
@@ -99,7 +101,7 @@ class Fit(Generic[Model]):
     information : (k, k) ndarray or None
         Observed information of the logarithms of the parameters in `free` (of an angle in
         radians, of a correlation itself, of a loading off the diagonal and of a nugget covariance
-        in the unit of the search), in that order; None where there are no standard errors. See
+        in the unit of the search), in that order; None where it is singular. See
         `geomxp.information`.
     boundary : tuple of str
         Estimated parameters that are at a bound, such as a nugget of 0, or held next to a limit
@@ -603,7 +605,11 @@ class Fit(Generic[Model]):
         family: str | type[Covariance] | None = None,
         method: Likelihood | None = None,
         metric: str | Metric | None = None,
-        transform: str | Transformation | None = None,
+        transform: str
+        | Transformation
+        | Sequence[str | Transformation | None]
+        | Mapping[str, str | Transformation]
+        | None = None,
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again if the file has no observations.
 
@@ -624,8 +630,9 @@ class Fit(Generic[Model]):
             Method of the fit, if it is not one of geomxp's.
         metric : Metric, optional
             Metric of the fit's own observations, if it is not one of geomxp's.
-        transform : Transformation, optional
-            Transformation of the fit, if it is not one of geomxp's.
+        transform : Transformation, tuple or dict, optional
+            Transformation of the fit, if it is not one of geomxp's; of several variables as `fit`
+            takes it: one for all, a tuple with one for each, or a dict by the names of variables.
 
         Raises
         ------

@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 import scipy
 
-from ..covariance.distance import metric_of
+from ..covariance.distance import between, metric_of
 from ..covariance.ordering import order_points
 from ..covariance.parameter import FIELD, name_of
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, MissingPackage
@@ -348,9 +348,7 @@ def _rescaled_for_trend(problem, grid, start):
     def share(model):
         """Return the share of the field's variance that the trend does not absorb."""
         points = model.isotropic(observations.inputs[rows], observations.metric)
-        distances = scipy.spatial.distance.pdist(points)
-        matrix = scipy.spatial.distance.squareform(model.correlation(distances))
-        np.fill_diagonal(matrix, 1.0)
+        matrix = model.correlation(between(points, points, observations.metric))
         rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
         return max(rest / left, LEAST_VARIANCE_SHARE)
 

@@ -150,7 +150,7 @@ def _cores_of_mkl(count):
 _parts = ContextVar("parts", default=1)
 """Number of threads that share a BLAS call of the calling thread; see `own_threads`."""
 
-MULTIPLICATIONS_PER_THREAD, LEAST_ROWS_PER_THREAD = 2**24, 64
+MULTIPLICATIONS_PER_BLAS_THREAD, LEAST_ROWS_PER_THREAD = 2**24, 64
 """Multiplications for which another thread is worth starting, and the fewest rows or columns that
 it gets."""
 
@@ -176,7 +176,7 @@ def _in_parts(work, size, multiplications, parts=1):
     threads = min(
         _parts.get(),
         size // LEAST_ROWS_PER_THREAD,
-        1 + multiplications // MULTIPLICATIONS_PER_THREAD,
+        1 + multiplications // MULTIPLICATIONS_PER_BLAS_THREAD,
     )
     if threads < 2:
         work(slice(0, size))

@@ -30,7 +30,7 @@ PIECE_MULTIPLE = 96
 """Threads share C in pieces whose sides are multiples of this number of rows and columns, itself a
 multiple of BLOCK_ROWS and BLOCK_COLUMNS."""
 
-MULTIPLICATIONS_PER_THREAD = 2**25
+MULTIPLICATIONS_PER_PRODUCT_THREAD = 2**25
 """Multiplications for each additional thread; one core takes about 0.3 ms for them."""
 
 FP32_VECTOR, INT32_VECTOR = (
@@ -242,7 +242,7 @@ def multiply(c, a, b, alpha, triangle=False):
             operands += [*flat(x.T if by_rows else x), by_rows]
         _multiply(*flat(mine), *mine.shape, *operands, depth, alpha, *map(int, bounds))
 
-    cores = min(usable_cores(), 1 + m * n * depth // MULTIPLICATIONS_PER_THREAD)
+    cores = min(usable_cores(), 1 + m * n * depth // MULTIPLICATIONS_PER_PRODUCT_THREAD)
     # parts of a triangle take unequal time
     share(work, _pieces(m, n, 4 * cores if triangle and cores > 1 else cores), cores)
 

@@ -30,6 +30,8 @@ MODEL_CHOICE_FORMATS = {
 }
 """Columns that tell models apart, and how their values are written."""
 
+ANISOTROPIC_WORDS = {"no": "isotropic", "yes": "anisotropic", "axes": "a range for each axis"}
+
 NAME_LINE_CHARACTERS = 28
 """Characters in a line of a model's name."""
 
@@ -189,7 +191,7 @@ def _names(frame, count):
     told = told or ["trend"]
     names = []
     for _, row in frame[:count].iterrows():
-        words = dict(row, anisotropic="isotropic" if row["anisotropic"] == "no" else "anisotropic")
+        words = dict(row, anisotropic=ANISOTROPIC_WORDS[row["anisotropic"]])
         parts = [MODEL_CHOICE_FORMATS[name].format(plain(words[name])) for name in told]
         names.append(fill(", ".join(parts), NAME_LINE_CHARACTERS))
     return names

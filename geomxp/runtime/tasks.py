@@ -26,7 +26,7 @@ from .dask import (
 from .devices import is_cluster, pinned, usable_cores
 from .turns import given_up
 
-MOST_UNFINISHED_TASKS = 100
+MOST_TASKS_AHEAD = 100
 """Unfinished tasks that the scheduler holds at most, or two per thread of the cluster if more."""
 
 _process = uuid.uuid4().hex
@@ -95,7 +95,7 @@ class _Run:
         self.workers, self.client, self.on_done = workers, workers.client, on_done
         self._call, self._items = _packed((function, common)), items
         self._waiting = deque(range(len(items)))
-        self._ahead = max(MOST_UNFINISHED_TASKS, 2 * workers.threads)
+        self._ahead = max(MOST_TASKS_AHEAD, 2 * workers.threads)
         self._common, self._tasks, self._arrived = None, {}, {}
         self._losses, self._last_worker = 0, time.monotonic()
         workers.forget_paused()

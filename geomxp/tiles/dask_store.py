@@ -124,7 +124,7 @@ def share(rows, slots, depths, block):
 
 # Store.
 
-MOST_UNFINISHED_TASKS = 2000
+MOST_UNFINISHED_TILE_TASKS = 2000
 """Unfinished tasks that the scheduler holds at most: each one costs it time."""
 
 WORKING_TILES = 4
@@ -331,15 +331,15 @@ class DaskStore(Store):
         missing, final = set(tiles), []
         report = partial(tell, total=len(tiles), things="tiles")
         plan = [p for p in pieces(self.layout.tiles, self.depths) if (p.i, p.k) in missing]
-        for begin in range(0, len(plan), MOST_UNFINISHED_TASKS):
-            for number, piece in enumerate(plan[begin : begin + MOST_UNFINISHED_TASKS], begin):
+        for begin in range(0, len(plan), MOST_UNFINISHED_TILE_TASKS):
+            for number, piece in enumerate(plan[begin : begin + MOST_UNFINISHED_TILE_TASKS], begin):
                 future = self._submit(piece, number)
                 if piece.last:
                     final.append(future)
-            last = begin + MOST_UNFINISHED_TASKS >= len(plan)
+            last = begin + MOST_UNFINISHED_TILE_TASKS >= len(plan)
             if last:
                 self._upper.clear()
-            most = 0 if last else MOST_UNFINISHED_TASKS // 2 // (1 + len(self.depths))
+            most = 0 if last else MOST_UNFINISHED_TILE_TASKS // 2 // (1 + len(self.depths))
             self.backend.wait(final, most, self._held, report)
 
     def _raise_failure(self, columns):

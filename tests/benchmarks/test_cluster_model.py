@@ -314,7 +314,7 @@ def test_the_client_waits_before_it_gives_the_scheduler_more(monkeypatch):
     cluster, formats = replace(CLUSTER, nodes=11), formats_of("fp64")
     before = simulate_cluster(cluster, LAYOUT, formats, ()).seconds
     # then three tasks at most are known at one time
-    monkeypatch.setattr("geomxp.benchmarks.cluster_model.MOST_UNFINISHED_TASKS", 2)
+    monkeypatch.setattr("geomxp.benchmarks.cluster_model.MOST_UNFINISHED_TILE_TASKS", 2)
     assert simulate_cluster(cluster, LAYOUT, formats, ()).seconds > 1.2 * before
 
 

@@ -73,6 +73,13 @@ def test_families_are_compared(run):
     assert re.search(r"matern +constant", out)
 
 
+def test_a_range_for_each_axis_is_compared(run):
+    words = ["compare-models", "meuse", "--smoothness", "0.5", "--axis-ranges", "no,yes"]
+    status, out, _ = run(*words, "--json")
+    assert status == 0
+    assert {row["anisotropic"] for row in json.loads(out)["rows"]} == {"no", "axes"}
+
+
 @pytest.mark.slow
 def test_nugget_covariances_are_compared(run):
     about = ["--value", "Cd,Ni", "--locations", "x,y", "--family", "independent"]
@@ -89,6 +96,8 @@ def test_nugget_covariances_are_compared(run):
     ("words", "message"),
     [
         (["--family", "gausian"], "Got 'gausian'. Did you mean 'gaussian'?"),
+        (["--family", "seperable-spherical"], "Did you mean 'separable-spherical'?"),
+        (["--family", "gneiting-parsimonius-matern"], "mean 'gneiting-parsimonious-matern'?"),
         (["--family", "cauchy"], "--parameter power=VALUE and --parameter decay=VALUE must be"),
         (["--family", "gaussian", "--smoothness", "1"], "gaussian model has no parameter 'smooth"),
         (["--parameter", "power=1"], "a matern model has no parameter 'power'; it has variance"),

@@ -113,6 +113,53 @@ def test_a_search_without_derivatives_starts_at_the_ellipsoid_it_is_given(angles
     np.testing.assert_allclose(shape[1], shape[0], rtol=1e-10)
 
 
+@pytest.mark.parametrize("held", [(), ("anisotropy_roll",), ("anisotropy_dip",)])
+def test_equivalent_ellipsoids_have_one_set_of_angles(held):
+    random, free = np.random.default_rng(0), {p.name for p in Anisotropy3D.declared} - set(held)
+    for _ in range(200):
+        one = Anisotropy3D(*random.uniform(-720.0, 720.0, 3), *random.uniform(0.1, 1.0, 2))
+        other = one.principal(free)
+        shape = [m.T @ m for m in (one.matrix(), other.matrix())]
+        np.testing.assert_allclose(shape[1], shape[0], rtol=1e-8, atol=1e-8)
+        assert other.principal(free) == other
+        values = one.parameters()
+        assert all(other.parameters()[name] == values[name] for name in held)
+        if not held:
+            assert 0 <= other.angle < 180
+            assert -90 <= other.dip <= 90
+            assert 0 <= other.roll < 180
+            assert other.third_ratio <= other.ratio
+            # those of the same axes from their other ends
+            ends = other.angle + 180.0, -other.dip, -other.roll, other.ratio, other.third_ratio
+            again = Anisotropy3D(*ends).principal().parameters().values()
+            np.testing.assert_allclose(list(again), list(other.parameters().values()), atol=1e-9)
+
+
+def test_a_fit_has_the_principal_angles():
+    model = gx.Matern(1.0, 0.4, 0.5, 0.1, anisotropy=Anisotropy3D(20.0, -10.0, 60.0, 0.6, 0.2))
+    places = testing.places(150, 3)
+    seen = gx.Observations(places, gx.simulate(model, places, seed=3)[0])
+    turned = replace(model, anisotropy=Anisotropy3D(200.0, 10.0, 30.0, 0.2, 0.6))
+    held = ("variance", "range", "smoothness", "nugget")
+    fits = [gx.fit(seen, one, fixed=held, trend="zero", progress=False) for one in (model, turned)]
+    values = [np.array(list(fit.model.parameters().values())) for fit in fits]
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-3)
+    assert fits[1].model.anisotropy.principal() == fits[1].model.anisotropy
+    errors = [list(fit.standard_errors.values())[-5:] for fit in fits]
+    np.testing.assert_allclose(errors[1], errors[0], rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [AxisRatios(3.0), AxisRatios(0.3), *map(AxisRatios3D, (0.5, 2, 3, 0.2), (0.2, 0.5, 4, 3))],
+    ids=str,
+)
+def test_one_range_for_each_axis_is_an_ellipsoid_along_the_axes(one):
+    longest, other = one.ellipse()
+    scaled = other.matrix().T @ other.matrix() / longest**2
+    np.testing.assert_allclose(scaled, one.matrix().T @ one.matrix(), atol=1e-14)
+
+
 def test_a_fit_says_which_anisotropy_cannot_be_estimated():
     seen = gx.Observations(np.arange(20.0)[:, None], np.arange(20.0))
     with pytest.raises(gx.InvalidInput, match=r"Got 1 with metric='euclidean': leave it out"):

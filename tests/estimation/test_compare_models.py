@@ -70,6 +70,10 @@ def test_containing_is_an_order():
     assert not small.contains(large)
     assert not Choice("x", True, "free", 1.5).contains(small)
     assert not Choice("y", True, "free", "free").contains(small)
+    axes = Choice("x", False, "free", "free", axis_ranges=True)
+    assert large.contains(axes)
+    assert axes.contains(small)
+    assert not axes.contains(large)
 
 
 @pytest.mark.slow
@@ -176,6 +180,8 @@ def test_the_document_has_no_nan(found):
         ({"nuggets": (-1.0,)}, "`nuggets` must hold"),
         ({"nuggets": (True,)}, "`nuggets` must hold"),
         ({"anisotropy": ("yes",)}, "`anisotropy` must hold True and False"),
+        ({"axis_ranges": (1,)}, "`axis_ranges` must hold True and False"),
+        ({"anisotropy": (True,), "axis_ranges": (True,)}, "leave one out"),
         ({"trends": "constant"}, "`trends` must be a sequence"),
         ({"trends": ("lineer",)}, "`trend` must be one of"),
         ({"trends": ("sqrt_dist + I(2 * sqrt_dist)",)}, "linearly dependent"),
@@ -210,3 +216,18 @@ def test_smoothness_is_a_choice_of_matern_models_only():
     assert row["weight"] == 1.0
     assert np.isfinite([row["estimate_boxcox_power_1"], row["estimate_boxcox_power_2"]]).all()
     assert not any("axis_ratio" in name or "anisotropy_" in name for name in row)
+
+
+def test_a_range_for_each_axis_is_compared_with_an_ellipse_and_one_range(seen):
+    compared = gx.compare_models(
+        seen, smoothness=(0.5,), anisotropy=(True, False), axis_ranges=(False, True)
+    )
+    frame = compared.to_frame().set_index("anisotropic")
+    assert sorted(frame.index) == ["axes", "no", "yes"]
+    assert dict(frame["parameters"]) == {"no": 4, "axes": 5, "yes": 6}
+    alone = gx.fit(seen, fixed={"smoothness": 0.5}, axis_ranges=True, progress=False)
+    # two searches of tolerance 1e-6 from different starts
+    assert frame["log_likelihood"]["axes"] == pytest.approx(alone.log_likelihood, abs=1e-5)
+    assert frame["estimate_axis_ratio_2"].notna().to_dict() == {
+        "axes": True, "no": False, "yes": False,
+    }  # fmt: skip

@@ -12,7 +12,7 @@ from geomxp.estimation.small_sample import trend_inference
 from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
-HALF = {"smoothness": 0.5}
+HALF, EVEN = {"smoothness": 0.5}, {"axis_ratio_2": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,34 @@ def test_isotropy_is_no_edge_of_ellipses_ellipsoids_and_axes(field, plain):
     test = gx.likelihood_ratio_test(small, gx.fit(solid, anisotropy=True, **free))
     assert test.degrees_of_freedom == 5
     assert "½" not in test.message
+
+
+def test_one_range_for_each_axis_is_within_ellipses_and_ellipsoids(field):
+    options = {"fixed": HALF | {"nugget": 0.2}, "trend": "zero", "progress": False}
+    axes = gx.fit(field, axis_ranges=True, **options)
+    turned = gx.fit(field, anisotropy=True, **options)
+    test = gx.likelihood_ratio_test(axes, turned)
+    assert test.degrees_of_freedom == 1
+    assert test.p_value == pytest.approx(chi2.sf(test.statistic, 1), rel=1e-12)
+    assert test.message.startswith("tested: anisotropy angle; compared with chi-square")
+    # isotropy along the axes is inside: a symmetric matrix that is a multiple of 1
+    even = gx.fit(field, axis_ranges=True, **options | {"fixed": options["fixed"] | EVEN})
+    test = gx.likelihood_ratio_test(even, turned)
+    assert test.degrees_of_freedom == 2
+    assert "½" not in test.message
+    with pytest.raises(gx.InvalidInput, match="not nested"):
+        gx.likelihood_ratio_test(turned, axes)
+    held = options["fixed"] | {"anisotropy_angle": 30.0}
+    with pytest.raises(gx.InvalidInput, match="`restricted` estimates axis_ratio_2"):
+        gx.likelihood_ratio_test(axes, gx.fit(field, anisotropy=True, **options | {"fixed": held}))
+    places = np.random.default_rng(0).random((150, 3))
+    layers = gx.Matern(2.0, 0.5, 0.5, 0.02, anisotropy=gx.AxisRatios3D(0.6, 0.3))
+    solid = gx.Observations(places, gx.simulate(layers, places, seed=1)[0])
+    options["fixed"] = HALF | {"variance": 2.0, "nugget": 0.02}
+    axes = gx.fit(solid, axis_ranges=True, **options)
+    test = gx.likelihood_ratio_test(axes, gx.fit(solid, anisotropy=True, **options))
+    assert test.degrees_of_freedom == 3
+    assert "anisotropy angle, anisotropy dip, anisotropy roll" in test.message
 
 
 def test_a_nugget_of_zero_is_at_the_end_of_what_it_can_be(plain, bare):

@@ -4,7 +4,11 @@ import pytest
 import geomxp as gx
 from geomxp.estimation import search as scoring
 from geomxp.estimation.coordinates import Coordinates
+from geomxp.estimation.parameters import ParameterTable
+from geomxp.estimation.problem import Monitor, Problem
 from geomxp.estimation.search import SEARCHES, maximize
+from geomxp.estimation.starts import starting_models
+from geomxp.estimation.units import Extent
 
 
 @pytest.fixture(scope="module")
@@ -291,3 +295,23 @@ def test_newtons_steps_stay_where_a_model_is_a_covariance(search):
     fit = gx.fit(seen, search=search, **options)
     # beyond ½ there is no model on arcs, and a step that tried one raised
     assert fit.model.smoothness <= 0.5
+
+
+def test_the_variance_of_a_start_that_the_trend_takes_up_is_that_of_arcs():
+    random = np.random.default_rng(3)
+    places = np.column_stack((random.uniform(-180, 180, 60), random.uniform(-80, 80, 60)))
+    seen = gx.Observations(places, random.standard_normal(60), metric="great-circle")
+    model = gx.Matern(1.0, 40_000.0, 0.5, 0.1)
+    held, design = {"smoothness": 0.5, "nugget": 0.1}, np.ones((60, 1))
+    table = ParameterTable(model, held, {}, seen, 1.0, Extent.of(seen))
+    problem = Problem(seen, design, False, gx.Vecchia(5), table, Monitor(100), 1e-6)
+    before = table.grid({"range": 40_000.0})[1][0]
+    [(start, _)] = starting_models(problem, {"range": 40_000.0}, 1, 0)
+    # by haversines
+    longitude, latitude = np.radians(places).T
+    half = np.sin((longitude[:, None] - longitude) / 2) ** 2
+    half *= np.cos(latitude[:, None]) * np.cos(latitude)
+    half += np.sin((latitude[:, None] - latitude) / 2) ** 2
+    matrix = np.exp(-2 * 6371.0 * np.arcsin(np.sqrt(half)) / 40_000.0)
+    share = (np.trace(matrix) - matrix.mean() * 60) / 59
+    assert start.variance == pytest.approx(before.variance / share, rel=1e-9)

@@ -466,3 +466,25 @@ def test_compared_models_hold_smoothness_and_nugget_of_each_variable():
         "independent": 6,
         "parsimonious-matern": 6,
     }
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(10)], ids=str)
+def test_errors_of_the_others_hold_a_range_on_which_the_likelihood_is_flat(method, tmp_path):
+    truth = gx.Independent((1.0, 1e-12), 0.3, 0.5, (0.05, 1.0))
+    options = {"family": "independent", "method": method, "progress": False, "tolerance": 1e-9}
+    # without a field the second variable has no range
+    held = {"smoothness_1": 0.5, "smoothness_2": 0.5, "variance_2": 1e-8}
+    seen, start = field(n=60, truth=truth), {"range_2": 0.3}
+    fit = gx.fit(seen, fixed=held, start=start, **options)
+    assert fit.outcome.ending is gx.Ending.UNIDENTIFIED
+    assert "other parameters hold the range of variable 1" in fit.outcome.message
+    assert fit.information is None
+    assert "range_2" in fit.free
+    length = fit.model.range[1]
+    without = gx.fit(seen, fixed=held | {"range_2": length}, **options)
+    for name, error in without.standard_errors.items():
+        # two searches
+        assert fit.standard_errors[name] == (error and pytest.approx(error, rel=1e-3)), name
+    assert fit.standard_errors["variance_1"] > 0
+    fit.save(tmp_path / "fit.json")
+    assert gx.Fit.load(tmp_path / "fit.json").standard_errors == fit.standard_errors

@@ -61,6 +61,24 @@ def test_the_density_is_that_of_scipy():
     assert found == pytest.approx(normal - 0.5 * np.log(seen.values**2 + 0.49).sum(), abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    "transform", [(ArcSinh(), "log"), {"zinc": ArcSinh(), "ph": "log"}, {"ph": ArcSinh}, ArcSinh()]
+)
+def test_a_fit_of_several_variables_is_read_with_the_transformations_of_the_fit(
+    transform, tmp_path
+):
+    locations, variable = np.random.default_rng(1).random((30, 2)), np.arange(30) % 2
+    values, names = np.random.default_rng(2).lognormal(size=30), ("zinc", "ph")
+    seen = gx.Observations(locations, values, variable=variable, variable_names=names)
+    model = gx.Independent((1.0, 1.0), 0.3, 0.5, 0.1)
+    every = tuple(model.parameters())
+    fit = gx.fit(seen, model, fixed=every, transform=transform, evaluations=1, progress=False)
+    fit.save(tmp_path / "fit.json")
+    assert gx.Fit.load(tmp_path / "fit.json", transform=transform) == fit
+    with pytest.raises(gx.InvalidInput, match="must name variables: zinc, ph"):
+        gx.Fit.load(tmp_path / "fit.json", transform={"zink": ArcSinh})
+
+
 @pytest.mark.slow
 def test_a_fit_estimates_the_parameter_and_predicts(tmp_path):
     seen = measured()

@@ -207,7 +207,7 @@ def shared(library):
     """Routines of BLAS cut into parts for three threads, however small they are."""
     with blas.own_threads(), pytest.MonkeyPatch.context() as patch:
         before = blas._parts.set(3)
-        patch.setattr(blas, "MULTIPLICATIONS_PER_THREAD", 1)
+        patch.setattr(blas, "MULTIPLICATIONS_PER_BLAS_THREAD", 1)
         patch.setattr(blas, "LEAST_ROWS_PER_THREAD", 2)
         yield
         blas._parts.reset(before)

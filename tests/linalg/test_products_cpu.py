@@ -115,7 +115,7 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch, cores, triangle)
         multiply(single, a, b, -0.3, triangle)
     pieces, work = [], products_cpu.share
     monkeypatch.setattr(products_cpu, "usable_cores", lambda: cores)
-    monkeypatch.setattr(products_cpu, "MULTIPLICATIONS_PER_THREAD", 1)
+    monkeypatch.setattr(products_cpu, "MULTIPLICATIONS_PER_PRODUCT_THREAD", 1)
     monkeypatch.setattr(
         products_cpu, "share", lambda f, some, n: (pieces.extend(some), work(f, some, n))
     )

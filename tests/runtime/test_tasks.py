@@ -259,7 +259,7 @@ def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers)
 
 
 def test_a_slow_task_keeps_none_behind_it_waiting(client, workers, monkeypatch, tmp_path):
-    monkeypatch.setattr("geomxp.runtime.tasks.MOST_UNFINISHED_TASKS", 4)
+    monkeypatch.setattr("geomxp.runtime.tasks.MOST_TASKS_AHEAD", 4)
 
     def work(folder, k):
         if k == 0:
@@ -294,7 +294,7 @@ def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(
     alone, monkeypatch, tmp_path
 ):
     """On two threads of one worker, which takes its tasks in any order."""
-    monkeypatch.setattr("geomxp.runtime.tasks.MOST_UNFINISHED_TASKS", 4)
+    monkeypatch.setattr("geomxp.runtime.tasks.MOST_TASKS_AHEAD", 4)
     begun, held, go = (tmp_path / name for name in ("begun", "held", "go"))
     begun.mkdir()
     held.mkdir()
