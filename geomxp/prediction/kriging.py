@@ -147,7 +147,7 @@ class Prediction:
             columns["median"] = self.median
         columns["standard error"] = np.sqrt(self.variance)
         count = f"{len(self.mean):,}"
-        title, unit = f"Averages over {count} blocks", f"over {count} blocks"
+        title, unit = f"Averages over {count} blocks", f"over blocks, in {count} rows"
         if self.noise is not None:
             columns["of an observation"] = np.sqrt(self.variance_of_observation)
             title, unit = f"Predictions at {count} locations", f"at {count} rows"
@@ -405,7 +405,8 @@ def predict(
     block : float, (d,) sequence, sequence of polygons or (m, k, d) ndarray, optional
         Predict averages: over rectangles with these sides about the locations (in units of the
         coordinates; degrees on the sphere); over polygons (arrays of corners (c, 2), shapely
-        polygons, or a geopandas frame); or over sets of k points.
+        polygons, or a geopandas frame); or over sets of k points. A block has one `time` and one
+        `variable`, where the model depends on them.
     discretisation : int, optional
         Approximate a block by this many regular points along its (longer) side. If not given,
         covariances are integrals over blocks, exact to 1e-8 σ², in one and two Euclidean
@@ -418,8 +419,8 @@ def predict(
         With neighbours: estimate the trend's coefficients from the neighbours of each target, as
         gstat's moving neighbourhoods do, not from all observations.
     time : float, date or (m,) array_like, optional
-        Time of the new locations, for a space-time model; one for all of them is enough. A date if
-        the times of the observations are dates, of the same calendar; a number if they are
+        Time of the new locations or blocks, for a space-time model; one for all is enough. A date
+        if the times of the observations are dates, of the same calendar; a number if they are
         numbers. Durations count from the origin of the observations' times. Dates without a time
         zone are in that of the observations, with a warning.
     variable : str, int, tuple or (m,) array_like, optional
@@ -427,7 +428,8 @@ def predict(
         A tuple of different variables, ("zinc", "lead"), also a list if it has not one for each
         location, is predicted at every location: the result has a row for each location and
         variable, first all variables of the first location. If not given, the variables are those
-        in the frame or of the observations; without these all variables are predicted.
+        in the frame or of the observations; without these all variables are predicted. Blocks
+        take the place of locations.
     error_variance : float, (m,) array_like or str, optional
         Known error variance of a new observation, in addition to the nugget; 0 if not given. Text
         is a column of a frame, or a function of columns: "I(zinc_se ** 2)". With a transformation

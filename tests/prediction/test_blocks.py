@@ -486,7 +486,7 @@ def test_a_block_at_a_time_and_of_a_variable_is_the_mean_of_its_parts(name, d):
         given = at(model, time)
         ours = gx.predict(fit, whole, block=tuple(sides), **given)
         theirs = gx.predict(fit, parts, block=tuple(sides / 16), **given)
-        # the rule of nodes and a kink of the correlation: see `test_averages`
+        # edges cross the kink of a spherical correlation
         allowed = 1e-5 if "spherical" in model.family else 10 * STATED
         assert ours.mean[0] == pytest.approx(theirs.mean.mean(), abs=allowed)
         square = [there + np.array(x) * sides / 2 for x in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
@@ -560,7 +560,7 @@ def test_each_block_may_have_its_own_time_and_variable():
         assert every.variable.tolist() == ["zinc", "lead"] * 3
         assert every.mean[2] == pytest.approx(found.mean[1], rel=1e-10)
         assert repr(every).startswith("<Prediction at 6 blocks and variables (zinc")
-        assert str(every).startswith("Averages of zinc, lead over 6 blocks")
+        assert str(every).startswith("Averages of zinc, lead over blocks, in 6 rows")
         pairs = gx.predict(fit, places, block=block, time=0.4, variable=("lead", "zinc"))
         np.testing.assert_allclose(pairs.of_variable("zinc").mean, every.mean[::2], rtol=1e-12)
 
