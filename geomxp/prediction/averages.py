@@ -45,9 +45,9 @@ SMALLEST_LOG_DISTANCE = -600.0
 NEAR_REGION_RADII = 3.0
 """Distance in radii of a region within which its covariance is an integral over its boundary."""
 
-SMALL_REGION_RADIUS = 5e-4
-"""Radius over the range of a region in which, at a lag, the kink of a correlation does not matter.
-The lag is much longer, and integrals over the boundary would cancel."""
+SMALL_REGION_SIDE = 1e-3
+"""Side over the range of a region in which, at a lag, the kink of a correlation hardly matters.
+There the lag is much longer, and integrals over the boundary would cancel."""
 
 LEAST_STRETCH = 1e-20
 """Least factor Q of squared distances: the decay in time is less than its root, and negligible."""
@@ -329,19 +329,19 @@ def near_pairs(term, tree, edges, known, centres):
 
     `tree` holds the points of the known inputs as `mapped`.
     """
-    radius = Region(_edges_in(term, edges)).radius
-    reach = NEAR_REGION_RADII * radius
+    region = Region(_edges_in(term, edges))
+    least = reach = NEAR_REGION_RADII * region.radius
     if term.support is not None:
         # the correlation has a kink at the range
-        reach = max(reach, float(np.max(term.range)) + radius)
+        reach = max(reach, float(np.max(term.range)) + region.radius)
     found = tree.query_ball_point(mapped(term, centres.points), reach)
     columns = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
     rows = np.concatenate(found).astype(np.int64)
     a, b = known[rows], centres[columns]
     pairs = Pairs(term, a, b)
     apart = np.linalg.norm(mapped(term, a.points - b.points), axis=1)
-    small = (pairs.lag > 0) & (radius < SMALL_REGION_RADIUS * pairs.length)
-    reach = np.where(small, NEAR_REGION_RADII * radius, reach)
+    small = region.measure < (SMALL_REGION_SIDE * pairs.length) ** region.dimensions
+    reach = np.where(small & (pairs.lag > 0), least, reach)
     near = (np.hypot(apart, pairs.lag * pairs.length) < reach) & (pairs.size != 0)
     return rows[near], columns[near]
 

@@ -532,6 +532,17 @@ def test_a_small_block_at_a_time_and_of_a_variable_is_a_point(name):
     np.testing.assert_allclose(block.variance, point.variance, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("sides", [(1e-3, 1e-3), (1e-3, 2e-6), (0.05, 5e-5)])
+def test_small_and_thin_blocks_at_a_lag_do_not_cancel(sides):
+    model = DEPENDENT["spherical"]
+    fit, there = seen_by(model), coordinates(6, seed=5)[0]
+    point = gx.predict(fit, there, time=0.1)
+    block = gx.predict(fit, there, block=sides, time=0.1)
+    sums = gx.predict(fit, there, block=sides, discretisation=30, time=0.1)
+    np.testing.assert_allclose(block.mean, sums.mean, rtol=0, atol=1e-4 * max(sides) / 0.05)
+    assert np.abs(block.mean - point.mean).max() < 0.1 * max(sides) / 0.05
+
+
 def test_each_block_may_have_its_own_time_and_variable():
     model = DEPENDENT["combined"]
     fit, there = seen_by(model), coordinates(3, seed=5)[0]
