@@ -8,11 +8,13 @@ are integrals over its boundary with outer normal n, free of the kink of C at 0:
     ∫_B ∫_B C(|u - v|) du dv = -∮∮ Φ(|u - v|) n_u·n_v du dv
 
 Lengths are in units of the range, in coordinates where the model is isotropic. C is the
-correlation of a unit model: variance and range are 1.
+correlation of a unit model: variance and range are 1. At one lag and for one pair of variables a
+term of a covariance (`covariance.term`) is such a function. Where time is a coordinate it is
+C(√(s² + v)) with the squared lag v. In the plane r² F(r) is then the difference of s² F(s) between
+s = √v and √(r² + v).
 """
 
-from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from math import log
 
@@ -40,16 +42,24 @@ CROWDED_EDGE_FRACTION = 0.01
 SMALLEST_LOG_DISTANCE = -600.0
 """log r below which no table begins."""
 
+NEAR_REGION_RADII = 3.0
+"""Distance in radii of a region within which its covariance is an integral over its boundary."""
+
+SMALL_REGION_SIDE = 1e-3
+"""Side over the range of a region in which, at a lag, the kink of a correlation hardly matters.
+There the lag is much longer, and integrals over the boundary would cancel."""
+
+LEAST_STRETCH = 1e-20
+"""Least factor Q of squared distances: the decay in time is less than its root, and negligible."""
+
+LEAST_DISTANCE_OVER_LAG = 1e-3
+"""Distance over lag below which F does not change: differences of its table would cancel."""
+
 
 @cache
 def gauss(count):
     """Return the nodes and weights of Gauss's rule on (-1, 1)."""
     return np.polynomial.legendre.leggauss(count)
-
-
-def unit_of(model):
-    """Return the model with variance and range 1, without noise and anisotropy."""
-    return replace(model, variance=1.0, range=1.0, nugget=0.0, anisotropy=None)
 
 
 class RadialIntegrals:
@@ -87,9 +97,13 @@ class RadialIntegrals:
             value = value * t + rows[k][row]
         return value
 
-    def f(self, r):
-        """Evaluate F."""
-        return self._at(self.field, np.log(np.maximum(r, 1e-300)))
+    def f(self, r, lag=0.0):
+        """Evaluate F; with a lag (in 2 dimensions) that of C(√(s² + lag²))."""
+        if not lag:
+            return self._at(self.field, np.log(np.maximum(r, 1e-300)))
+        r = np.maximum(r, LEAST_DISTANCE_OVER_LAG * lag)
+        s = np.hypot(r, lag)
+        return (s * s * self.f(s) - lag * lag * self.f(lag)) / (r * r)
 
     def phi(self, r):
         """Evaluate Φ."""
@@ -153,17 +167,29 @@ class Region:
         self._normal = np.column_stack((self._along[:, 1], -self._along[:, 0]))
         self.measure = float(0.5 * (start[:, 0] * end[:, 1] - end[:, 0] * start[:, 1]).sum())
 
-    def averages(self, unit, points):
-        """Return the average correlation of the region with each point, (k,) for (k, d)."""
-        farthest = np.abs(self.edges).max() + np.abs(points).max(initial=0.0)
+    def averages(self, unit, points, lag=0.0):
+        """Return the average correlation of the region with each point, (k,) for (k, d).
+
+        With a lag it is that of C(√(s² + lag²)) at distances s.
+        """
+        if self.dimensions == 1 and lag:
+            ends = self.edges - points
+            if unit.support is not None:
+                # the correlation is 0 beyond
+                last = max(1.0 - lag * lag, 0.0) ** 0.5
+                ends = np.clip(ends, -last, last)
+            parts = _from_foot(unit.correlation, ends, np.full(ends.shape, lag))
+            return parts @ [-1.0, 1.0] / self.measure
+        farthest = np.abs(self.edges).max() + np.abs(points).max(initial=0.0) + lag
         table = integrals(unit, self.dimensions, 2 * float(farthest))
         if self.dimensions == 1:
             apart = self.edges - points
             return (table.f(np.abs(apart)) * apart) @ [-1.0, 1.0] / self.measure
+        field = partial(table.f, lag=lag)
         averages = np.empty(len(points))
         step = max(1, CHUNK_ENTRIES // (len(self.edges) * NEAR_EDGE_NODES))
         for first in range(0, len(points), step):
-            delta, parts = self._along_edges(table.f, points[first : first + step])
+            delta, parts = self._along_edges(field, points[first : first + step])
             averages[first : first + step] = (delta * parts).sum(axis=1) / self.measure
         return averages
 
@@ -231,6 +257,99 @@ def _crowded(length, count, delta=0.0):
     top = np.arcsinh(length[..., None] / b)
     y = top * (g + 1) / 2
     return b * np.sinh(y), b * np.cosh(y) * top * w / 2
+
+
+# Terms of a covariance
+
+
+def mapped(term, points):
+    """Return points (…, d) in coordinates in which a term is isotropic."""
+    return points if term.map is None else points @ term.map.T
+
+
+class Pairs:
+    """The functions of distance that a term is for pairs of inputs (k): σ² ρ(√(h²/a² + lag²)).
+
+    `size` is σ², `length` a, both (k,); `first` and `second` are the variables, which choose ρ.
+    """
+
+    def __init__(self, term, a, b):
+        k = len(a)
+        self.term, self.lag = term, np.zeros(k)
+        self.first = self.second = np.zeros(k, dtype=np.int64)
+        if term.by_variable:
+            self.first, self.second = a.variable, b.variable
+        self.size, self.length = (
+            np.atleast_2d(x)[self.first, self.second] for x in (term.amplitude, term.range)
+        )
+        if term.time_range is None:
+            return
+        lag, clock = np.abs(a.time - b.time) / term.time_range, term.clock
+        if clock is None:
+            self.lag = lag
+            return
+        v = lag * lag
+        self.size = self.size * np.asarray(clock.evaluate(clock.decay, v), dtype=np.float64)
+        if clock.stretch is not None:
+            stretch = np.asarray(clock.evaluate(clock.stretch, v), dtype=np.float64)
+            self.length = self.length / np.sqrt(np.maximum(stretch, LEAST_STRETCH))
+
+    def groups(self):
+        """Yield ρ, a, the lag and the rows of the pairs that have them; not those of size 0."""
+        used = np.flatnonzero(self.size)
+        keys = np.column_stack((self.first, self.second, self.length, self.lag))[used]
+        found, of = np.unique(keys, axis=0, return_inverse=True)
+        order = np.argsort(of.reshape(-1), kind="stable")
+        ends = np.cumsum(np.bincount(of.reshape(-1), minlength=len(found)))
+        for (i, j, length, lag), rows in zip(found, np.split(used[order], ends[:-1]), strict=False):
+            yield self.term.correlations[int(i)][int(j)].unit, length, lag, rows
+
+
+def term_averages(term, edges, a, b):
+    """Return the averages of a term between inputs a and equal regions about inputs b, (k,)."""
+    pairs, result = Pairs(term, a, b), np.zeros(len(a))
+    edges, offsets = _edges_in(term, edges), mapped(term, a.points - b.points)
+    for unit, length, lag, rows in pairs.groups():
+        found = Region(edges / length).averages(unit, offsets[rows] / length, lag)
+        result[rows] = pairs.size[rows] * found
+    return result
+
+
+def term_variance(term, edges, one):
+    """Return the average of a term over pairs of points of a region, at one input."""
+    pairs, edges = Pairs(term, one, one), _edges_in(term, edges)
+    return sum(
+        float(pairs.size[0]) * Region(edges / length).variance(unit)
+        for unit, length, _, _ in pairs.groups()
+    )
+
+
+def near_pairs(term, tree, edges, known, centres):
+    """Return rows of known inputs and of equal regions whose averages need integrals, each (k,).
+
+    `tree` holds the points of the known inputs as `mapped`.
+    """
+    region = Region(_edges_in(term, edges))
+    least = reach = NEAR_REGION_RADII * region.radius
+    if term.support is not None:
+        # the correlation has a kink at the range
+        reach = max(reach, float(np.max(term.range)) + region.radius)
+    found = tree.query_ball_point(mapped(term, centres.points), reach)
+    columns = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
+    rows = np.concatenate(found).astype(np.int64)
+    a, b = known[rows], centres[columns]
+    pairs = Pairs(term, a, b)
+    apart = np.linalg.norm(mapped(term, a.points - b.points), axis=1)
+    small = region.measure < (SMALL_REGION_SIDE * pairs.length) ** region.dimensions
+    reach = np.where(small & (pairs.lag > 0), least, reach)
+    near = (np.hypot(apart, pairs.lag * pairs.length) < reach) & (pairs.size != 0)
+    return rows[near], columns[near]
+
+
+def _edges_in(term, edges):
+    """Return the edges of a region in coordinates in which a term is isotropic."""
+    d = 1 if edges.ndim == 1 else 2
+    return mapped(term, edges.reshape(-1, d)).reshape(edges.shape)
 
 
 def interior_rule(edges, count):

@@ -20,7 +20,6 @@ from ..covariance.inputs import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
-from ..data.labels import aligned, labels_of
 from ..data.summaries import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import (
@@ -47,7 +46,6 @@ from ..vecchia.blocks import Blocks, Neighbours
 from .simulate import averages_of_draws
 from .supports import (
     Points,
-    are_sides,
     blocks_of,
     check_of,
     check_points,
@@ -134,7 +132,7 @@ class Prediction:
         targets = "locations" if self.noise is not None else "blocks"
         m, d = self.locations.shape
         if self.variable is not None:
-            targets = f"locations and variables ({few(self._variables)})"
+            targets = f"{targets} and variables ({few(self._variables)})"
         return f"<Prediction at {m:,} {targets} in {d} dimension{'s' if d > 1 else ''}>"
 
     def __str__(self) -> str:
@@ -148,18 +146,18 @@ class Prediction:
         if self.transform is not None:
             columns["median"] = self.median
         columns["standard error"] = np.sqrt(self.variance)
-        if self.variable is not None:
-            title = f"Predictions of {few(self._variables)} at {len(self.mean):,} rows"
+        count = f"{len(self.mean):,}"
+        title, unit = f"Averages over {count} blocks", f"over blocks, in {count} rows"
+        if self.noise is not None:
             columns["of an observation"] = np.sqrt(self.variance_of_observation)
-            return title, {
-                f"{label}: {name}": column[self.variable == label]
-                for label in self._variables
-                for name, column in columns.items()
-            }
-        if self.noise is None:
-            return f"Averages over {len(self.mean):,} blocks", columns
-        columns["of an observation"] = np.sqrt(self.variance_of_observation)
-        return f"Predictions at {len(self.mean):,} locations", columns
+            title, unit = f"Predictions at {count} locations", f"at {count} rows"
+        if self.variable is None:
+            return title, columns
+        return f"{title.split()[0]} of {few(self._variables)} {unit}", {
+            f"{label}: {name}": column[self.variable == label]
+            for label in self._variables
+            for name, column in columns.items()
+        }
 
     @property
     def _variables(self):
@@ -193,10 +191,11 @@ class Prediction:
             locations=self.locations[rows],
             mean=self.mean[rows],
             variance=self.variance[rows],
-            noise=self.noise[rows],
+            noise=None if self.noise is None else self.noise[rows],
             table=None if self.table is None else self.table.some(rows),
             gaussian=self.gaussian and tuple(x[rows] for x in self.gaussian),
             transform=self.transform and self.transform.of_rows(rows),
+            samples=None if self.samples is None else self.samples[:, rows],
             variable=np.asarray(self.variable)[rows],
         )
 
@@ -406,7 +405,8 @@ def predict(
     block : float, (d,) sequence, sequence of polygons or (m, k, d) ndarray, optional
         Predict averages: over rectangles with these sides about the locations (in units of the
         coordinates; degrees on the sphere); over polygons (arrays of corners (c, 2), shapely
-        polygons, or a geopandas frame); or over sets of k points.
+        polygons, or a geopandas frame); or over sets of k points. A block has one `time` and one
+        `variable`, where the model depends on them.
     discretisation : int, optional
         Approximate a block by this many regular points along its (longer) side. If not given,
         covariances are integrals over blocks, exact to 1e-8 σ², in one and two Euclidean
@@ -419,8 +419,8 @@ def predict(
         With neighbours: estimate the trend's coefficients from the neighbours of each target, as
         gstat's moving neighbourhoods do, not from all observations.
     time : float, date or (m,) array_like, optional
-        Time of the new locations, for a space-time model; one for all of them is enough. A date if
-        the times of the observations are dates, of the same calendar; a number if they are
+        Time of the new locations or blocks, for a space-time model; one for all is enough. A date
+        if the times of the observations are dates, of the same calendar; a number if they are
         numbers. Durations count from the origin of the observations' times. Dates without a time
         zone are in that of the observations, with a warning.
     variable : str, int, tuple or (m,) array_like, optional
@@ -428,7 +428,8 @@ def predict(
         A tuple of different variables, ("zinc", "lead"), also a list if it has not one for each
         location, is predicted at every location: the result has a row for each location and
         variable, first all variables of the first location. If not given, the variables are those
-        in the frame or of the observations; without these all variables are predicted.
+        in the frame or of the observations; without these all variables are predicted. Blocks
+        take the place of locations.
     error_variance : float, (m,) array_like or str, optional
         Known error variance of a new observation, in addition to the nugget; 0 if not given. Text
         is a column of a frame, or a function of columns: "I(zinc_se ** 2)". With a transformation
@@ -495,40 +496,25 @@ def predict(
         prediction = Prediction.back_transformed(prediction, transform.of(numbers))
         _caution_moments(prediction)
         return prediction
-    table = None
-    if block is not None and not are_sides(block):
-        labels = labels_of(block)
-        new_locations, covariates = aligned(
-            labels, "the blocks", new_locations=new_locations, covariates=covariates
-        )
-    if new_locations is not None:
-        inputs, covariates, table = targets_of(
-            fit, new_locations, covariates, time, variable, error_variance
-        )
-        new_locations = inputs.locations
     if block is not None:
-        if fit.model.uses:
-            raise InvalidInput(
-                f"averages over blocks need a model of locations only. A {fit.model.family} model "
-                f"depends on {' and '.join(fit.model.uses)}: predict points, without `block`."
-            )
-        for name, column in {
-            "time": time,
-            "variable": variable,
-            "error_variance": error_variance,
-        }.items():
-            if column is not None:
-                raise InvalidInput(f"averages over blocks have no `{name}`: leave it out.")
-        if table is None and spatial.is_geographic_frame(block):
-            table = spatial.of_polygons(block)
-            covariates = table.columns if covariates is None else covariates
-        targets = blocks_of(block, new_locations, discretisation, fit.observations, fit.model)
+        if error_variance is not None:
+            raise InvalidInput("averages over blocks have no `error_variance`: leave it out.")
+        targets, covariates, table = blocks_of(
+            fit, block, new_locations, covariates, discretisation, time, variable
+        )
         check_points(targets, discretisation)
     elif new_locations is None or discretisation is not None:
         missing = "`new_locations` are missing" if new_locations is None else "`block` is missing"
         raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
     else:
+        inputs, covariates, table = targets_of(
+            fit, new_locations, covariates, time, variable, error_variance
+        )
         targets = Points(inputs)
+    names = {
+        "variable": _labels(fit.observations, targets.inputs),
+        "variable_name": fit.observations.variable_name,
+    }
     if transform is not None:
         if neighbours is not None or local_trend:
             raise InvalidInput(
@@ -550,8 +536,9 @@ def predict(
             variance,
             noise=None,
             table=table,
-            transform=transform,
+            transform=transform.of(targets.inputs.variable),
             samples=samples,
+            **names,
         )
         _caution_moments(prediction)
         return prediction
@@ -559,16 +546,8 @@ def predict(
     if local_trend and not (fit.method.approximate or neighbours is not None):
         raise InvalidInput("`local_trend` needs `neighbours`.")
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
-    noise = fit.model.noise(inputs).variances if block is None else None
-    return Prediction(
-        targets.locations,
-        mean,
-        variance,
-        noise,
-        table,
-        variable=None if block is not None else _labels(fit.observations, inputs),
-        variable_name=fit.observations.variable_name,
-    )
+    noise = fit.model.noise(targets.inputs).variances if block is None else None
+    return Prediction(targets.locations, mean, variance, noise, table, **names)
 
 
 def _caution_moments(prediction):
@@ -830,11 +809,10 @@ def krige_part(known, piece):
     """
     targets, design, first = piece
     model, metric, tree = known.model, known.inputs.metric, known.tree
-    points = isinstance(targets, Points)
-    own = targets.inputs_of(model) if points else Inputs(targets.locations, metric)
+    own = targets.inputs_of(model)
     near = nearest(tree, model.neighbour_points(own, known.key), known.count)
     blocks = Blocks(model, known.inputs, own)
-    averages = targets.covariances_with(model, known.inputs.locations, metric, near)
+    averages = targets.covariances_with(model, known.inputs, metric, near)
     grams = blocks.grams(near, known.noise, known.columns, averages)
     bad = np.flatnonzero(~np.isfinite(grams).all(axis=(1, 2)))
     if len(bad):

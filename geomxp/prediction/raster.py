@@ -786,7 +786,7 @@ def _filled(raster, at, prediction, rows):
         variance=layer(prediction.variance),
         transform=prediction.transform and prediction.transform.of_rows(rows),
     )
-    if prediction.variable is not None:
+    if prediction.variable is not None and prediction.noise is not None:
         # that of the variable
         filled = replace(filled, noise=float(np.ravel(prediction.noise)[0]))
     if prediction.transform is None:

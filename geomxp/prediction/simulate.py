@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.inputs import Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.noise import without_noise
 from ..covariance.ordering import order_points
@@ -231,11 +230,12 @@ def averages_of_draws(fit, blocks, covariates, draws, seed):
     The averages are (draws, m). The order, (m,), is the least one of the points of a block, with
     the variances of the draws.
     """
-    transform, gaussian = fit.model.transform, fit.gaussian
+    gaussian = fit.gaussian
     rows = None if covariates is None or not fit.trend.needs else of_rows(covariates, len(blocks))
     result, order = np.zeros((draws, len(blocks))), np.full(len(blocks), np.inf)
     for nodes, weights, owners in blocks.pieces(CHUNK_NODES):
-        inputs = Inputs(nodes, fit.observations.metric)
+        inputs = blocks.at_nodes(nodes, owners)
+        transform = fit.model.transform.of(inputs.variable)
         known = None if rows is None else rows[owners]
         # the draws of blocks in different pieces are independent
         z = _conditional(gaussian, inputs, draws, [seed, int(owners[0])], None, known, "field")

@@ -1,10 +1,11 @@
 """Prediction supports: points from arrays, frames and grids, and blocks that are averaged.
 
-A block is a rectangle about a location, a polygon, or a given set of points. Its covariance with
-an observation is an integral over the block, and its variance an integral over pairs of its points.
-For an isotropic model in one and two Euclidean dimensions both are exact to 1e-8 σ² for sides up to
-100 ranges and 1,000 times each other (`geomxp.prediction.averages`). Elsewhere, and with
-`discretisation`, a block is approximated by a regular set of points.
+A block is a rectangle about a location, a polygon, or a given set of points, at one time and of one
+variable. Its covariance with an observation is an integral over the block, and its variance an
+integral over pairs of its points. For models with terms (`covariance.term`) in one and two
+Euclidean dimensions both are exact to 1e-8 σ² for sides up to 100 ranges and 1,000 times each other
+(`geomxp.prediction.averages`). Elsewhere, and with `discretisation`, a block is approximated by a
+regular set of points.
 """
 
 import warnings
@@ -13,6 +14,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import scipy
 
+from ..covariance.base import Tabulated
 from ..covariance.distance import metric_of, near_meridian
 from ..covariance.inputs import Inputs
 from ..data import spatial, tables, times
@@ -30,7 +32,7 @@ from ..data.reading import column_or_function
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.base import coincidence, noiseless_twins
 from ..runtime.devices import free_memory, require_memory
-from .averages import Region, gauss, interior_rule, unit_of
+from .averages import gauss, interior_rule, mapped, near_pairs, term_averages, term_variance
 
 FEWER_POINTS_REMEDY = (
     "use fewer points (--discretisation, discretisation=), or leave their number out"
@@ -40,9 +42,6 @@ FEWER_POINTS_REMEDY = (
 CHUNK_ENTRIES, CHUNK_NODES = 1 << 22, 1 << 18
 """Covariances between nodes and observations held, and nodes at which a trend is evaluated, at one
 time."""
-
-NEAR_BLOCK_RADII = 3.0
-"""Distance in radii of a block within which its covariance is an integral over its boundary."""
 
 REGULAR_SIDE_POINTS, GAUSS_SIDE_NODES = 6, 6
 """Points along a side where integrals are sums (on the sphere and in three dimensions), and nodes
@@ -56,7 +55,17 @@ cancel, and fewer than eight digits remain."""
 # New locations in arrays, frames and grids
 
 
-def targets_of(fit, new_locations, covariates=None, time=None, variable=None, error_variance=None):
+def targets_of(
+    fit,
+    new_locations,
+    covariates=None,
+    time=None,
+    variable=None,
+    error_variance=None,
+    *,
+    polygons=None,
+    blocks=None,
+):
     """Return `Inputs` in the system of a fit's observations, covariates, and their table.
 
     New locations are an array, Inputs, Observations, a frame or a grid. A pandas frame must have
@@ -69,6 +78,9 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     tuple of those to predict at every location: all variables if neither it nor the locations say
     which. The inputs, covariates and table then have a row for each location and variable, first
     all variables of the first location.
+
+    New locations that are the centres of a geopandas frame of `polygons` have its columns. Those of
+    other `blocks` than rectangles must be so many.
     """
     observations, table, of_table = fit.observations, None, covariates is None
     asked, time_unit, dates_in_utc = time is not None, "", False
@@ -79,6 +91,9 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         timed = time is None and observations.time is not None
         new_locations, own, table = _from_frame(fit, new_locations, covariates, timed)
         labels = labels if table.dims is None else cells_of(table.source, table.dims)
+    elif polygons is not None:
+        table = spatial.of_polygons(polygons)
+        labels, own = labels_of(polygons), table.columns
     columns = {"covariates": covariates, "time": time, "variable": variable}
     covariates, time, variable, error_variance = aligned(
         labels, **columns, error_variance=error_variance
@@ -125,6 +140,11 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
     if asked and table is not None and table.dims is not None and observations.time is not None:
         table = table.at_time(observations.time_name, axis.dates(time))
     inputs = checked_inputs(new_locations, observations.metric, time, None, error_variance)
+    if blocks not in (None, len(inputs)):
+        raise InvalidInput(
+            f"`new_locations` must hold one location for each of the {blocks} blocks, "
+            f"or be left out. Got {len(inputs)}."
+        )
     if of_table and table is not None and inputs.time is not None:
         # the trend may be one of the time
         name = observations.time_name
@@ -345,28 +365,33 @@ def _between(model, a, b, metric, index):
 class Blocks:
     """Averages over blocks as targets of kriging; the interface of `Points`.
 
-    `rule(first, last)` gives nodes (N, d) and weights (N,) of the rules that integrate over these
-    blocks, one block after the other; a block has `counts` nodes, and weights that sum to 1.
-    `edges` are boundaries relative to the centres (`locations`), as of `Region`: one that all
+    `inputs` hold the centres, or the locations that represent blocks, and the time and the variable
+    of each block. `rule(first, last)` gives nodes (N, d) and weights (N,) of the rules that
+    integrate over these blocks, one block after the other; a block has `counts` nodes, and weights
+    that sum to 1. `edges` are boundaries relative to the locations, as of `Region`: one that all
     blocks share, a list with one for each, or None for blocks that are sets of points. Blocks are
     `alike` if all have one shape and Euclidean distances.
     """
 
-    def __init__(self, locations, rule, counts, edges=None, alike=False):
-        self.locations, self.rule, self.counts = locations, rule, counts
+    def __init__(self, inputs, rule, counts, edges=None, alike=False):
+        self.inputs, self.locations, self.rule, self.counts = inputs, inputs.locations, rule, counts
         self.edges, self.alike = edges, alike
 
     @classmethod
-    def of_nodes(cls, locations, nodes, weights, edges=None):
+    def of_nodes(cls, inputs, nodes, weights, edges=None):
         """Make blocks from the nodes (k, d) and weights (k,) of each block's rule."""
 
         def rule(first, last):
             return np.vstack(nodes[first:last]), np.concatenate(weights[first:last])
 
-        return cls(locations, rule, np.array([len(points) for points in nodes]), edges)
+        return cls(inputs, rule, np.array([len(points) for points in nodes]), edges)
 
     def __len__(self):
-        return len(self.locations)
+        return len(self.inputs)
+
+    def inputs_of(self, model):
+        """Return the inputs that represent blocks among observations."""
+        return model.of_field(self.inputs)
 
     def part(self, part):
         """Return a slice, without a step, of the targets."""
@@ -376,15 +401,11 @@ class Blocks:
         def rule(first, last):
             return self.rule(start + first, start + last)
 
-        return Blocks(self.locations[start:stop], rule, self.counts[start:stop], edges, self.alike)
+        return Blocks(self.inputs[start:stop], rule, self.counts[start:stop], edges, self.alike)
 
-    def shown_at(self, locations):
-        """Return the same blocks with other locations in place of their centres."""
-        edges = self.edges
-        if edges is not None:
-            moves = self.locations - locations
-            edges = [own + move for own, move in zip(edges, moves, strict=True)]
-        return Blocks(locations, self.rule, self.counts, edges)
+    def at_nodes(self, nodes, owners):
+        """Return the inputs at nodes of the blocks `owners`."""
+        return replace(self.inputs[owners], locations=nodes)
 
     def design(self, trend, covariates=None):
         """Return the averages of the trend's columns, (m, p); covariates are those of blocks."""
@@ -393,7 +414,9 @@ class Blocks:
         rows = of_rows(covariates, len(self)) if needed else None
         for nodes, weights, owners in self.pieces(CHUNK_NODES):
             known = rows[owners] if needed else None
-            np.add.at(result, owners, weights[:, None] * trend.design(nodes, known))
+            variable = self.inputs[owners].variable
+            design = trend.design(nodes, known, variable)
+            np.add.at(result, owners, weights[:, None] * design)
         return result
 
     def covariances(self, model, locations, metric, index=None):
@@ -401,8 +424,9 @@ class Blocks:
 
         The result is a NumPy array even if a GPU generates the covariances of the nodes.
         """
-        result = np.zeros((len(locations), len(self)), order="F")
-        most = max(1, CHUNK_ENTRIES // len(locations))
+        known = Inputs.of(locations, metric)
+        result = np.zeros((len(known), len(self)), order="F")
+        most = max(1, CHUNK_ENTRIES // len(known))
         for nodes, weights, owners in self.pieces(most):
             # a block with very many nodes comes in pieces
             for at in range(0, len(nodes), most):
@@ -410,58 +434,62 @@ class Blocks:
                 averaging = scipy.sparse.csc_array(
                     (weights[some], own - own[0], np.arange(len(own) + 1))
                 )
-                among = _between(model, locations, nodes[some], metric, index)
+                field = model.of_field(self.at_nodes(nodes[some], own))
+                among = _between(model, known, field, metric, index)
                 among = among if index is None else among.get(order="A")
                 result[:, own[0] : own[-1] + 1] += (averaging @ among.T).T
         if self.edges is not None:
-            self._integrate_near(model, locations, result)
+            self._integrate_near(model, known, result)
         return result
 
     def covariances_with(self, model, locations, metric, near):
         """Return the covariances of each average with its neighbours, (k, m) for near (k, m)."""
+        known = Inputs.of(locations, metric)
         return np.vstack(
             [
-                self.part(slice(b, b + 1)).covariances(model, locations[rows], metric)[:, 0]
+                self.part(slice(b, b + 1)).covariances(model, known[rows], metric)[:, 0]
                 for b, rows in enumerate(near)
             ]
         )
 
     def variances(self, model, metric):
         """Return the variance of the field's average over each block, (m,)."""
-        if self.alike and len(self):
-            return np.full(len(self), self._variance(model, metric, 0))
-        return np.array([self._variance(model, metric, b) for b in range(len(self))])
+        rows = of = np.arange(len(self))
+        if self.alike and isinstance(model, Tabulated):
+            # the field of a variable has one variance everywhere
+            kinds = self.inputs.variable
+            kinds = np.zeros(len(self)) if kinds is None else kinds
+            _, rows, of = np.unique(kinds, return_index=True, return_inverse=True)
+        return np.array([self._variance(model, b) for b in rows])[of]
 
-    def _variance(self, model, metric, b):
+    def _variance(self, model, b):
         if self.edges is not None:
-            return model.variance * self._region(model, b).variance(unit_of(model))
+            one = self.inputs_of(model)[b : b + 1]
+            terms = model.terms(self.inputs.dimensions)
+            return sum(term_variance(term, self._edges(b), one) for term in terms)
         nodes, weights = self.rule(b, b + 1)
-        return weights @ model(nodes, nodes, metric) @ weights
+        field = model.of_field(self.at_nodes(nodes, np.full(len(nodes), b)))
+        return weights @ model.matrix(field, field) @ weights
 
-    def _integrate_near(self, model, locations, result):
+    def _integrate_near(self, model, known, result):
         """Replace sums by integrals for blocks near an observation."""
-        points, centres = (
-            model.isotropic(some) / model.range for some in (locations, self.locations)
-        )
-        tree, unit = scipy.spatial.cKDTree(points), unit_of(model)
-        step = max(len(centres), 1) if self.alike else 1
-        for b in range(0, len(centres), step):
-            region = self._region(model, b)
-            reach = NEAR_BLOCK_RADII * region.radius
-            if unit.support is not None:
-                # the correlation has a kink at the range
-                reach = max(reach, 1.0 + region.radius)
-            near = tree.query_ball_point(centres[b : b + step], reach)
-            columns = b + np.repeat(np.arange(len(near)), [len(rows) for rows in near])
-            rows = np.concatenate(near).astype(np.int64)
-            offsets = points[rows] - centres[columns]
-            result[rows, columns] = model.variance * region.averages(unit, offsets)
+        terms, own = model.terms(self.inputs.dimensions), self.inputs_of(model)
+        trees = [scipy.spatial.cKDTree(mapped(term, known.points)) for term in terms]
+        step = max(len(own), 1) if self.alike else 1
+        for b in range(0, len(own), step):
+            some, edges = own[b : b + step], self._edges(b)
+            near = [
+                rows * len(some) + columns
+                for term, tree in zip(terms, trees, strict=True)
+                for rows, columns in [near_pairs(term, tree, edges, known, some)]
+            ]
+            rows, columns = np.divmod(np.unique(np.concatenate(near)), len(some))
+            pairs = known[rows], some[columns]
+            result[rows, b + columns] = sum(term_averages(term, edges, *pairs) for term in terms)
 
-    def _region(self, model, b):
-        """Return a block's boundary in units of the range."""
-        edges = self.edges[b] if isinstance(self.edges, list) else self.edges
-        points = model.isotropic(edges.reshape(-1, 1 if edges.ndim == 1 else 2))
-        return Region((points / model.range).reshape(edges.shape))
+    def _edges(self, b):
+        """Return the boundary of a block."""
+        return self.edges[b] if isinstance(self.edges, list) else self.edges
 
     def pieces(self, most):
         """Yield nodes, weights and blocks of the nodes, for blocks of at most this many nodes."""
@@ -494,36 +522,58 @@ def of_rows(covariates, count, what="blocks"):
 # Blocks as users give them: rectangles about locations, polygons, sets of points
 
 
-def blocks_of(block, locations, discretisation, observations, model):
-    """Return the blocks that a caller of `predict` gives.
+def blocks_of(
+    fit,
+    block,
+    new_locations=None,
+    covariates=None,
+    discretisation=None,
+    time=None,
+    variable=None,
+):
+    """Return the blocks that a caller of `predict` gives, their covariates and their table.
 
     They are rectangles about the locations by their sides, polygons, or sets of points (b, k, d)
-    with equal weights. Locations (b, d), if given, are the centres of rectangles; for other blocks
-    they represent them in the result in place of their centres.
+    with equal weights. Locations, if given, are the centres of rectangles; for other blocks they
+    represent them in the result in place of their centres. All else is as of `targets_of`.
     """
+    observations, sides = fit.observations, are_sides(block)
     if discretisation is not None:
         check_whole("discretisation", discretisation)
+    if sides and new_locations is None:
+        raise InvalidInput("blocks given by their sides need `new_locations`, their centres.")
     euclidean = metric_of(observations.metric).embedding is None
-    plane = euclidean and observations.dimensions <= 2 and model.of_distance
+    plane = euclidean and observations.dimensions <= 2 and isinstance(fit.model, Tabulated)
     count = None if plane and discretisation is None else int(discretisation or REGULAR_SIDE_POINTS)
-    if isinstance(block, np.ndarray) and block.ndim == 3:
-        if discretisation is not None:
-            raise InvalidInput("`discretisation` is not for blocks that are sets of points.")
-        blocks = _point_sets(block, observations)
-    elif are_sides(block):
-        if locations is None:
-            raise InvalidInput("blocks given by their sides need `new_locations`, their centres.")
-        return _rectangles(block, locations, count, observations)
-    else:
-        blocks = _polygons(block, count, observations)
-    if locations is None:
-        return blocks
-    if len(locations) != len(blocks):
-        raise InvalidInput(
-            f"`new_locations` must hold one location for each of the {len(blocks)} blocks, "
-            f"or be left out. Got {len(locations)}."
+    blocks, polygons, nodes = None, None, ()
+    if not sides:
+        columns = {"covariates": covariates, "time": time, "variable": variable}
+        new_locations, covariates, time, variable = aligned(
+            labels_of(block), "the blocks", new_locations=new_locations, **columns
         )
-    return blocks.shown_at(locations)
+        if not (isinstance(block, np.ndarray) and block.ndim == 3):
+            centres, nodes, weights, edges = _polygons(block, count, observations)
+        elif discretisation is None:
+            centres, nodes, weights, edges = _point_sets(block, observations)
+        else:
+            raise InvalidInput("`discretisation` is not for blocks that are sets of points.")
+        blocks = len(centres)
+        if new_locations is None:
+            new_locations = centres
+            polygons = block if spatial.is_geographic_frame(block) else None
+    inputs, covariates, table = targets_of(
+        fit, new_locations, covariates, time, variable, polygons=polygons, blocks=blocks
+    )
+    # a block has no measurement
+    inputs = replace(inputs, error_variance=None)
+    if sides:
+        return _rectangles(block, inputs, count, observations), covariates, table
+    rows = np.repeat(np.arange(blocks), len(inputs) // blocks)
+    if edges is not None:
+        moves = centres[rows] - inputs.locations
+        edges = [edges[b] + move for b, move in zip(rows, moves, strict=True)]
+    nodes, weights = ([each[b] for b in rows] for each in (nodes, weights))
+    return Blocks.of_nodes(inputs, nodes, weights, edges), covariates, table
 
 
 def are_sides(block):
@@ -536,7 +586,7 @@ def are_sides(block):
 
 
 def _point_sets(block, observations):
-    """Return blocks that are sets of points."""
+    """Return centres, nodes, weights and no edges of blocks that are sets of points."""
     count, each, d = block.shape
     if d != observations.dimensions or not count or not each:
         raise InvalidInput(
@@ -546,7 +596,7 @@ def _point_sets(block, observations):
     nodes = checked_locations(block.reshape(-1, d), observations.metric).reshape(block.shape)
     weights = np.full((count, each), 1 / each)
     centres = _centres_in_degrees(nodes) if observations.geographic else nodes.mean(axis=1)
-    return Blocks.of_nodes(centres, nodes, weights)
+    return centres, nodes, weights, None
 
 
 def _centres_in_degrees(nodes):
@@ -557,9 +607,9 @@ def _centres_in_degrees(nodes):
     return np.degrees(np.column_stack((np.arctan2(y, x), np.arctan2(z, np.hypot(x, y)))))
 
 
-def _rectangles(block, locations, count, observations):
-    """Return equal rectangles (intervals, boxes) about locations."""
-    d = observations.dimensions
+def _rectangles(block, inputs, count, observations):
+    """Return equal rectangles (intervals, boxes) about inputs."""
+    d, locations = observations.dimensions, inputs.locations
     sides = np.asarray(block, dtype=np.float64)
     if sides.ndim and sides.shape != (d,):
         raise InvalidInput(f"`block` must be {d} side(s), one for each coordinate. Got {block!r}.")
@@ -597,7 +647,7 @@ def _rectangles(block, locations, count, observations):
         return nodes.reshape(-1, d), np.tile(weights, len(some))
 
     counts = np.full(len(locations), len(mesh))
-    return Blocks(locations, rule, counts, edges, alike=euclidean)
+    return Blocks(inputs, rule, counts, edges, alike=euclidean)
 
 
 def check_points(blocks: Blocks, discretisation: int | None = None) -> None:
@@ -648,7 +698,7 @@ def _in_degrees(locations, mesh, sides, first=0):
 
 
 def _polygons(block, count, observations):
-    """Return blocks that are polygons."""
+    """Return centres, nodes, weights and edges (or None) of blocks that are polygons."""
     if observations.dimensions != 2:
         raise InvalidInput(
             f"blocks that are polygons need locations in the plane. Got {observations.dimensions} "
@@ -669,7 +719,7 @@ def _polygons(block, count, observations):
         nodes.append(points)
         weights.append(share)
         edges.append(around - centre)
-    return Blocks.of_nodes(np.array(centres), nodes, weights, edges if count is None else None)
+    return np.array(centres), nodes, weights, edges if count is None else None
 
 
 def _points_inside(polygon, count, spherical, number):

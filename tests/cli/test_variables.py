@@ -251,3 +251,62 @@ def test_a_map_needs_the_covariates_of_its_variable_only(run, folder, tmp_path):
     assert np.isfinite(gx.predict_raster(fit, cells=4, variable="om").mean).all()
     with pytest.raises(gx.InvalidInput, match="needs the covariates sqrt_dist"):
         gx.predict_raster(fit, cells=4, variable="log_zinc")
+
+
+def test_blocks_have_a_time_and_a_variable_as_in_python(run, tmp_path):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.random((60, 2)), columns=["x", "y"])
+    table["time"], table["element"] = random.integers(0, 3, 60) / 2, ["zinc", "lead"] * 30
+    table["value"] = random.standard_normal(60)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    data = gx.read_table(
+        tmp_path / "table.csv", values="value", time="time", variable="element", crs="EPSG:28992"
+    )
+    kind = gx.family_of("separable-independent")
+    model = kind.from_parameters({p.name: p.value for p in kind.declared_for(2)})
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()))
+    fit.save(tmp_path / "fit.json")
+    known = ("predict", tmp_path / "fit.json")
+    there = table[["x", "y"]][:4]
+    there.to_csv(tmp_path / "there.csv", index=False)
+    asked = ("--time", "0.3", "--variable", "lead")
+    output = tmp_path / "blocks.csv"
+    status, _, err = run(
+        *known, tmp_path / "there.csv", "--block", "0.1,0.2", *asked, "--output", output
+    )
+    assert status == 0, err
+    found = pd.read_csv(output)
+    expected = gx.predict(fit, there, block=(0.1, 0.2), time=0.3, variable="lead")
+    np.testing.assert_allclose(found["mean"], expected.mean, rtol=1e-9)
+    assert found["element"].tolist() == ["lead"] * 4
+    # all variables without --variable
+    status, out, err = run(
+        *known, tmp_path / "there.csv", "--block", "0.1,0.2", "--time", "0.3", "--json"
+    )
+    assert status == 0, err
+    assert [row["element"] for row in json.loads(out)["rows"]] == ["zinc", "lead"] * 4
+    status, out, err = run(*known, "--grid", "3", "--block", "cell", *asked, "--json")
+    assert status == 0, err
+    raster = gx.predict_raster(fit, cells=3, block=True, time=0.3, variable="lead")
+    means = [row["mean"] for row in json.loads(out)["rows"]]
+    np.testing.assert_allclose(means, raster.mean.ravel(), rtol=1e-9)
+    status, _, err = run(*known, tmp_path / "there.csv", "--block", "0.1,0.2")
+    assert (status, "needs the time" in err) == (2, True)
+    geopandas, shapely = pytest.importorskip("geopandas"), pytest.importorskip("shapely")
+    shapes = [shapely.box(0.1, 0.1, 0.3, 0.4), shapely.box(0.5, 0.5, 0.8, 0.6)]
+    frame = geopandas.GeoDataFrame({"time": [0.0, 0.5]}, geometry=shapes, crs="EPSG:28992")
+    frame.to_file(tmp_path / "shapes.geojson")
+    status, _, err = run(
+        *known,
+        tmp_path / "shapes.geojson",
+        "--block",
+        "polygons",
+        "--variable",
+        "lead",
+        "--output",
+        output,
+    )
+    assert status == 0, err
+    found = pd.read_csv(output)
+    expected = gx.predict(fit, block=shapes, time=[0.0, 0.5], variable="lead")
+    np.testing.assert_allclose(found["mean"], expected.mean, rtol=1e-6)

@@ -143,7 +143,7 @@ def test_isotropic_predictions_and_draws_refuse_them():
     with pytest.raises(gx.InvalidInput, match="does not depend on `variable`"):
         gx.simulate(model, PLACES, variable=1)
     square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
-    with pytest.raises(gx.InvalidInput, match="averages over blocks have no `time`"):
+    with pytest.raises(gx.InvalidInput, match="does not depend on `time`"):
         gx.predict(fit, block=[square], time=1.0)
 
 

@@ -186,3 +186,27 @@ def test_families_with_a_finite_range_have_their_closed_form_on_an_interval(leng
     moment = top**2 / 2 - top**3 / 2 + top**5 / 10
     found = Region(np.array([0.0, length])).variance(gx.Spherical(1.0, 1.0))
     assert found == pytest.approx(2 * (length * mean - moment) / length**2, abs=1e-10)
+
+
+@pytest.mark.parametrize("lag", [1e-3, 0.05, 0.7])
+@pytest.mark.parametrize("smoothness", [0.3, 0.5, 1.5])
+def test_where_time_is_a_coordinate_planes_are_intervals_at_all_distances(smoothness, lag):
+    model, random = unit(smoothness), np.random.default_rng(2)
+    side = np.array([-0.4, 0.4])
+    for x, y in (*random.uniform(-0.8, 0.8, (3, 2)), (0.0, 0.0), (0.4, 0.4)):
+        found = Region(side).averages(model, np.array([[x]]), lag)[0]
+
+        def along(u, lag=lag, x=x):
+            return float(model.correlation(np.hypot(u - x, lag)))
+
+        inside = [x] if abs(x) < 0.4 else None
+        expected = quad(along, *side, points=inside, epsabs=1e-12, limit=500)[0] / 0.8
+        assert found == pytest.approx(expected, abs=1e-9)
+
+        def across(v, x=x, y=y):
+            return Region(side).averages(model, np.array([[x]]), np.hypot(v - y, lag))[0]
+
+        inside = [y] if abs(y) < 0.4 else None
+        expected = quad(across, *side, points=inside, epsabs=1e-11, limit=500)[0] / 0.8
+        found = rectangle(0.8, 0.8).averages(model, np.array([[x, y]]), lag)[0]
+        assert found == pytest.approx(expected, abs=1e-9)

@@ -7,6 +7,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.prediction import supports
+from geomxp.prediction.kriging import prediction_covariance
 from geomxp.prediction.supports import blocks_of
 
 STATED = 1e-8
@@ -68,11 +69,12 @@ def test_integrals_are_exact_to_what_is_stated(name):
     """Block covariances against the same with 100 × 100 points, extrapolated."""
     model, seen = MODELS[name], testing.observations()
     there = seen.locations[:1] + np.array([[0.03, 0.01]])
-    blocks = blocks_of((0.2, 0.1), there, None, seen, model)
+    fit = held(seen, model)
+    blocks = blocks_of(fit, (0.2, 0.1), there)[0]
     k = blocks.covariances(model, seen.locations, "euclidean")[:, 0]
     far = np.linalg.norm(model.isotropic(seen.locations - there), axis=1) > 0.5
-    fine = blocks_of((0.2, 0.1), there, 200, seen, model)
-    coarse = blocks_of((0.2, 0.1), there, 100, seen, model)
+    fine = blocks_of(fit, (0.2, 0.1), there, discretisation=200)[0]
+    coarse = blocks_of(fit, (0.2, 0.1), there, discretisation=100)[0]
     a, b = (
         each.covariances(model, seen.locations[far], "euclidean")[:, 0] for each in (coarse, fine)
     )
@@ -395,3 +397,278 @@ def test_blocks_of_more_points_than_memory_holds_are_an_error_first(monkeypatch)
     with pytest.raises(gx.NotEnoughMemory, match="use at most 912 points for a block"):
         gx.predict(fit, block=sets)
     assert np.isfinite(gx.predict(fit, block=sets[:, :912]).mean).all()
+
+
+def coordinates(n, d=2, seed=3):
+    random = np.random.default_rng(seed)
+    return random.random((n, d)), random.integers(0, 4, n) / 3, random.integers(0, 2, n)
+
+
+def family(name, *, anisotropy=None, **changes):
+    """A model of a family with values that all families accept."""
+    kind = gx.family_of(name)
+    values = {p.name: p.value for p in kind.declared_for(2)}
+    values |= {
+        n: {"range": 0.3, "time_range": 0.5, "smoothness": 0.5, "nugget": 0.1}[n.split("_")[0]]
+        for n in values
+        if n.split("_")[0] in ("range", "smoothness", "nugget")
+    }
+    values |= {n: x for n, x in changes.items() if n in values}
+    values |= {"time_range": 0.5} if "time_range" in values else {}
+    values |= {"correlation_12": 0.5} if "correlation_12" in values else {}
+    values |= {"range_2": 0.1} if "range_2" in values else {}
+    values |= {"loading_21": 0.6} if "loading_21" in values else {}
+    return replace(kind.from_parameters(values), anisotropy=anisotropy)
+
+
+def seen_by(model, n=60, d=2, trend="constant", method=None):
+    """A fit of a model to observations with the inputs that it needs, and those inputs."""
+    places, time, variable = coordinates(n, d)
+    own = {"time": time, "variable": variable}
+    own = {name: own[name] for name in model.uses}
+    names = ("zinc", "lead") if "variable" in own else ()
+    values = np.random.default_rng(1).standard_normal(n)
+    seen = gx.Observations(places, values, **own, variable_names=names)
+    return held(seen, model, trend, method)
+
+
+def at(model, time=0.4, variable=1):
+    both = {"time": time, "variable": variable}
+    return {name: both[name] for name in model.uses}
+
+
+DEPENDENT = {
+    "gneiting": family("gneiting"),
+    "separable": family("separable"),
+    "turned": family("gneiting", anisotropy=(30.0, 0.4)),
+    "coordinate": family("matern-space-time"),
+    "spherical": family("metric-spherical"),
+    "parsimonious": family("parsimonious-matern", smoothness_2=0.9),
+    "nuggets": replace(family("parsimonious-matern"), nugget_covariance=(0.05,)),
+    "coregionalization": family("coregionalization"),
+    "combined": family("gneiting-coregionalization-cauchy"),
+    "axes": family("metric-coregionalization-spherical", anisotropy=gx.AxisRatios(0.5)),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_blocks_of_points_at_a_time_and_of_a_variable_are_averages_of_points(name):
+    model = DEPENDENT[name]
+    fit, points = seen_by(model, trend="linear"), coordinates(7, seed=9)[0]
+    found = gx.predict(fit, block=points[None], **at(model))
+    alone = gx.predict(fit, points, **at(model))
+    errors = prediction_covariance(fit, points, **at(model))
+    assert found.mean[0] == pytest.approx(alone.mean.mean(), rel=1e-10)
+    assert found.variance[0] == pytest.approx(errors.mean(), rel=1e-9)
+    near = gx.predict(fit, block=points[None], neighbours=60, **at(model))
+    assert near.mean[0] == pytest.approx(found.mean[0], rel=1e-8)
+    assert near.variance[0] == pytest.approx(found.variance[0], rel=1e-8)
+
+
+def parts_of(there, sides, count):
+    """Centres of count × count equal parts of a rectangle."""
+    g = (np.arange(count) + 0.5) / count - 0.5
+    mesh = np.stack(np.meshgrid(*[g] * len(there), indexing="ij"), axis=-1)
+    return there + mesh.reshape(-1, len(there)) * sides
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_a_block_at_a_time_and_of_a_variable_is_the_mean_of_its_parts(name, d):
+    model = DEPENDENT[name]
+    if d == 1:
+        model = replace(model, anisotropy=None)
+    fit = seen_by(model, d=d)
+    sides, there = np.array([0.3, 0.2])[:d], fit.observations.locations[0] + 0.02
+    # most parts are integrated by nodes, the whole over its boundary
+    parts, whole = parts_of(there, sides, 16), there[None]
+    for time in (0.0, 0.01, 0.4):
+        given = at(model, time)
+        ours = gx.predict(fit, whole, block=tuple(sides), **given)
+        theirs = gx.predict(fit, parts, block=tuple(sides / 16), **given)
+        # edges cross the kink of a spherical correlation
+        allowed = 1e-5 if "spherical" in model.family else 10 * STATED
+        assert ours.mean[0] == pytest.approx(theirs.mean.mean(), abs=allowed)
+        square = [there + np.array(x) * sides / 2 for x in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+        if d == 2:
+            polygon = gx.predict(fit, block=[square], **given)
+            assert polygon.mean[0] == pytest.approx(ours.mean[0], abs=STATED)
+            assert polygon.variance[0] == pytest.approx(ours.variance[0], abs=STATED)
+        sums = gx.predict(fit, whole, block=tuple(sides), discretisation=40, **given)
+        assert sums.mean[0] == pytest.approx(ours.mean[0], abs=0.01)
+        assert sums.variance[0] == pytest.approx(ours.variance[0], abs=0.01)
+        near = gx.predict(fit, whole, block=tuple(sides), neighbours=60, **given)
+        assert near.mean[0] == pytest.approx(ours.mean[0], abs=1e-9)
+        assert near.variance[0] == pytest.approx(ours.variance[0], abs=1e-9)
+
+
+def test_the_variance_of_a_block_is_that_of_its_field_at_one_time():
+    far, sides = [[500.0, 500.0]], (0.3, 0.2)
+    plain = gx.predict(
+        held(testing.observations(), gx.Matern(1.0, 0.3, 0.5), "zero"), far, block=sides
+    )
+    for name in ("gneiting", "separable", "coordinate"):
+        fit = seen_by(DEPENDENT[name], trend="zero")
+        found = gx.predict(fit, far, block=sides, time=0.4)
+        assert found.variance[0] == pytest.approx(plain.variance[0], abs=STATED)
+    model = DEPENDENT["coregionalization"]
+    fit = seen_by(model, trend="zero")
+    second = gx.predict(
+        held(testing.observations(), gx.Matern(1.0, 0.1, 0.5), "zero"), far, block=sides
+    )
+    found = gx.predict(fit, far, block=sides)
+    expected = [plain.variance[0], 0.36 * plain.variance[0] + second.variance[0]]
+    np.testing.assert_allclose(found.variance, expected, rtol=0, atol=2 * STATED)
+    assert list(found.variable) == ["zinc", "lead"]
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_a_small_block_at_a_time_and_of_a_variable_is_a_point(name):
+    model, there = DEPENDENT[name], coordinates(6, seed=5)[0]
+    fit = seen_by(model)
+    point = gx.predict(fit, there, **at(model))
+    block = gx.predict(fit, there, block=1e-9, **at(model))
+    np.testing.assert_allclose(block.mean, point.mean, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(block.variance, point.variance, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("sides", [(1e-3, 1e-3), (1e-3, 2e-6), (0.05, 5e-5)])
+def test_small_and_thin_blocks_at_a_lag_do_not_cancel(sides):
+    model = DEPENDENT["spherical"]
+    fit, there = seen_by(model), coordinates(6, seed=5)[0]
+    point = gx.predict(fit, there, time=0.1)
+    block = gx.predict(fit, there, block=sides, time=0.1)
+    sums = gx.predict(fit, there, block=sides, discretisation=30, time=0.1)
+    np.testing.assert_allclose(block.mean, sums.mean, rtol=0, atol=1e-4 * max(sides) / 0.05)
+    assert np.abs(block.mean - point.mean).max() < 0.1 * max(sides) / 0.05
+
+
+def test_each_block_may_have_its_own_time_and_variable():
+    model = DEPENDENT["combined"]
+    fit, there = seen_by(model), coordinates(3, seed=5)[0]
+    time, variable = [0.0, 0.4, 2.0], ["lead", "zinc", "lead"]
+    for block in (0.1, corners(there, 0.1, 0.2), testing.places(12, seed=8).reshape(3, 4, 2)):
+        places = there if np.ndim(block) == 0 else None
+        found = gx.predict(fit, places, block=block, time=time, variable=variable)
+        alone = [
+            gx.predict(
+                fit,
+                None if places is None else places[k : k + 1],
+                block=block if places is not None else block[k : k + 1],
+                time=time[k],
+                variable=variable[k],
+            )
+            for k in range(3)
+        ]
+        np.testing.assert_allclose(found.mean, [one.mean[0] for one in alone], rtol=1e-10)
+        np.testing.assert_allclose(found.variance, [one.variance[0] for one in alone], rtol=1e-10)
+        assert found.variable.tolist() == variable
+        frame = found.to_frame()
+        assert list(frame) == ["variable", "mean", "variance", "lower", "upper"]
+        lead = found.of_variable("lead")
+        np.testing.assert_array_equal(lead.mean, found.mean[[0, 2]])
+        every = gx.predict(fit, places, block=block, time=0.4)
+        assert every.variable.tolist() == ["zinc", "lead"] * 3
+        assert every.mean[2] == pytest.approx(found.mean[1], rel=1e-10)
+        assert repr(every).startswith("<Prediction at 6 blocks and variables (zinc")
+        assert str(every).startswith("Averages of zinc, lead over blocks, in 6 rows")
+        pairs = gx.predict(fit, places, block=block, time=0.4, variable=("lead", "zinc"))
+        np.testing.assert_allclose(pairs.of_variable("zinc").mean, every.mean[::2], rtol=1e-12)
+
+
+def test_blocks_at_times_of_a_fit_by_vecchia_are_near_those_from_all():
+    model = DEPENDENT["combined"]
+    fit, there = seen_by(model), coordinates(4, seed=5)[0]
+    ours = replace(fit, method=gx.Vecchia(25))
+    exact, near = (gx.predict(f, there, block=0.1, **at(model)) for f in (fit, ours))
+    assert np.abs(near.mean - exact.mean).max() < 0.05
+    assert (near.variance > exact.variance * (1 - 1e-6)).all()
+    local = gx.predict(fit, there, block=0.1, neighbours=60, local_trend=True, **at(model))
+    np.testing.assert_allclose(local.mean, exact.mean, rtol=1e-7)
+
+
+def test_the_trend_of_each_variable_is_averaged():
+    fit = seen_by(DEPENDENT["coregionalization"], trend="I(x**2)")
+    found = gx.predict(fit, [[500.0, 500.0]], block=(2.0, 1.0))
+    beta = np.array(fit.coefficients).reshape(2, 2)
+    np.testing.assert_allclose(found.mean, beta @ [1.0, 500**2 + 1 / 3], rtol=1e-10)
+
+
+@pytest.mark.parametrize("metric", ["chordal", "great-circle"])
+def test_blocks_on_the_sphere_have_times_and_variables(metric):
+    random = np.random.default_rng(3)
+    places = np.column_stack((170 + 20 * random.random(40), 40 + 20 * random.random(40)))
+    _, time, _ = coordinates(40)
+    model = gx.Separable(1.0, 900.0, 0.5, 0.4, 0.5, 0.1)
+    seen = gx.Observations(places, random.standard_normal(40), metric=metric, time=time)
+    fit = held(seen, model, "constant")
+    points = np.array([[[179.0, 50.0], [181.0, 52.0], [-178.0, 51.0]]])
+    found = gx.predict(fit, block=points, time=0.3)
+    errors = prediction_covariance(fit, points[0], time=0.3)
+    assert found.mean[0] == pytest.approx(gx.predict(fit, points[0], time=0.3).mean.mean())
+    assert found.variance[0] == pytest.approx(errors.mean(), rel=1e-9)
+    assert np.isfinite(gx.predict(fit, [[180.0, 50.0]], block=(4.0, 6.0), time=0.3).mean).all()
+
+
+def test_transformed_variables_are_averaged_by_draws():
+    model = replace(family("parsimonious-matern"), transform=("log", None))
+    places, _, variable = coordinates(60)
+    normal = np.random.default_rng(1).standard_normal(60)
+    values = np.where(variable == 0, np.exp(normal), normal)
+    seen = gx.Observations(places, values, variable=variable, variable_names=("zinc", "lead"))
+    fit = held(seen, model, "constant")
+    plain = held(replace(seen, values=normal), replace(model, transform=None), "constant")
+    found = gx.predict(fit, [[0.5, 0.5], [0.2, 0.8]], block=0.1, draws=2000)
+    expected = gx.predict(plain, [[0.5, 0.5], [0.2, 0.8]], block=0.1)
+    assert found.variable.tolist() == ["zinc", "lead"] * 2
+    lead, gaussian = found.of_variable("lead"), expected.of_variable("lead")
+    error = 5 * np.sqrt(gaussian.variance / 2000)
+    assert (np.abs(lead.mean - gaussian.mean) < error).all()
+    zinc, logs = found.of_variable("zinc"), expected.of_variable("zinc")
+    assert (zinc.samples > 0).all()
+    np.testing.assert_allclose(np.log(zinc.median), logs.mean, atol=0.3)
+    assert list(found.to_frame())[:3] == ["variable", "mean", "variance"]
+
+
+def test_frames_of_polygons_may_say_times_and_variables():
+    geopandas = pytest.importorskip("geopandas")
+    shapely = pytest.importorskip("shapely")
+    fit = seen_by(DEPENDENT["combined"])
+    shapes = [shapely.box(0.1, 0.1, 0.3, 0.4), shapely.box(0.5, 0.5, 0.8, 0.6)]
+    columns = {"time": [0.0, 0.4], "variable": ["lead", "zinc"]}
+    frame = geopandas.GeoDataFrame(columns, geometry=shapes)
+    found, plain = gx.predict(fit, block=frame), gx.predict(fit, block=shapes, **columns)
+    np.testing.assert_array_equal(found.mean, plain.mean)
+    assert list(found.to_frame())[:4] == ["time", "variable", "geometry", "mean"]
+    with pytest.raises(gx.InvalidInput, match="leave `variable`"):
+        gx.predict(fit, block=frame, variable="zinc")
+    every = gx.predict(fit, block=frame[["geometry"]], time=0.4).to_frame()
+    assert every["variable"].tolist() == ["zinc", "lead"] * 2
+    assert every.geometry.iloc[1].equals(shapes[0])
+
+
+def test_rasters_of_blocks_have_a_time_and_a_variable():
+    fit = seen_by(DEPENDENT["combined"])
+    raster = gx.predict_raster(fit, cells=4, block=True, time=[0.0, 0.4], variable="lead")
+    one = raster[1]
+    left, right, bottom, top = one.extent
+    sides = (right - left) / one.mean.shape[1], (top - bottom) / one.mean.shape[0]
+    found = gx.predict(fit, one.coordinates.reshape(-1, 2), block=sides, time=0.4, variable="lead")
+    np.testing.assert_allclose(one.mean.ravel(), found.mean, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "needs the time of each location: give `time`"),
+        ({"time": [0.0, 1.0]}, "`time`"),
+        ({"time": 0.0, "variable": ["zinc", "zinc"]}, "different variables"),
+        ({"time": 0.0, "variable": "gold"}, "gold"),
+        ({"time": 0.0, "error_variance": 0.1}, "blocks have no `error_variance`"),
+    ],
+)
+def test_wrong_times_and_variables_of_blocks_are_named(given, message):
+    fit = seen_by(DEPENDENT["combined"])
+    for where in ({"new_locations": [[0.5, 0.5]] * 3, "block": 0.1}, {"block": [SQUARE] * 3}):
+        with pytest.raises(gx.InvalidInput, match=message):
+            gx.predict(fit, **where, **given)
