@@ -830,7 +830,8 @@ class Problem:
     def _point(self, table, coordinates, model, close):
         """Return the `Point` of a model at the best variance.
 
-        α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays.
+        With cΣ in place of Σ, ∂Σ by logarithms is c times as large, α and Σ⁻¹ are 1/c times: α'∂Σα
+        and AI divide by c, tr(Σ⁻¹∂Σ) stays. The units are those of the model before.
         Close to the maximum c is 1 to some digits, and the model stays the one that the evaluator
         caches.
         """
@@ -845,14 +846,14 @@ class Problem:
         evaluation, c = self.evaluator(model), 1.0
         point = Point(model, -inf)
         if np.isfinite(evaluation.log_likelihood):
-            if derivatives.rescalable and table.profiled and not close:
-                p = len(evaluation.coefficients) if evaluation.reml else 0
-                c = evaluation.quadratic_form / (evaluation.n - p)
-                evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
             # the derivatives may be those of more names, kept from before
             order = [derivatives.names.index(name) for name in names]
             coordinates.align(model, dict(zip(names, derivatives.score[order], strict=True)))
             slopes, units = coordinates.with_followers(model)[1], coordinates.jacobian(model)
+            if derivatives.rescalable and table.profiled and not close:
+                p = len(evaluation.coefficients) if evaluation.reml else 0
+                c = evaluation.quadratic_form / (evaluation.n - p)
+                evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
             score = slopes.T @ derivatives.score_of(c)[order] * units
             information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
             information = information * np.outer(units, units) / c + coordinates.bend(model, score)

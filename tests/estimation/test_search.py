@@ -315,3 +315,23 @@ def test_the_variance_of_a_start_that_the_trend_takes_up_is_that_of_arcs():
     matrix = np.exp(-2 * 6371.0 * np.arcsin(np.sqrt(half)) / 40_000.0)
     share = (np.trace(matrix) - matrix.mean() * 60) / 59
     assert start.variance == pytest.approx(before.variance / share, rel=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.1, 30.0])
+def test_score_and_information_at_the_best_variance_do_not_depend_on_that_of_the_start(
+    seen, factor
+):
+    start = gx.Matern(0.8, 0.12, 0.7, 0.05)
+    table = ParameterTable(start, {}, {}, seen, 1.0, Extent.of(seen))
+    problem = Problem(seen, np.ones((250, 1)), False, gx.Exact(), table, Monitor(100), 1e-6)
+    coordinates = problem._coordinates(table, start)
+    best = problem._point(table, coordinates, start, False)
+    again = problem._point(table, coordinates, start.scaled(factor), False)
+    assert again.value == pytest.approx(best.value, abs=1e-9)
+    np.testing.assert_allclose(again.score, best.score, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(again.information, best.information, rtol=1e-6)
+    for k in range(len(best.score)):
+        step = 1e-4 * np.eye(len(best.score))[k]
+        ends = (problem.evaluator(coordinates.moved(best.model, side * step)) for side in (-1, 1))
+        low, high = (end.log_likelihood for end in ends)
+        assert best.score[k] == pytest.approx((high - low) / 2e-4, rel=1e-5, abs=1e-5)
