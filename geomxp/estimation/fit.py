@@ -221,8 +221,38 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
     _check_types(observations, model, method)
     check_flags(progress=progress, raise_on_failure=raise_on_failure)
     asked = SimpleNamespace(**FIT_OPTIONS.checked(options))
-    fixed, start, bounds = asked.fixed, asked.start, asked.bounds
     chosen = None if isinstance(method, str) else method
+    request = _request_of(observations, model, chosen, asked)
+    method, n = request.method, observations.distinct_inputs
+    tasks = _tasks(asked.starts_on, method)
+    if chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
+        said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
+        warnings.warn(said, GeomxpWarning, stacklevel=3)
+    problem, resumed = _problem(request, asked, progress)
+    with problem.monitor:
+        first = request.start if resumed is None else resumed
+        first = request.units.inward(request.template, first)
+        ends = searched(problem, first, asked.starts, asked.seed, asked.evaluations, tasks)
+        solution = problem.solve(ends)
+    result = _fit_of(request, problem, solution, time.perf_counter() - began)
+    result = replace(result, options=FIT_OPTIONS.own(vars(asked)))
+    at_limit = result.outcome.ending is Ending.AT_LIMIT
+    changes = {"strict": False} if asked.strict and at_limit else solution.remedy
+    if changes:
+        outcome = replace(result.outcome, remedy=_call(request, result, changes), options=changes)
+        result = replace(result, outcome=outcome)
+    result = _with_accuracy(request, problem, solution, result)
+    if raise_on_failure:
+        if result.outcome.ending in FAILED_ENDINGS or (asked.strict and at_limit):
+            raise FitFailed(str(result.outcome), result)
+        if at_limit:
+            warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=3)
+    return result
+
+
+def _request_of(observations, model, chosen, asked):
+    """Return the `FitRequest` of the options of a fit; without a chosen method it has the usual."""
+    fixed, start, bounds = asked.fixed, asked.start, asked.bounds
     mean = Trend.of(observations, asked.trend)
     design = mean.design(observations.locations, observations.covariates, observations.variable)
     mean.check_full_rank(design)
@@ -240,7 +270,7 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
     optional = {p.name for p in start_model.optional_for(start_model.variables)}
     if asked.nugget_covariance or optional & set(named):
         start_model = _with_nugget_covariances(start_model)
-    request = _request(
+    return _request(
         observations,
         start_model,
         model,
@@ -252,46 +282,22 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
         start=start,
         bounds=bounds,
     )
-    method = request.method
-    tasks = _tasks(asked.starts_on, method)
-    n = observations.distinct_inputs
-    if chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
-        said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
-        warnings.warn(said, GeomxpWarning, stacklevel=3)
-    problem, resumed = _problem(request, asked, progress)
-    with problem.monitor:
-        first = request.start if resumed is None else resumed
-        first = request.units.inward(request.template, first)
-        ends = searched(problem, first, asked.starts, asked.seed, asked.evaluations, tasks)
-        solution = problem.solve(ends)
-    result = replace(
-        _fit_of(request, problem, solution, time.perf_counter() - began),
-        options=FIT_OPTIONS.own(vars(asked)),
-    )
-    at_limit = result.outcome.ending is Ending.AT_LIMIT
-    changes = {"strict": False} if asked.strict and at_limit else solution.remedy
-    if changes:
-        remedy = _call(request, result, changes)
-        outcome = replace(result.outcome, remedy=remedy, options=changes)
-        result = replace(result, outcome=outcome)
-    evaluation = solution.evaluation
+
+
+def _with_accuracy(request, problem, solution, result):
+    """Warn if rounding or the formats limit the accuracy of a fit; return it with what was said."""
+    evaluation, method = solution.evaluation, request.method
     if evaluation.rounding is None:
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
-    aimed = method.precision is not None and method.precision.kl is not None
-    missed = None
-    if aimed:
-        missed = missed_target(method, problem.observations, problem.design, result.model)
-    if missed:
-        message = f"{result.outcome.message} {missed}".strip()
-        result = replace(result, outcome=replace(result.outcome, message=message))
-        warnings.warn(missed, GeomxpWarning, stacklevel=3)
-    if raise_on_failure:
-        if result.outcome.ending in FAILED_ENDINGS or (asked.strict and at_limit):
-            raise FitFailed(str(result.outcome), result)
-        if at_limit:
-            warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=3)
-    return result
+    if method.precision is None or method.precision.kl is None:
+        return result
+    missed = missed_target(method, problem.observations, problem.design, result.model)
+    if not missed:
+        return result
+    warnings.warn(missed, GeomxpWarning, stacklevel=4)
+    message = f"{result.outcome.message} {missed}".strip()
+    return replace(result, outcome=replace(result.outcome, message=message))
 
 
 @dataclass(frozen=True)

@@ -172,12 +172,10 @@ class Region:
 
         With a lag it is that of C(√(s² + lag²)) at distances s.
         """
+        # the correlation is 0 beyond
+        last = np.inf if unit.support is None else max(1.0 - lag * lag, 0.0) ** 0.5
         if self.dimensions == 1 and lag:
-            ends = self.edges - points
-            if unit.support is not None:
-                # the correlation is 0 beyond
-                last = max(1.0 - lag * lag, 0.0) ** 0.5
-                ends = np.clip(ends, -last, last)
+            ends = np.clip(self.edges - points, -last, last)
             parts = _from_foot(unit.correlation, ends, np.full(ends.shape, lag))
             return parts @ [-1.0, 1.0] / self.measure
         farthest = np.abs(self.edges).max() + np.abs(points).max(initial=0.0) + lag
@@ -189,7 +187,13 @@ class Region:
         averages = np.empty(len(points))
         step = max(1, CHUNK_ENTRIES // (len(self.edges) * NEAR_EDGE_NODES))
         for first in range(0, len(points), step):
-            delta, parts = self._along_edges(field, points[first : first + step])
+            some = points[first : first + step]
+            if np.isfinite(last):
+                # r² F is constant
+                tail = partial(_of_inverse_square, last * last * field(np.array(last)))
+                delta, parts = self._past_kink(field, tail, last, some)
+            else:
+                delta, parts = self._along_edges(field, some)
             averages[first : first + step] = (delta * parts).sum(axis=1) / self.measure
         return averages
 
@@ -203,7 +207,12 @@ class Region:
             self.edges[:, 0], self._along, self._normal, self._length, strict=True
         ):
             s, weights = self._outer_rule(length)
-            _, inner = self._along_edges(table.phi, start + s[:, None] * along)
+            points = start + s[:, None] * along
+            if unit.support is None:
+                _, inner = self._along_edges(table.phi, points)
+            else:
+                tail = partial(_of_logarithm, table.phi(np.array(1.0)), table.f(np.array(1.0)))
+                _, inner = self._past_kink(table.phi, tail, 1.0, points)
             total -= weights @ (inner @ (self._normal @ normal))
         return float(total / self.measure**2)
 
@@ -216,11 +225,28 @@ class Region:
         s, weights = _crowded(np.array(length / 2), NEAR_EDGE_NODES)
         return np.concatenate((s, length - s)), np.concatenate((weights, weights))
 
-    def _along_edges(self, function, points):
-        """Return distances to the edges' lines, and integrals of f(|u - x|) along them, (k, e)."""
+    def _seen_from(self, points):
+        """Return distances to the edges' lines, and from their feet to the starts of the edges."""
         start = self.edges[:, 0] - points[:, None]
         delta = np.einsum("kej,ej->ke", start, self._normal)
-        low = np.einsum("kej,ej->ke", start, self._along)
+        return delta, np.einsum("kej,ej->ke", start, self._along)
+
+    def _past_kink(self, function, tail, last, points):
+        """Return what `_along_edges` returns for a function with a kink at the distance `last`.
+
+        Beyond, tail(t, δ) is its antiderivative along a line.
+        """
+        delta, low = self._seen_from(points)
+        crossing, total = np.sqrt(np.maximum(last * last - delta * delta, 0.0)), 0.0
+        for sign, ends in ((1, low + self._length), (-1, low)):
+            inner = np.clip(ends, -crossing, crossing)
+            beyond = tail(ends, delta) - tail(inner, delta)
+            total = total + sign * (_from_foot(function, inner, delta) + beyond)
+        return delta, total
+
+    def _along_edges(self, function, points):
+        """Return distances to the edges' lines, and integrals of f(|u - x|) along them, (k, e)."""
+        delta, low = self._seen_from(points)
         length = np.broadcast_to(self._length, delta.shape)
         away = np.hypot(low + length / 2, delta) / (length / 2)
         result = np.empty(delta.shape)
@@ -247,6 +273,20 @@ def _from_foot(function, s, delta):
     """Return ∫_0^s f(√(t² + δ²)) dt for arrays s and δ, odd in s."""
     t, weights = _crowded(np.abs(s), NEAR_EDGE_NODES, np.abs(delta))
     return np.sign(s) * (function(np.hypot(t, delta[..., None])) * weights).sum(axis=-1)
+
+
+def _of_inverse_square(mass, t, delta):
+    """Return δ⁻¹ mass atan(t/δ), the antiderivative of mass/(t² + δ²); 0 for δ = 0."""
+    delta = np.where(delta == 0, np.inf, delta)
+    return mass * np.arctan(t / delta) / delta
+
+
+def _of_logarithm(start, slope, t, delta):
+    """Return the antiderivative of start + slope log √(t² + δ²)."""
+    r = np.hypot(t, delta)
+    angle = np.arctan(t / np.where(delta == 0, np.inf, delta))
+    inside = t * (np.log(np.maximum(r, 1e-300)) - 1) + delta * angle
+    return start * t + slope * inside
 
 
 def _crowded(length, count, delta=0.0):

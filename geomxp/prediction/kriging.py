@@ -409,7 +409,7 @@ def predict(
         `variable`, where the model depends on them.
     discretisation : int, optional
         Approximate a block by this many regular points along its (longer) side. If not given,
-        covariances are integrals over blocks, exact to 1e-8 σ² (1e-5 σ² for spherical and Wendland
+        covariances are integrals over blocks, exact to 1e-8 σ² (3e-8 σ² for spherical and Wendland
         correlations), in one and two Euclidean dimensions, and averages over 6 points along a side
         elsewhere.
     neighbours : int, optional

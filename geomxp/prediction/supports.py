@@ -4,9 +4,8 @@ A block is a rectangle about a location, a polygon, or a given set of points, at
 variable. Its covariance with an observation is an integral over the block, and its variance an
 integral over pairs of its points. For models with terms (`covariance.term`) in one and two
 Euclidean dimensions both are exact to 1e-8 σ² for sides up to 100 ranges and 1,000 times each other
-(`geomxp.prediction.averages`); to 1e-5 σ² for correlations of compact support, which have a kink at
-the range. Elsewhere, and with `discretisation`, a block is approximated by a
-regular set of points.
+(`geomxp.prediction.averages`), to 3e-8 σ² for correlations of compact support. Elsewhere, and with
+`discretisation`, a block is approximated by a regular set of points.
 """
 
 import warnings

@@ -210,3 +210,39 @@ def test_where_time_is_a_coordinate_planes_are_intervals_at_all_distances(smooth
         expected = quad(across, *side, points=inside, epsabs=1e-11, limit=500)[0] / 0.8
         found = rectangle(0.8, 0.8).averages(model, np.array([[x, y]]), lag)[0]
         assert found == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("sides", [(30.0, 0.3), (1.5, 1.0), (0.4, 0.1), (3.0, 2.5)])
+def test_a_compact_correlation_is_averaged_to_its_kink(sides):
+    a, b = np.array(sides) / 2
+    corners = np.array([[-a, -b], [a, -b], [a, b], [-a, b]])
+    region = Region(np.stack((corners, np.roll(corners, -1, axis=0)), axis=1))
+    # in polar coordinates about the centre, with ∫ (1 - 3r/2 + r³/2) r dr
+    ends = {0.0, np.arctan2(b, a), np.pi / 2}
+    ends |= {np.arcsin(b)} if b < 1 else set()
+    ends = sorted(ends | ({np.arccos(a)} if a < 1 else set()))
+    g, w = np.polynomial.legendre.leggauss(80)
+    total = 0.0
+    for low, high in pairwise(ends):
+        angle = low + (high - low) * (g + 1) / 2
+        r = np.minimum(np.minimum(a / np.cos(angle), b / np.sin(angle)), 1.0)
+        total += (high - low) / 2 * (w @ (r**2 / 2 - r**3 / 2 + r**5 / 10))
+    average = region.averages(gx.Spherical(1.0, 1.0).unit, np.zeros((1, 2)))[0]
+    assert average == pytest.approx(total / (a * b), abs=1e-10)
+
+
+def test_the_variance_over_an_elongated_region_passes_the_kink():
+    a, b = 30.0, 0.3
+    corners = np.array([[-a, -b], [a, -b], [a, b], [-a, b]]) / 2
+    region = Region(np.stack((corners, np.roll(corners, -1, axis=0)), axis=1))
+    unit = gx.Spherical(1.0, 1.0).unit
+    g, w = np.polynomial.legendre.leggauss(10)
+    nodes = [
+        (side * (np.add.outer(np.arange(k), (g + 1) / 2) / k - 0.5), np.tile(w / k / 2, k))
+        for side, k in ((a, 600), (b, 8))
+    ]
+    (x, of_x), (y, of_y) = ((points.ravel(), weights) for points, weights in nodes)
+    points = np.array(np.meshgrid(x[x > 0], y[y > 0])).reshape(2, -1).T
+    weights = 4 * np.outer(of_y[y > 0], of_x[x > 0]).ravel()
+    expected = region.averages(unit, points) @ weights
+    assert region.variance(unit) == pytest.approx(expected, abs=3e-8)

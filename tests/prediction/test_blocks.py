@@ -486,8 +486,7 @@ def test_a_block_at_a_time_and_of_a_variable_is_the_mean_of_its_parts(name, d):
         given = at(model, time)
         ours = gx.predict(fit, whole, block=tuple(sides), **given)
         theirs = gx.predict(fit, parts, block=tuple(sides / 16), **given)
-        # edges cross the kink of a spherical correlation
-        allowed = 1e-5 if "spherical" in model.family else 10 * STATED
+        allowed = 10 * STATED
         assert ours.mean[0] == pytest.approx(theirs.mean.mean(), abs=allowed)
         square = [there + np.array(x) * sides / 2 for x in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
         if d == 2:
