@@ -49,7 +49,7 @@ LIMIT_SUPREMUM_SLACK = 1e-2
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
-LEAST_COLLINEAR_LOCATIONS, COLLINEAR_TOLERANCE, SAME_FIELD_TOLERANCE = 10, 1e-10, 1e-6
+LEAST_COLLINEAR_LOCATIONS, COLLINEAR_TOLERANCE, SAME_FIELD_TOLERANCE = 10, 1e-10, 1e-4
 """Least number of common locations of collinear variables, how far the correlation of their values
 may be from 1, and that of their fields, where a search has followed ℓ to this limit."""
 

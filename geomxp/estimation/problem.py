@@ -50,6 +50,7 @@ from .search import (
     climb,
     information_at,
     maximize,
+    newton_gain,
 )
 
 NEARBY_STEP = 0.1
@@ -1007,11 +1008,15 @@ class Problem:
     def _leads_to(self, coordinates, value, model, point, _):
         """Whether a search leads from a point to a maximum that is known, a model of this value.
 
-        It does if ℓ rises to it as along a parabola, and probably if it is far above.
+        It does if ℓ rises to it as along a parabola, and less without the variances that are 0; and
+        probably if it is far above.
         """
-        rise = value - point.value
-        along = 0.5 * point.score @ coordinates.step(point.model, model)
+        rise, step = value - point.value, coordinates.step(point.model, model)
+        along, others = 0.5 * point.score @ step, coordinates.shares(point.model) != 0
         parabolic = 0 < rise < QUASI_NEWTON_GAIN and abs(along - rise) < PARABOLA_DEVIATION * rise
+        if parabolic:
+            score, information = point.score[others], point.information[np.ix_(others, others)]
+            parabolic = newton_gain(score, information) < rise / 2
         return parabolic or abs(rise) < self.tolerance or rise > LARGEST_LOSS
 
     def _inside(self, table, model, name, side):

@@ -140,7 +140,7 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
     # by formula the score comes with the information, and the value with the score
     curvature = information(point)
     slope, value = score(point), function(point)
-    gain = _promised(slope, curvature)
+    gain = newton_gain(slope, curvature)
     moved = 0.0
     for _ in range(steps):
         step = _ascent(slope, curvature)
@@ -150,7 +150,7 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
         for fraction in (1.0, 0.5, 0.1, 0.01):
             candidate = point + fraction * step
             new_slope, new_value = score(candidate), function(candidate)
-            loss, nearer = value - new_value, _promised(new_slope, curvature) < gain / 2
+            loss, nearer = value - new_value, newton_gain(new_slope, curvature) < gain / 2
             if loss < slack or (nearer and loss < ROUNDING_LOSS):
                 break
         else:
@@ -159,7 +159,7 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
         if moved > renewed:
             curvature, moved = information(point), 0.0
         slope, value = new_slope, new_value
-        gain = _promised(slope, curvature)
+        gain = newton_gain(slope, curvature)
     return Summit(point, value, slope, curvature, gain)
 
 
@@ -185,7 +185,7 @@ def information_at(score, point, difference):
     return (rows + rows.T) / 2
 
 
-def _promised(slope, information):
+def newton_gain(slope, information):
     """Return the gain ½ s'I⁻¹s of a Newton step; inf if I is not positive definite."""
     if not len(slope):
         return 0.0
