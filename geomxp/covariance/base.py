@@ -162,7 +162,7 @@ class Covariance:
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with the model's values; last those of the transformation."""
         values = self.parameters()
-        return tuple(replace(p, value=values[p.name]) for p in self.declarations())
+        return tuple([replace(p, value=values[p.name]) for p in self.declarations()])
 
     def declarations(self) -> tuple[Parameter, ...]:
         """Return the parameters with the values of their declaration, in the order of `table`."""
@@ -195,16 +195,13 @@ class Covariance:
     @cached_property
     def _values(self):
         """What `parameters` returns: a search asks for it often."""
-        return self._own_parameters() | self._of_transform()
+        values = self._own_parameters()
+        return values if self.transform is None else values | self.transform.parameters()
 
     def _own_parameters(self):
         """Return the values of the declared parameters, and of the microscale variation."""
         values = {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
         return values if self.microscale is None else values | {"microscale": self.microscale}
-
-    def _of_transform(self):
-        """Return the values of the transformation's parameters."""
-        return {} if self.transform is None else self.transform.parameters()
 
     @classmethod
     def from_parameters(
@@ -245,7 +242,7 @@ class Covariance:
         >>> Matern(1.0, 2.0, 0.7).replace(range=3.0)
         Matern(variance=1.0, range=3.0, smoothness=0.7, nugget=0.0, anisotropy=None)
         """
-        known = self.parameters()
+        known = self._values
         for name in values:
             if name not in known and name not in self.optional:
                 hint = did_you_mean(name, known)
@@ -416,7 +413,7 @@ class Covariance:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         metric = metric_of(metric)
         limits = self.limits(metric, dimensions)
-        for name, value in self.parameters().items():
+        for name, value in self._values.items():
             lower, upper = limits[name]
             if (
                 lower - LIMIT_TOLERANCE * abs(lower)
@@ -513,7 +510,7 @@ class Tabulated(Covariance):
         values = self._own_parameters()
         if self.anisotropy is not None:
             values |= self.anisotropy.parameters()
-        return values | self._of_transform()
+        return values if self.transform is None else values | self.transform.parameters()
 
     @classmethod
     def _arguments(cls, values, transform):
@@ -723,7 +720,7 @@ class Isotropic(Tabulated):
     @property
     def table_key(self) -> tuple:
         """Key that identifies the correlation function."""
-        return (type(self), *(getattr(self, p.name) for p in self.shapes))
+        return (type(self), *[getattr(self, p.name) for p in self.shapes])
 
     def terms(self, dimensions: int) -> list[Term]:
         """Return the only term; see `Tabulated.terms`."""

@@ -105,8 +105,8 @@ class Inputs:
         return float(np.median(steps)) if len(steps) else 0.0
 
     @cached_property
-    def diagonals(self) -> dict[Any, Floats]:
-        """Diagonals of the noise that `Noise.of` keeps, by what they are of."""
+    def diagonals(self) -> dict[Any, Any]:
+        """Diagonals of the noise, and more that `Noise.of` keeps with them."""
         return {}
 
     def with_variable_axes(self, axes: Floats) -> Floats:

@@ -113,24 +113,29 @@ class Noise:
     @classmethod
     def of(cls, model: Any, inputs: Inputs) -> Noise:
         """Return the noise of inputs under a model."""
-        parts = tuple(p for p in model.declarations() if isinstance(p, NoiseParameter))
-        known, key = inputs.diagonals, tuple((p.name, p.share, p.where) for p in parts)
+        parts = [p for p in model.declarations() if isinstance(p, NoiseParameter)]
+        known, key = inputs.diagonals, tuple([(p.name, p.share, p.where) for p in parts])
         if key not in known:
-            # all models of a search share them
+            # all models of a search share these
             rows = [p.share(inputs, p.where) for p in parts]
-            rows += [] if inputs.error_variance is None else [inputs.error_variance]
-            known[key] = np.array(rows).reshape(len(rows), len(inputs))
-        diagonals, values = known[key], model.parameters()
-        errors = len(diagonals) - len(parts)
-        return cls(
-            inputs,
-            tuple(p.name for p in parts),
-            np.array([*(values[p.name] for p in parts), *[1.0] * errors]),
-            diagonals,
-            (*(p.shared for p in parts), *[False] * errors),
-            None if model.nugget_covariance is None else model.nugget_matrix,
-            (*(p.group != NUGGET.name for p in parts), *[True] * errors),
-        )
+            shared, beside = [p.shared for p in parts], [p.group != NUGGET.name for p in parts]
+            if inputs.error_variance is not None:
+                rows, shared, beside = (
+                    [*rows, inputs.error_variance],
+                    [*shared, False],
+                    [*beside, True],
+                )
+            diagonals, names = (
+                np.array(rows).reshape(len(rows), len(inputs)),
+                [p.name for p in parts],
+            )
+            known[key] = tuple(names), diagonals, tuple(shared), tuple(beside)
+        names, diagonals, shared, beside = known[key]
+        values = model.parameters()
+        coefficients = [values[p.name] for p in parts]
+        coefficients += [1.0] * (len(diagonals) - len(parts))
+        matrix = None if model.nugget_covariance is None else model.nugget_matrix
+        return cls(inputs, names, np.array(coefficients), diagonals, shared, matrix, beside)
 
     def __len__(self) -> int:
         return len(self.diagonals)
@@ -138,7 +143,7 @@ class Noise:
     @property
     def variances(self) -> Floats:
         """The variance of each observation's noise, (n,)."""
-        return self._sum(range(len(self)))
+        return self._sum(range(len(self.diagonals)))
 
     @property
     def unshared(self) -> Floats:

@@ -355,7 +355,7 @@ def _rescaled_for_trend(problem, grid, start):
     for model in grid:
         if left > 0 and model is not None:
             values = model.parameters()
-            field = tuple(x for name, x in values.items() if name not in (VARIANCE, NUGGET))
+            field = tuple([x for name, x in values.items() if name not in (VARIANCE, NUGGET)])
             if field not in shares:
                 shares[field] = share(model) if model.practical_range() > longest else 1.0
             if shares[field] != 1.0:

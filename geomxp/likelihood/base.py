@@ -470,11 +470,12 @@ def coincidence(observations, twins):
 
 
 def check_noise(model, observations):
-    """Raise `InvalidInput` where values at one location cannot have the noise of a model."""
+    """Return the noise; raise `InvalidInput` where values at one location cannot have it."""
     model.check_observations(observations.inputs)
-    shared = model.noise(observations.inputs).of_locations
-    if shared.any() and observations.duplicate_inputs:
+    noise = model.noise(observations.inputs)
+    if any(noise.shared) and noise.of_locations.any() and observations.duplicate_inputs:
         raise InvalidInput(DIFFERENT_REPLICATES)
+    return noise
 
 
 OVERFLOW_MESSAGE = "the log-likelihood overflows FP64: rescale the values and the variance."

@@ -275,7 +275,7 @@ class ExactEvaluator(Evaluator):
         """
         observations = self.observations
         model.check_inputs(observations.inputs)
-        check_noise(model, observations)
+        noise = check_noise(model, observations)
         if self._twins and noiseless_twins(model, observations):
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)
@@ -302,14 +302,13 @@ class ExactEvaluator(Evaluator):
             # other families may compare equal although they differ
             ours = type(model).__module__.startswith("geomxp.")
             if ours and self.device.index is None and len(observations) <= KEPT_FIELD_LOCATIONS:
-                return self._sharing_field(model, workspace)
+                return self._sharing_field(model, noise, workspace)
             return dense_factor(model, observations, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, observations, model) from None
 
-    def _sharing_field(self, model, workspace):
+    def _sharing_field(self, model, noise, workspace):
         """Return `dense_factor`; only if the field differs from the last one, compute it again."""
-        noise = model.noise(self.observations.inputs)
         inputs, field = noise.inputs, model.replace(**dict.fromkeys(noise.names, 0.0))
         known, matrix = self._field
         if known != field:

@@ -113,7 +113,7 @@ class PrecisionMap:
     @property
     def all_fp64(self) -> bool:
         """Whether no tile is coarser than FP64, or of low rank."""
-        return self.tolerances is None and all(form is FP64 for row in self.rows for form in row)
+        return self.tolerances is None and set().union(*self.rows) <= {FP64}
 
     def partners(self, i: int, k: int) -> set[Format]:
         """Return the formats of the tiles that tile (i, k) is multiplied with, as a set.

@@ -13,7 +13,7 @@ its turn while it waits (`given_up`). So no two threads wait for each other.
 import os
 from collections import deque
 from contextlib import contextmanager, nullcontext
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from threading import Lock, local
 
 
@@ -46,7 +46,7 @@ class _Gate:
     def _enter(self, threads):
         with self._lock:
             if not self._inside:
-                self._before = [library.num_threads for library in _libraries()]
+                self._before = [library.num_threads for library, _ in _libraries()]
                 self._set(threads)
             if self._threads == threads and not self._queue:
                 self._inside += 1
@@ -83,15 +83,15 @@ class _Gate:
 
     def _set(self, threads):
         self._threads = threads
-        for library in _libraries():
-            _forget_controlling_thread(library)
+        for library, forget in _libraries():
+            forget()
             library.set_num_threads(threads)
 
     def _restore(self):
-        for library, threads in zip(_libraries(), self._before, strict=True):
-            _forget_controlling_thread(library)
+        for (library, forget), threads in zip(_libraries(), self._before, strict=True):
+            forget()
             library.set_num_threads(threads)
-            _forget_controlling_thread(library)
+            forget()
 
     def begin_anew(self):
         """Keep the calling thread only, in a child process, which has no other thread."""
@@ -123,18 +123,16 @@ def _pools():
 
 @cache
 def _libraries():
-    """Return the controllers of the BLAS libraries."""
-    return tuple(_pools().select(user_api="blas").lib_controllers)
-
-
-def _forget_controlling_thread(library):
-    """Let the calling thread set the number of threads of a library.
+    """Return the BLAS libraries' controllers, each with what lets any thread set the number.
 
     threadpoolctl 3.8 lets one thread control OpenBLAS, the first that sets the number, as long as
     it lives; other threads set it without effect (findings/threadpoolctl_controlling_thread.sh).
     """
-    if hasattr(library, "clear_controlling_thread"):
-        library.clear_controlling_thread(force=True)
+    found = []
+    for library in _pools().select(user_api="blas").lib_controllers:
+        forget = getattr(library, "clear_controlling_thread", None)
+        found.append((library, partial(forget, force=True) if forget else bool))
+    return found
 
 
 @cache
