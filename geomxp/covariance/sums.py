@@ -88,21 +88,20 @@ def by_table(pairs, names, weights, alpha, beside, products):
         sums, q = pairs.until_reached(_sums_of(part, functions, weights, alpha, beside, products))
         # by parameter, function and pair of variables
         factors = np.zeros((len(names), *sums.shape))
-        for own, some in zip(factors, found, strict=True):
+        for row, some in zip(factors, found, strict=True):
             for factor, one in some:
-                own[functions.index(one)] += factor
-        totals += 2 * np.einsum("ufij,fij->u", factors, sums)
-        # the only functions that are not 0 where a place meets itself
-        plain = [one.products == (("correlation", part.term.decay),) for one in functions]
-        own = factors[:, plain].sum(axis=1).diagonal(axis1=1, axis2=2)
-        if part.kinds is None:
-            totals += own[:, 0] * diagonal.sum()
-        else:
-            totals += own @ np.bincount(part.kinds[0], diagonal, len(part.term.correlations))
+                row[functions.index(one)] += factor
+        totals += 2 * (factors.reshape(len(names), -1) @ sums.ravel())
+        # the only function that is not 0 where a place meets itself
+        ((_, plain),) = part.term.functions("correlation")
+        own = np.zeros((len(names), sums.shape[1]))
+        if plain in functions:
+            own = factors[:, functions.index(plain)].diagonal(axis1=1, axis2=2)
+        kinds = np.zeros(len(alpha), dtype=int) if part.kinds is None else part.kinds[0]
+        totals += own @ np.bincount(kinds, diagonal, sums.shape[1])
         if products and part.kinds is None:
             columns += factors[:, :, 0, 0] @ q[:, 0] + own * alpha
         elif products:
-            kinds = part.kinds[0]
             for column, factor, each in zip(columns, factors, own, strict=True):
                 column += np.einsum("frj,fjr->r", factor[:, kinds], q) + each[kinds] * alpha
     return dict(zip(names, totals, strict=True)), dict(zip(names, columns, strict=True))
