@@ -106,7 +106,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     ]
     names = _flat_direction(coordinates, summit)
     level = names and np.abs(summit.score).max() < NO_SLOPE
-    message = None if level else _stalled(problem, summit)
+    message = None if level else _stalled(problem, model, summit)
     verdict = collinear(problem, model, open_end=bool(message or ends))
     if verdict:
         return verdict
@@ -463,8 +463,8 @@ def _flat_direction(coordinates, summit):
     return [n for n, v in zip(coordinates.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
 
 
-def _stalled(problem, summit):
-    if summit.gain <= problem.tolerance:
+def _stalled(problem, model, summit):
+    if problem.converged(model, summit):
         return None
     return (
         "The search stopped before it reached a maximum (largest derivative of the log-likelihood "

@@ -110,6 +110,10 @@ PARABOLA_DEVIATION = 0.1
 """Relative deviation of a rise of ℓ from that of a parabola up to which a search ends where it
 leads to a maximum that is known."""
 
+LARGEST_HIDDEN_GAIN, LARGEST_HIDDEN_RISE = 1e-4, 1e-2
+"""Promised gain up to which a search has converged where rounding errors of ℓ are larger, and how
+far another model may be above its end, by no more than these errors."""
+
 LARGE_NUGGET_RATIO = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
 
@@ -461,7 +465,8 @@ class Problem:
             rounds += 1
             reached = max(value, summit.value, known)
             rise = self._least_rise(table, better)
-            if noise == 0 and best > reached + rise and rounds < MOST_DIAGNOSES:
+            higher = noise == 0 and best > reached + rise and rounds < MOST_DIAGNOSES
+            if higher and not (np.isfinite(summit.gain) and best < reached + self._rounding(model)):
                 value, model, limits = best, better, []
                 table = self._without_zeros(self.table, better)
                 continue
@@ -501,7 +506,7 @@ class Problem:
     def _summit(self, table, model, value, noise):
         """Climb from a model of this value; search again where that does not converge."""
         model, pinned, coordinates, summit = self._climb(table, model, value, noise)
-        if summit.gain > self.tolerance and not diagnose.only_noise(table, pinned):
+        if not self.converged(model, summit) and not diagnose.only_noise(table, pinned):
             # a curved ridge can stop a search early, and a bound Newton's method: search again
             again, moved, _ = self.search(
                 table, model, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
@@ -509,6 +514,17 @@ class Problem:
             if again > max(value, summit.value):
                 return self._climb(table, moved, again, noise)
         return model, pinned, coordinates, summit
+
+    def converged(self, model, summit):
+        """Whether the promised gain is below the tolerance, or is hidden by rounding of ℓ."""
+        if summit.gain <= self.tolerance or summit.gain > LARGEST_HIDDEN_GAIN:
+            return summit.gain <= self.tolerance
+        return summit.gain < self._rounding(model)
+
+    def _rounding(self, model):
+        """Return the bound of the rounding error of ℓ at a model; 0 if it is not known."""
+        rounding = self.evaluator.carefully(model).rounding
+        return 0.0 if rounding is None else min(rounding.log_likelihood, LARGEST_HIDDEN_RISE)
 
     def _stopped(self, table, model):
         """Return the best model when the limit on evaluations is reached."""
@@ -987,10 +1003,8 @@ class Problem:
         """Return the better of a maximum of several variables and those without a small nugget."""
         table, scores = self.table, self.choice == "scoring" and self.evaluator.scoring
         for name in self.vanishing(table):
-            nugget = model.parameter(name)
-            if not nugget.where or not 0 < nugget.value < SMALL_NUGGET_RATIO * model.variance_of(
-                name
-            ):
+            nugget, field = model.parameter(name), model.variance_of(name)
+            if not (nugget.where and 0 < nugget.value < SMALL_NUGGET_RATIO * field):
                 continue
             start, done = model.replace(**{name: 0.0}), False
             if scores:
