@@ -82,6 +82,9 @@ MOST_DIAGNOSES = 4
 SCANNED_RANGE_FACTORS = np.exp([k / 30 for k in range(-14, 15) if k])
 """Factors of the range that are scanned for other maxima of a model with compact support."""
 
+REFINED_RANGES = 3
+"""Number of the best of these ranges beside which half steps are scanned as well."""
+
 MOST_RANGE_SCANS, MOST_SCAN_EVALUATIONS = 4, 4000
 """Limits on these scans, and on all of their evaluations."""
 
@@ -928,16 +931,21 @@ class Problem:
         self.monitor.limit += MOST_SCAN_EVALUATIONS
         for _ in range(MOST_RANGE_SCANS):
             before = value
-            near = [self._stretched(model, factor) for factor in SCANNED_RANGE_FACTORS]
-            ends = [
-                (-inf, None) if table.outside(other) else self.evaluate(table, other)
-                for other in near
-            ]
-            ends.insert(len(ends) // 2, (value, model))
-            values = np.array([end[0] for end in ends])
+            found = {1.0: (value, model)}
+            for between in (False, True):
+                factors = SCANNED_RANGE_FACTORS
+                if between:
+                    best = sorted(found, key=lambda factor: -found[factor][0])[:REFINED_RANGES]
+                    factors = np.outer(best, np.exp([-1 / 60, 1 / 60])).ravel()
+                for factor in factors:
+                    other = self._stretched(model, factor)
+                    outside = table.outside(other)
+                    found[factor] = (-inf, None) if outside else self.evaluate(table, other)
+            order = sorted(found)
+            values = np.array([found[factor][0] for factor in order])
             peaks = values >= scipy.ndimage.maximum_filter(values, size=3, mode="nearest")
             peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > before - 1]
-            for _, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
+            for _, moved in [found[order[k]] for k in peaks if order[k] != 1.0][:2]:
                 again, moved, _ = self.search(
                     self.table, moved, step=NEARBY_STEP, evaluations=SECOND_SEARCH_EVALUATIONS
                 )
