@@ -108,7 +108,6 @@ OPERATIONS = {
     "conditional draws": lambda run: gx.simulate(run.fit, run.there, 2, seed=1),
 }
 REFUSED = {
-    "of blocks": (in_space_and_time, of_two_variables),
     "their covariances": (transformed, "vecchia"),
 }
 """Operations that these kinds of data, or methods, do not have."""

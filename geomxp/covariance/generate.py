@@ -94,7 +94,7 @@ def scale_of(term, metric, box):
         inverse = ratio * ratio
     if (ratio.max() if term.by_variable else ratio) > MOST_RANGES:
         lengths, inverse = np.atleast_2d(term.range), np.minimum(inverse, MOST_RANGES**2)
-        for i, j in np.argwhere(unit / lengths > MOST_RANGES):
+        for i, j in np.argwhere(np.atleast_2d(ratio) > MOST_RANGES):
             correlation = term.correlations[i][j]
             if correlation.evaluate("correlation", MOST_RANGES) > NEGLIGIBLE_CORRELATION:
                 raise InvalidInput(

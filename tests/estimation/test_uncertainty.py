@@ -445,7 +445,7 @@ def test_wrong_questions_have_one_line_answers(field, plain):
         gx.InvalidInput, match=r"`fit` must be a Fit, as gx.fit returns it. Got Matern"
     ):
         gx.information(TRUTH)
-    stopped = gx.fit(field, evaluations=2)
+    stopped = gx.fit(field, evaluations=1)
     assert stopped.outcome.ending == "EVALUATION_LIMIT"
     for call in (stopped.confidence_intervals, stopped.derived, lambda: gx.information(stopped)):
         with pytest.raises(gx.InvalidInput, match=r"no estimate \(EVALUATION_LIMIT\).*again"):
