@@ -120,16 +120,12 @@ class Noise:
             rows = [p.share(inputs, p.where) for p in parts]
             shared, beside = [p.shared for p in parts], [p.group != NUGGET.name for p in parts]
             if inputs.error_variance is not None:
-                rows, shared, beside = (
-                    [*rows, inputs.error_variance],
-                    [*shared, False],
-                    [*beside, True],
-                )
-            diagonals, names = (
-                np.array(rows).reshape(len(rows), len(inputs)),
-                [p.name for p in parts],
-            )
-            known[key] = tuple(names), diagonals, tuple(shared), tuple(beside)
+                rows.append(inputs.error_variance)
+                shared.append(False)
+                beside.append(True)
+            names = tuple(p.name for p in parts)
+            diagonals = np.array(rows).reshape(len(rows), len(inputs))
+            known[key] = names, diagonals, tuple(shared), tuple(beside)
         names, diagonals, shared, beside = known[key]
         values = model.parameters()
         coefficients = [values[p.name] for p in parts]

@@ -79,7 +79,10 @@ SHORTER_RANGE_FACTORS = 1 - 1e-6, 1 - 1e-4, 0.99, 0.9, 0.7, 0.5
 MOST_DIAGNOSES = 4
 """Limit on the diagnoses of a fit that find a better model."""
 
-SCANNED_RANGE_FACTORS = np.exp([k / 30 for k in range(-14, 15) if k])
+SCAN_STEP = 1 / 30
+"""Step of a scan of the range, in logarithms."""
+
+SCANNED_RANGE_FACTORS = np.exp([k * SCAN_STEP for k in range(-14, 15) if k])
 """Factors of the range that are scanned for other maxima of a model with compact support."""
 
 REFINED_RANGES = 3
@@ -520,9 +523,9 @@ class Problem:
 
     def converged(self, model, summit):
         """Whether the promised gain is below the tolerance, or is hidden by rounding of ℓ."""
-        if summit.gain <= self.tolerance or summit.gain > LARGEST_HIDDEN_GAIN:
-            return summit.gain <= self.tolerance
-        return summit.gain < self._rounding(model)
+        if summit.gain <= self.tolerance:
+            return True
+        return summit.gain <= LARGEST_HIDDEN_GAIN and summit.gain < self._rounding(model)
 
     def _rounding(self, model):
         """Return the bound of the rounding error of ℓ at a model; 0 if it is not known."""
@@ -936,7 +939,7 @@ class Problem:
                 factors = SCANNED_RANGE_FACTORS
                 if between:
                     best = sorted(found, key=lambda factor: -found[factor][0])[:REFINED_RANGES]
-                    factors = np.outer(best, np.exp([-1 / 60, 1 / 60])).ravel()
+                    factors = np.outer(best, np.exp([-SCAN_STEP / 2, SCAN_STEP / 2])).ravel()
                 for factor in factors:
                     other = self._stretched(model, factor)
                     outside = table.outside(other)

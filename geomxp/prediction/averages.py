@@ -46,8 +46,8 @@ NEAR_REGION_RADII = 3.0
 """Distance in radii of a region within which its covariance is an integral over its boundary."""
 
 SMALL_REGION_SIDE = 1e-3
-"""Side over the range of a region in which, at a lag, the kink of a correlation hardly matters.
-There the lag is much longer, and integrals over the boundary would cancel."""
+"""Side of a region, in units of the range, below which its covariances at a lag are sums over
+nodes. Integrals over the boundary would cancel there."""
 
 LEAST_STRETCH = 1e-20
 """Least factor Q of squared distances: the decay in time is less than its root, and negligible."""
