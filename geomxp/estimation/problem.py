@@ -44,10 +44,12 @@ from .search import (
     INITIAL_STEP,
     NEAR_LIMIT_VALUE,
     QUASI_NEWTON_GAIN,
+    SCATTER_DEVIATIONS,
     ZIGZAG_RISE,
     Point,
     ascend,
     climb,
+    hidden_gain,
     information_at,
     maximize,
     newton_gain,
@@ -342,6 +344,8 @@ class Problem:
         # whether the observed information will be needed at the end of the search
         self.ends = False
         self.noisy = method.noisy
+        # whether coarse formats are those of one model, with a divergence that is measured
+        self.kept = method.noisy and self.evaluator.moves
         # whether the neighbours of Vecchia's approximation follow the model, during searches
         self.moves = self.follows = self.evaluator.moves
 
@@ -386,7 +390,10 @@ class Problem:
         if limited:
             return self._checked(self._stopped(table, model))
         noise = 0.0
-        if self.noisy:
+        if self.kept:
+            noise = SCATTER_DEVIATIONS * self.evaluator.scatter
+            self.tolerance = max(self.tolerance, hidden_gain(self.evaluator.scatter))
+        elif self.noisy:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
         solution = self._checked(self._diagnosed(table, model, value, noise))
@@ -490,7 +497,7 @@ class Problem:
         outcome, flat = verdict.outcome, verdict.flat
         if limits and outcome.ending is not Ending.STALLED:
             outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())
-        if noise > 0 and noise == self.tolerance:
+        if noise > 0 and not self.kept and noise == self.tolerance:
             message = (
                 f"{outcome.message} Rounding in these formats scatters the log-likelihood by "
                 f"{noise:.1g}."
@@ -579,7 +586,7 @@ class Problem:
             score,
             lambda x: self._information(coordinates, x, score),
             coordinates.point(model),
-            tolerance=self.tolerance * (1.0 if self.evaluator.differences else 1e-3),
+            tolerance=self.tolerance * (1.0 if self.evaluator.differences or self.noisy else 1e-3),
             steps=0 if diagnose.only_noise(table, pinned) else MOST_POLISHING_STEPS,
             slack=noise,
             # by formula it is expensive, and changes as little
@@ -591,7 +598,7 @@ class Problem:
 
     def _curved(self, coordinates):
         """Whether the observed information is computed by formula."""
-        if coordinates.curved or (self.noisy and not self.evaluator.differences):
+        if coordinates.curved:
             return False
         return self.evaluator.has_curvature(coordinates.names)
 
@@ -603,8 +610,8 @@ class Problem:
         return information_at(score, x, 2e-2 if self.noisy else 2e-4)
 
     def _settle(self, model):
-        """Freeze the formats at a model, and return the scatter of ℓ in them."""
-        # formats chosen anew at each model would change the function being maximised
+        """Freeze the ranks at a model, and return the scatter of ℓ in them."""
+        # ranks chosen anew at each model would change the function being maximised
         self.evaluator.freeze(of_unit_variance(model) if self.table.profiled else model)
         noise = self._noise(model)
         self.tolerance = max(self.tolerance, noise)
@@ -881,6 +888,7 @@ class Problem:
             information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
             information = information * np.outer(units, units) / c + coordinates.bend(model, score)
             point = Point(model, evaluation.log_likelihood, score, information)
+            point = replace(point, scatter=self.evaluator.scatter)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
                 # the inverse of a tiny variance overflows
                 point = Point(model, -inf)
@@ -906,7 +914,7 @@ class Problem:
 
     def evaluation_of(self, model):
         """Return the evaluation at a model in the same arithmetic as during the search."""
-        if not self.table.profiled or not self.noisy:
+        if not self.table.profiled or not self.noisy or self.kept:
             evaluation = self.evaluator(model)
             if not self.table.profiled or np.isfinite(evaluation.log_likelihood):
                 return evaluation

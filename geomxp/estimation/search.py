@@ -185,6 +185,11 @@ def information_at(score, point, difference):
     return (rows + rows.T) / 2
 
 
+def hidden_gain(scatter):
+    """Return the promised gain that errors of the score hide, where ℓ scatters by so much."""
+    return HIDDEN_GAIN_SHARE * scatter**2
+
+
 def newton_gain(slope, information):
     """Return the gain ½ s'I⁻¹s of a Newton step; inf if I is not positive definite."""
     if not len(slope):
@@ -249,6 +254,11 @@ ZIGZAG_RISE = 1e-3
 ROUNDING_LOSS = 1e-3
 """Loss of ℓ by a Newton step that may come from rounding, where Σ is ill-conditioned."""
 
+SCATTER_DEVIATIONS, HIDDEN_GAIN_SHARE = 4.0, 3e-4
+"""Standard deviations of ℓ by coarse formats by which a step may lower it; share of the variance
+that is the promised gain of errors of the score: these are about 1/40 of the scatter, in standard
+errors."""
+
 BOUND_TEST_STEP = 1e-6
 """Step that tells whether a coordinate is on a bound."""
 
@@ -261,6 +271,8 @@ class Point:
     value: float
     score: np.ndarray | None = None
     information: np.ndarray | None = None
+    # standard deviation of the error of the value by coarse formats
+    scatter: float = 0.0
 
 
 def ascend(
@@ -281,8 +293,10 @@ def ascend(
     may have a better variance; `within` maps a model to one within the bounds, or to None. With
     `curved` the observed information is computed once, before the probably last step.
 
-    It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
-    increases ℓ. It ends, not converged, where stops(point, rise by the last step) is true.
+    It converged if one more step promises a gain below `tolerance`, or one that errors of the score
+    by coarse formats hide; or below `enough`, and no step increases ℓ. A step may lower ℓ by no
+    more than its scatter in these formats. The search ends, not converged, where
+    stops(point, rise by the last step) is true.
 
     Variances in `coordinates.linear` have an active set at 0. A step that would make one of them
     negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky factor
@@ -299,7 +313,7 @@ def ascend(
         free = ~_held(within, coordinates, best)
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
-        promised = 0.5 * best.score @ step
+        promised, tolerance = 0.5 * best.score @ step, max(tolerance, hidden_gain(best.scatter))
         flat, gone = _gone(coordinates, best, step, free, failed)
         converged = promised < tolerance and not gone.any()
         if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
@@ -316,7 +330,7 @@ def ascend(
                 reached = evaluate(candidate, close)
                 evaluations -= 1
                 change = reached.value - best.value
-                if change > (-FLAT_RISE if zeros.any() else 0.0):
+                if change > -max(FLAT_RISE * zeros.any(), SCATTER_DEVIATIONS * reached.scatter):
                     break
             if converged or (promised < tolerance and zeros.any()):
                 # its gain is too small for a shorter step

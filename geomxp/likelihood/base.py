@@ -146,6 +146,8 @@ class Evaluator:
     # whether the score is by differences, which cost several evaluations and err by some 1e-2
     # standard errors
     differences: bool = False
+    # standard deviation of the error of ℓ by coarse formats, where it is measured
+    scatter: float = 0.0
     # where factors are stored
     device: Device = Device("cpu")
 
@@ -235,6 +237,8 @@ class Derivatives:
     # Fisher's information, and minus the Hessian, (k, k), if requested
     expected: np.ndarray | None = None
     observed: np.ndarray | None = None
+    # estimated error of the score by an inverse in FP32, (k,), in standard errors
+    error: np.ndarray | None = None
 
     def joined(self, names, order, score, cross, information):
         """Return the derivatives with those by parameters of a transformation.

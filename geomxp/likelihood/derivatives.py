@@ -39,12 +39,29 @@ FORWARD_WEIGHTS = {0: -1.5, 1: 2.0, 2: -0.5}
 
 
 def differentiate(
-    evaluator, factor, least_squares, model, names, curvature=False, index=None, stay=False
+    evaluator,
+    factor,
+    least_squares,
+    model,
+    names,
+    curvature=False,
+    index=None,
+    stay=False,
+    dtype=np.float64,
 ):
     """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
     Expected and observed information only with `curvature`. `index` is the number of the GPU where
-    a factor in tiles becomes one array; `stay` tells whether whitened derivatives stay on a GPU.
+    a factor in tiles becomes one array, of this type; `stay` tells whether whitened derivatives
+    stay on a GPU.
+
+    The inverse of a factor in coarse formats may be FP32, X ≈ Σ⁻¹. Then `Derivatives.error`
+    estimates what it adds to the error of the score: with the residual r, for which E rα' = I,
+
+        E r'(X - Σ⁻¹)∂_jΣα = tr((X - Σ⁻¹)∂_jΣ)
+
+    one product Xr tells the error of all traces, REML's included. Its own standard deviation is
+    about √(n/2) times the error, if entries of X have independent ones.
     """
     observations, reml = evaluator.observations, evaluator.reml
     asked, order = tuple(names), factor.order
@@ -59,13 +76,13 @@ def differentiate(
         transformed.project(both, rooted if order is None else rooted[order], order, curvature)
     places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
-    lower, expected = factor.into_dense(index), None
+    lower, expected = factor.into_dense(index, dtype), None
     beside = projection if reml else projection[:, :0]
     way = in_place if backend_of(lower).on_gpu else in_ram
     with recursive.fast_underflow(lower):
         if curvature:
             expected = _expected(lower, model, places, observations.metric, names, white, stay)
-        q, half, weigh = way(lower, model, places, names, alpha, beside)
+        q, half, weigh, inverse = way(lower, model, places, names, alpha, beside)
         weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
         average = 0.5 * (half - along.T @ along)
         average = (average + average.T) / 2
@@ -75,6 +92,10 @@ def differentiate(
     trace = quadratic - weighted
     score = 0.5 * (quadratic - trace)
     found = Derivatives(names, score, average, quadratic, trace, expected, observed)
+    if lower.dtype == np.float32:
+        residual = least_squares.residual if order is None else least_squares.residual[order]
+        missing = residual @ symmetric_product(inverse, q) - quadratic
+        found = replace(found, error=0.5 * np.abs(missing) / np.sqrt(np.diag(average)))
     return transformed.beside(found, q, asked) if transformed.names else found
 
 
@@ -142,7 +163,7 @@ class Transformed:
 
 
 def in_ram(lower, model, places, names, alpha, beside):
-    """Return q = (∂Σ)α, q'Σ⁻¹q and a function, model to Σ W∂Σ; L becomes Σ⁻¹."""
+    """Return q = (∂Σ)α, q'Σ⁻¹q, a function, model to Σ W∂Σ, and Σ⁻¹, which overwrites L."""
     inverse = recursive.potri(lower)
     # one sweep over the pairs of locations computes both the products and the sums
     sums = derivative_sums(model, places, names, inverse, alpha, beside)
@@ -155,7 +176,7 @@ def in_ram(lower, model, places, names, alpha, beside):
             other, places, names, inverse, alpha, beside, products=False
         ).weighted
 
-    return q, q.T @ scipy.linalg.blas.dsymm(1.0, inverse, q, lower=1), weigh
+    return q, q.T @ symmetric_product(inverse, q), weigh, inverse
 
 
 def in_place(lower, model, places, names, alpha, beside):
@@ -168,7 +189,7 @@ def in_place(lower, model, places, names, alpha, beside):
     def weigh(other):
         return weighted_sums(other, places, names, inverse, vectors)
 
-    return q, white.T @ white, weigh
+    return q, white.T @ white, weigh, inverse
 
 
 def _expected(lower, model, places, metric, names, white, stay):
@@ -193,7 +214,10 @@ def _expected(lower, model, places, metric, names, white, stay):
         matrix = _whitened(lower, model, places, metric, name)
         matrices[name] = _projected(matrix if stay else on_host(matrix), white)
     gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
-    traces = {name: float(on_host(matrices[name].diagonal()).sum()) for name in held}
+    traces = {
+        name: float(on_host(matrix.diagonal()).sum(dtype=np.float64))
+        for name, matrix in matrices.items()
+    }
     gram |= {(b, a): value for (a, b), value in gram.items()}
     if scale in names:
         rank, variance = len(lower) - white.shape[1], model.parameters()[scale]
@@ -217,9 +241,9 @@ def _whitened(lower, model, places, metric, name):
         own = noise.variances if name == "noise" else noise.derivative(name)
         if (own == 1).all():
             return recursive.inverse_gram(lower)
-        change = diagonal_matrix(own, len(inputs), index)
+        change = diagonal_matrix(own, len(inputs), index, lower.dtype)
     else:
-        change = derivative_matrix(model, places, metric, name, index)
+        change = derivative_matrix(model, places, metric, name, index, lower.dtype)
     return recursive.congruence(lower, change)
 
 
@@ -241,11 +265,27 @@ def _projected(matrix, white):
             for some in _panels(len(matrix)):
                 matrix[:, some] -= q @ half[some].T + half @ q[some].T
         return matrix
-    product = scipy.linalg.blas.dsymm(1.0, matrix, white, lower=1)
-    half = np.asfortranarray(product - 0.5 * white @ (white.T @ product))
-    return scipy.linalg.blas.dsyr2k(
-        -1.0, np.asfortranarray(white), half, 1.0, matrix, lower=1, overwrite_c=1
+    product = symmetric_product(matrix, white)
+    half = np.asfortranarray(product - 0.5 * white @ (white.T @ product), matrix.dtype)
+    return _blas("syr2k", matrix)(
+        -1.0, np.asfortranarray(white, matrix.dtype), half, 1.0, matrix, lower=1, overwrite_c=1
     )
+
+
+def symmetric_product(matrix, vectors):
+    """Return AX, (n, m), for a lower triangle of A, in its format; on a GPU A becomes whole."""
+    vectors = np.asfortranarray(vectors, matrix.dtype)
+    backend = backend_of(matrix)
+    if not backend.on_gpu:
+        return _blas("symm", matrix)(1.0, matrix, vectors, lower=1)
+    recursive.mirror(matrix)
+    with backend.on(matrix):
+        return backend.get(matrix @ backend.put(vectors, matrix))
+
+
+def _blas(name, a):
+    """Return BLAS's routine for an array of FP64 or FP32 in RAM."""
+    return getattr(scipy.linalg.blas, ("s" if a.dtype == np.float32 else "d") + name)
 
 
 def _panels(n, width=256):
@@ -261,17 +301,20 @@ def _inner(a, b):
     backend, total = backend_of(a), 0.0
     if backend.on_gpu:
         with backend.on(a):
-            parts = [backend.xp.vdot(a.T[some], b.T[some]) for some in _panels(len(a), 4096)]
+            parts = [
+                backend.xp.vdot(*(m.T[some].astype(np.float64, copy=False) for m in (a, b)))
+                for some in _panels(len(a), 4096 if a.dtype == np.float64 else 1024)
+            ]
             return float(sum(parts))
     for some in _panels(len(a)):
         first, last = some.start, some.stop
         left, right = a[first:, first:last], b[first:, first:last]
         below = last - first
-        total += 2 * np.einsum("ij,ij->", left[below:], right[below:])
+        total += 2 * np.einsum("ij,ij->", left[below:], right[below:], dtype=np.float64)
         # what stands above the diagonals may be anything, NaN too
         left, right = np.tril(left[:below], -1), np.tril(right[:below], -1)
-        total += 2 * np.einsum("ij,ij->", left, right)
-    return float(total + a.diagonal() @ b.diagonal())
+        total += 2 * np.einsum("ij,ij->", left, right, dtype=np.float64)
+    return float(total + a.diagonal().astype(np.float64) @ b.diagonal())
 
 
 def _bending(model, names, weigh):

@@ -18,10 +18,10 @@ from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
-from ..tiles.refine import Regenerated
 from .base import Likelihood, coincidence, noiseless_twins
 from .exact import Exact, check_is_method, check_is_model
 from .factors import check_memory, explain
+from .probes import measure
 from .replicates import Groups, sufficient
 from .trend import Trend, fit_trend
 
@@ -163,23 +163,6 @@ class EstimatedDivergence:
                 f"seconds                    {self.seconds:.3f}",
             ]
         )
-
-
-def _estimated(factor, probes):
-    """Return the divergence of a `TileFactor` from Σ to second order, and its standard error.
-
-    E ‖Mζ‖² = ‖M‖_F² for random signs ζ (Hutchinson 1990), here of M = L⁻¹ΣL⁻ᵀ - I. Σ is generated
-    once more.
-    """
-    # in this process, wherever the tiles are
-    originals, order = assemble.Originals(*factor.store.originals.source), factor.order
-    signs = np.random.default_rng(0).integers(0, 2, (len(order), probes)) * 2.0 - 1.0
-    # L⁻ᵀζ = Σₐ⁻¹Lζ
-    x = factor.solve(factor.multiply(np.asfortranarray(signs)))
-    y = np.empty_like(x)
-    y[order] = Regenerated(originals).multiply(x[order]) * 4.0**originals.exponent
-    squares = np.sum((factor.half_solve(y) - signs) ** 2, axis=0) / 4
-    return float(squares.mean()), float(squares.std(ddof=1) / np.sqrt(probes))
 
 
 class _Reference:
@@ -362,11 +345,11 @@ def estimate_divergence(
         factor, seconds = _timed(method, means, model, 0.0)
     except NotPositiveDefinite as error:
         raise explain(error, locations, model) from None
-    kl, standard_error = _estimated(factor, int(probes))
+    found = measure(factor, int(probes))
     return EstimatedDivergence(
-        kl,
-        standard_error,
-        probes=int(probes),
+        found.kl,
+        found.standard_error,
+        probes=found.probes,
         formats=factor.precision_map,
         bytes=factor.nbytes,
         promotions=factor.promotions,

@@ -41,6 +41,8 @@ from ..linalg.precision import (
     describe,
     layered_map,
     layers_of,
+    predicted,
+    promised_error,
     uniform,
 )
 from ..runtime.dask import address_of
@@ -72,6 +74,7 @@ from .cost import bytes_for
 from .derivatives import differentiate
 from .differences import Differences
 from .factors import (
+    asked_by,
     check_memory,
     check_memory_of_tree,
     dense_factor,
@@ -83,6 +86,7 @@ from .factors import (
     tile_factor,
     tree_factor,
 )
+from .probes import measure
 from .replicates import evaluator_of
 from .rounding import FP64_ROUNDOFF, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
@@ -101,6 +105,23 @@ MOST_TILES = 5_000
 
 KEPT_FIELD_LOCATIONS = 500
 """Observations up to which the covariance of the field is kept beside Σ: 2 MB."""
+
+ENOUGH_DIVERGENCE = 7e-4
+"""Divergence of formats from FP64, in nats, that moves estimates by at most about 0.01 standard
+errors; a search chooses finer formats above it, or above the target of `for_divergence`."""
+
+DIVERGENCE_MARGIN, MOST_RAISES = 4.0, 2
+"""Finer formats aim at the limit over this margin; after so many attempts they are FP64."""
+
+BROKEN_PROMISE = 1.5
+"""Formats of one model are kept for another while their error is at most so many times that of the
+rule."""
+
+LARGEST_SCORE_ERROR = 0.01
+"""Estimated error of a score by an inverse in FP32, in standard errors, above which it is FP64."""
+
+LARGEST_FP32_EXPONENT = 16
+"""Exponents of Σ's unit, 4^e, with which Σ⁻¹ is far from the limits of FP32."""
 
 WHOLE = "whole"
 """`tile` of a matrix that is halved recursively instead of cut into tiles."""
@@ -156,23 +177,98 @@ class ExactEvaluator(Evaluator):
         self._workspace, self._lock = None, RLock()
         self._twins = observations.duplicate()
         self._frozen = self._order = self._curve = None
+        # in searches formats are those of one model, and finer ones where these are not enough
+        self.moves = method.noisy and not method.low_rank
+        self._raised, self._raises, self.divergence = None, 0, None
         self._last = (None, None, None)
         self._centred = (None, None)
         self._field = (None, None)
 
     @_one_at_a_time
     def freeze(self, model):
-        """See `Evaluator.freeze`."""
+        """See `Evaluator.freeze`.
+
+        Formats that suit the model as well stay. The first factorization in new ones measures their
+        divergence, and finer ones are chosen until it is small enough.
+        """
+        if self.method.low_rank:
+            self._freeze_ranks(model)
+        elif self._frozen is None:
+            self._choose_formats(model)
+        elif self._is_coarse():
+            self._raise_formats(model)
+        elif self.would_move(model):
+            self._choose_formats(model)
+
+    def _freeze_ranks(self, model):
         self._frozen = self._order = None
         self._last = (None, None, None)
-        if self.method.layers is not None:
-            # the formats are the same for all models
-            return
         try:
             self._frozen = Frozen(self.factorize(model, self._space()).precision_map)
         except NotPositiveDefinite:
-            # each model then has formats of its own
+            # each model then has ranks of its own
             return
+
+    def _choose_formats(self, model):
+        """Keep the formats that the rule chooses at a model, from norms, without a factorization."""
+        self._last, self.divergence = (None, None, None), None
+        self._frozen = self._rule
+        if not is_blind(self._rule):
+            norms = self._norms_at(model)
+            self._frozen = Frozen(formats_of(self._rule, *norms))
+
+    def _norms_at(self, model):
+        """Return originals, locations and metric at a model, for `formats_of`."""
+        seen, tile = self.observations, self.method.tile_for(len(self.observations))
+        order = self._along_curve(model)
+        _, places, originals = originals_of(model, seen, tile, self.placement, order)
+        return originals, places, seen.metric
+
+    @property
+    def scatter(self):
+        """See `Evaluator.scatter`."""
+        return 0.0 if self.divergence is None else self.divergence.scatter
+
+    @property
+    def _generator_index(self):
+        """Number of the GPU that generates Σ beside its factor, None for this process's memory."""
+        return self.device.index if self._alone or self.method.whole else None
+
+    @property
+    def _rule(self):
+        """The rule of the method, or a finer one."""
+        return self._raised or self.method.precision
+
+    @_one_at_a_time
+    def would_move(self, model, exactly=False):
+        """See `Evaluator.would_move`: whether formats that are kept break the rule's promise."""
+        if not self.moves or self._frozen is None:
+            return False
+        if self._is_coarse():
+            return True
+        rule = self._rule
+        if is_blind(rule) or (rule.accuracy is None and rule.kl is None):
+            return False
+        originals, places, metric = self._norms_at(model)
+        formats, norms = self._frozen.formats, originals.norms()
+        if rule.kl is None:
+            return promised_error(formats, norms) > BROKEN_PROMISE * rule.accuracy
+        asked = asked_by(rule, originals, places, metric)
+        return predicted(formats, norms, **asked) > BROKEN_PROMISE * rule.kl / rule.safety
+
+    def _is_coarse(self):
+        """Whether the measured divergence is too large, and formats can be finer."""
+        found, rule = self.divergence, self._frozen
+        if found is None or rule == Uniform(FP64):
+            return False
+        if isinstance(rule, Frozen) and rule.formats.all_fp64:
+            return False
+        # not larger by chance; it may also be NaN
+        return not found.kl - 2 * found.standard_error <= self._divergence_limit
+
+    @property
+    def _divergence_limit(self):
+        return max(ENOUGH_DIVERGENCE, self.method.precision.kl or 0.0)
 
     def __call__(self, model):
         """See `Evaluator.__call__`; the evaluation of the last `derivatives` is cached."""
@@ -280,25 +376,8 @@ class ExactEvaluator(Evaluator):
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)
         try:
-            if self.method.layers is not None:
-                return tree_factor(model, observations, self.method.precision, self.device)
-            if self._tiled:
-                rule = self._frozen or self.method.precision
-                tile = self.method.tile_for(len(observations))
-                placement = self._watched_placement()
-                order = self._order if self.method.low_rank else self._along_curve(model)
-                factor = tile_factor(model, observations, rule, tile, placement, workspace, order)
-                if self.method.low_rank:
-                    # other tiles would have other errors, and ℓ would jump
-                    self._order = factor.order
-                if not self.method.refine:
-                    return factor
-                attempts = (*finer_rules(rule), Uniform(FP64)) if self.method.fallback else ()
-                finer = (
-                    partial(tile_factor, model, observations, other, tile, placement)
-                    for other in dict.fromkeys(attempts)
-                )
-                return RefinedFactor(factor, self.method.refine, finer=finer)
+            if not self.method.dense:
+                return self._in_formats(model, workspace)
             # other families may compare equal although they differ
             ours = type(model).__module__.startswith("geomxp.")
             if ours and self.device.index is None and len(observations) <= KEPT_FIELD_LOCATIONS:
@@ -306,6 +385,47 @@ class ExactEvaluator(Evaluator):
             return dense_factor(model, observations, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, observations, model) from None
+
+    def _in_formats(self, model, workspace):
+        """Return a factor in tiles or in halves; in a search in formats that are fine enough."""
+        factor = self._in_rule(model, self._frozen or self.method.precision, workspace)
+        while self.moves and self._frozen is not None and self.divergence is None:
+            self.divergence = measure(factor, index=self._generator_index)
+            if self._is_coarse():
+                # its tiles are in the workspace
+                del factor
+                self._raise_formats(model)
+                factor = self._in_rule(model, self._frozen, workspace)
+        return factor
+
+    def _raise_formats(self, model):
+        """Choose finer formats by the divergence of those that are kept, FP64 in the end."""
+        rule, factor = self._rule, DIVERGENCE_MARGIN * self.divergence.kl / self._divergence_limit
+        finite = np.isfinite(factor) and self._raises < MOST_RAISES
+        self._raised = rule.tightened(factor) if finite else Uniform(FP64)
+        self._raises += 1
+        self._choose_formats(model)
+
+    def _in_rule(self, model, rule, workspace):
+        """Return the factor in the formats of a rule, or in finer ones where it has none."""
+        observations = self.observations
+        if self.method.layers is not None:
+            return tree_factor(model, observations, rule, self.device)
+        tile = self.method.tile_for(len(observations))
+        placement = self._watched_placement()
+        order = self._order if self.method.low_rank else self._along_curve(model)
+        factor = tile_factor(model, observations, rule, tile, placement, workspace, order)
+        if self.method.low_rank:
+            # other tiles would have other errors, and ℓ would jump
+            self._order = factor.order
+        if not self.method.refine:
+            return factor
+        attempts = (*finer_rules(rule), Uniform(FP64)) if self.method.fallback else ()
+        finer = (
+            partial(tile_factor, model, observations, other, tile, placement)
+            for other in dict.fromkeys(attempts)
+        )
+        return RefinedFactor(factor, self.method.refine, finer=finer)
 
     def _sharing_field(self, model, noise, workspace):
         """Return `dense_factor`; only if the field differs from the last one, compute it again."""
@@ -343,11 +463,21 @@ class ExactEvaluator(Evaluator):
             factor = self.factorize(model, self._space())
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
-            derivatives = differentiate(
-                self, factor, least_squares, model, names, curvature, index=index, stay=stay
-            )
+            given = self, factor, least_squares, model, names, curvature, index, stay
+            derivatives = differentiate(*given, dtype=self._type_of_inverse(factor))
+            error = derivatives.error
+            if error is not None and not (error < LARGEST_SCORE_ERROR).all():
+                # tiles and blocks were copied
+                derivatives = differentiate(*given)
         self._last = (model, evaluation, derivatives)
         return derivatives
+
+    def _type_of_inverse(self, factor):
+        """Return the type of Σ⁻¹ for a score: FP32 beside coarse formats, in the units of a fit."""
+        if not self.moves or factor.precision_map.all_fp64:
+            return FP64.dtype
+        near = abs(factor.originals.exponent) <= LARGEST_FP32_EXPONENT
+        return FP32.dtype if near else FP64.dtype
 
     def _by_differences(self, model, names, curvature):
         evaluation = self._evaluate(model, careful=True)

@@ -66,7 +66,8 @@ def tree_factor(model, observations, rule, device):
             continue
         # with as many block rows as the first one
         formats = layered_map(layers, n, device.name, depth=len(first).bit_length() - 1)
-        return TreeFactor(tree, formats, originals.exponent, order, count_finer(first, formats))
+        promoted = count_finer(first, formats)
+        return TreeFactor(tree, formats, originals.exponent, order, promoted, originals)
     raise AssertionError("unreachable: FP64 has been tried")
 
 
@@ -94,7 +95,7 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None,
         model, observations, tile, placement, order, within=rule.low_rank
     )
     _check_thinned(rule, originals, placement)
-    asked, first = _asked_by(rule, originals, places, observations.metric), None
+    asked, first = asked_by(rule, originals, places, observations.metric), None
     norms = cache(partial(_roughly, originals, placement) if rule.low_rank else originals.norms)
     attempts = rule, *finer_rules(rule)
     for attempt in attempts:
@@ -179,11 +180,11 @@ def originals_of(model, observations, tile, placement, order=None, within=False)
 
 def formats_of(rule, originals, places, metric):
     """Return the validated formats that a rule chooses for the tiles of Σ(θ)."""
-    asked = _asked_by(rule, originals, places, metric)
+    asked = asked_by(rule, originals, places, metric)
     return _chosen(rule, originals.layout.tiles, originals.norms, asked)
 
 
-def _asked_by(rule, originals, places, metric):
+def asked_by(rule, originals, places, metric):
     """Return the arguments of a rule in addition to the norms of the tiles."""
     if not rule.needs_precisions:
         return {}

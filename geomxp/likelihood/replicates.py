@@ -404,6 +404,11 @@ class ReplicatesEvaluator(Evaluator):
         """See `Evaluator.moves`."""
         return self.inner.moves
 
+    @property
+    def scatter(self):
+        """See `Evaluator.scatter`."""
+        return self.inner.scatter
+
     def freeze(self, model):
         """See `Evaluator.freeze`."""
         self.inner.freeze(model)

@@ -68,12 +68,13 @@ def large_memory(count):
             return cupy.cuda.alloc(count)
 
 
-def empty_matrix(n, index):
-    """Return an uninitialized (n, n) FP64 matrix on a GPU, in Fortran order; see `large_memory`."""
+def empty_matrix(n, index, dtype="float64"):
+    """Return an uninitialized (n, n) matrix on a GPU, in Fortran order; see `large_memory`."""
     import cupy
 
+    size = cupy.dtype(dtype).itemsize
     with cupy.cuda.Device(index):
-        return cupy.ndarray((n, n), memptr=large_memory(8 * n * n), order="F")
+        return cupy.ndarray((n, n), dtype, memptr=large_memory(size * n * n), order="F")
 
 
 def copy_on_gpu(array):

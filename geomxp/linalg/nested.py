@@ -728,14 +728,17 @@ class SymmetricTree:
             work(x)
             return x.T.reshape(b.shape)
 
-    def to_dense(self):
-        """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
+    def to_dense(self, dtype=np.float64):
+        """Return the lower triangle (of A, or of L once factored), zeros above, in FP64 or FP32."""
         if self.factored is None:
             raise ValueError("the factorization of this tree failed: create a new one.")
         with device_of(self._d):
-            lower = backend_of(self._d).zeros(self.shape, np.float64, self._d)
+            lower = backend_of(self._d).zeros(self.shape, dtype, self._d)
             _write(self._root, lower)
-            lower /= self._d[:, None]
+            if (self._d == 1).all():
+                # what stands above the diagonal takes no memory
+                return lower
+            lower /= self._d[:, None].astype(dtype)
             return lower if self.factored else lower / self._d
 
     def _check_factored(self):

@@ -338,6 +338,10 @@ class PrecisionRule:
         """Return the rule to try when this one's factorization fails."""
         return Uniform(FP64)
 
+    def tightened(self, factor):
+        """Return the rule for a divergence that is smaller by a factor."""
+        return self.finer()
+
 
 @dataclass(frozen=True)
 class OwnRule(PrecisionRule):
@@ -476,6 +480,10 @@ class ByTileNorm(PrecisionRule):
     def finer(self):
         """Return the rule to try when this one's factorization fails: ε/10."""
         return replace(self, accuracy=self.accuracy / 10)
+
+    def tightened(self, factor):
+        """See `PrecisionRule.tightened`: the divergence is proportional to ε²."""
+        return replace(self, accuracy=self.accuracy / sqrt(factor))
 
 
 def by_tile_norm(
@@ -632,6 +640,10 @@ class ForDivergence(PrecisionRule):
     def finer(self):
         """Return the rule to try when this one's factorization fails."""
         return replace(self, safety=self.safety * 100)
+
+    def tightened(self, factor):
+        """See `PrecisionRule.tightened`."""
+        return replace(self, safety=self.safety * factor)
 
 
 def for_divergence(kl: float, *, low_rank: bool = False) -> Rule:

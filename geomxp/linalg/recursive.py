@@ -22,7 +22,7 @@ from ..runtime.devices import subnormals_as_zero, usable_cores
 from . import blas, gpu
 from .backend import backend_of, device_of
 from .device import empty_matrix, streams
-from .formats import FP16, FP64, LARGEST_EXPONENT
+from .formats import FP16, FP32, FP64, LARGEST_EXPONENT
 from .views import by_columns, leading, order_of
 
 CUT_MULTIPLE = 128
@@ -887,6 +887,10 @@ crashes the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
 GPU_LEAF_ORDER = 2048
 """Triangles up to this order go to cuBLAS and cuSOLVER whole, larger ones by halves."""
 
+CPU_INVERSE_LEAF_ORDER, COPIED_COLUMNS = 256, 256
+"""Order of the leaves of a triangle in RAM that is inverted in place; columns that are copied at a
+time."""
+
 
 def fast_underflow(a):
     """Return `subnormals_as_zero` where many products of entries of a matrix in RAM underflow.
@@ -966,22 +970,22 @@ def potri(lower):
     On a GPU, too, no second matrix of its size is allocated.
     """
     if backend_of(lower).on_gpu:
-        triangle = Triangle(lower, (FP64,), GPU_LEAF_ORDER)
+        triangle = _triangle(lower)
         invert(triangle)
         gram(triangle)
         return lower
-    inverted, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
+    inverted, info = _lapack("potri", lower)(lower, lower=1, overwrite_c=1)
     _check_diagonal(info)
     return inverted
 
 
 def inverse_gram(lower):
     """Return the lower triangle of L⁻¹L⁻ᵀ; L is not changed."""
-    if backend_of(lower).on_gpu:
-        inverted = empty_matrix(len(lower), lower.device.id)
-        with lower.device:
-            inverted[...] = lower
-        triangle = Triangle(inverted, (FP64,), GPU_LEAF_ORDER)
+    on_gpu, single = backend_of(lower).on_gpu, lower.dtype == FP32.dtype
+    if on_gpu or single:
+        # in one matrix besides L
+        inverted = _lower_copy(lower)
+        triangle = _triangle(inverted)
         invert(triangle)
         outer(triangle)
         return triangle.a
@@ -997,12 +1001,38 @@ def congruence(lower, a):
     """Overwrite a symmetric matrix A with L⁻¹A L⁻ᵀ; on a GPU its upper triangle as well."""
     if backend_of(lower).on_gpu:
         mirror(a)
-        congruence_in_place(Triangle(lower, (FP64,), GPU_LEAF_ORDER), a)
+        congruence_in_place(_triangle(lower), a)
         return a
-    result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
+    result, info = _lapack("sygst", lower)(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:
-        raise ValueError(f"argument {-info} of dsygst is invalid.")
+        raise ValueError(f"argument {-info} of sygst is invalid.")
     return result
+
+
+def _triangle(lower):
+    """Return a matrix of FP64 or FP32 as a `Triangle` in that format."""
+    leaf = GPU_LEAF_ORDER if backend_of(lower).on_gpu else CPU_INVERSE_LEAF_ORDER
+    return Triangle(lower, (FP32 if lower.dtype == FP32.dtype else FP64,), leaf)
+
+
+def _lower_copy(lower):
+    """Return a copy of a lower triangle; in RAM its upper triangle takes no memory."""
+    backend = backend_of(lower)
+    if backend.on_gpu:
+        copied = empty_matrix(len(lower), lower.device.id, lower.dtype)
+        with lower.device:
+            copied[...] = lower
+        return copied
+    copied = np.empty_like(lower)
+    for first in range(0, len(lower), COPIED_COLUMNS):
+        columns = slice(first, first + COPIED_COLUMNS)
+        copied[first:, columns] = lower[first:, columns]
+    return copied
+
+
+def _lapack(name, a):
+    """Return LAPACK's routine for an array of FP64 or FP32 in RAM."""
+    return getattr(scipy.linalg.lapack, ("s" if a.dtype == FP32.dtype else "d") + name)
 
 
 def _check_diagonal(info):

@@ -66,18 +66,21 @@ def _written(pairs, sigma):
     return sigma
 
 
-def derivative_matrix(model, locations, metric, name, index=None):
-    """Return the lower triangle of ∂Σ/∂θ, as `covariance_matrix`, for a correlation parameter."""
+def derivative_matrix(model, locations, metric, name, index=None, dtype=np.float64):
+    """Return the lower triangle of ∂Σ/∂θ, as `covariance_matrix`, for a correlation parameter.
+
+    Its entries are computed in FP64.
+    """
     n, pairs = len(locations), model.pairs(Inputs.of(locations, metric))
     if index is not None:
         import cupy
 
-        derivative = empty_matrix(n, index)
+        derivative = empty_matrix(n, index, dtype)
         with cupy.cuda.Device(index):
             for block in sums_by_blocks.blocks(n):
                 derivative[block] = pairs.derivatives(*block, (name,), index)[name]
         return derivative
-    derivative = np.empty((n, n), order="F")
+    derivative = np.empty((n, n), dtype, order="F")
 
     def write(block):
         derivative[block] = pairs.derivatives(*block, (name,))[name]
@@ -86,14 +89,15 @@ def derivative_matrix(model, locations, metric, name, index=None):
     return derivative
 
 
-def diagonal_matrix(diagonal, n, index=None):
+def diagonal_matrix(diagonal, n, index=None, dtype=np.float64):
     """Return a diagonal matrix, (n, n) in Fortran order, in RAM or on a GPU."""
+    diagonal = np.asarray(diagonal, dtype)
     if index is None:
-        return with_noise(np.zeros((n, n), order="F"), diagonal)
-    matrix = empty_matrix(n, index)
+        return with_noise(np.zeros((n, n), dtype, order="F"), diagonal)
+    matrix = empty_matrix(n, index, dtype)
     with device_of(matrix):
         matrix[...] = 0.0
-        return with_noise(matrix, backend_of(matrix).put(np.asarray(diagonal), matrix))
+        return with_noise(matrix, backend_of(matrix).put(diagonal, matrix))
 
 
 def norms_of(generator):

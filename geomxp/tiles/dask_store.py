@@ -515,16 +515,16 @@ class DaskFactor(TileFactor):
 
         return self._unsorted(self._unit * np.vstack(self.store.collect(products)))
 
-    def dense(self):
+    def dense(self, index=None, dtype=np.float64):
         """Return L as one array in this process; `NotEnoughMemory` if it does not fit."""
         layout = self.store.layout
-        needed, free = 8 * layout.n**2, free_memory()
+        needed, free = np.dtype(dtype).itemsize * layout.n**2, free_memory()
         if needed > free:
             raise NotEnoughMemory(
                 f"the factor of {layout.n:,} locations as one array needs {human_bytes(needed)} of "
                 f"this process's memory, {human_bytes(free)} free: it stays on the cluster."
             )
-        return super().dense()
+        return super().dense(index, dtype)
 
     def _row(self, i):
         return self.store.collect(lambda: [self.store.future(i, j) for j in range(i + 1)])

@@ -145,10 +145,10 @@ class CholeskyFactor(Factor):
         return block
 
     @gpu_memory()
-    def into_dense(self, index=None):
-        """Return L as one FP64 array on its device; the factor cannot be used afterwards.
+    def into_dense(self, index=None, dtype=np.float64):
+        """Return L as one array on its device; the factor cannot be used afterwards.
 
-        A factor in tiles is assembled on the GPU `index`, or in RAM if it is None.
+        A factor in tiles is assembled on the GPU `index`, or in RAM if it is None, in FP64 or FP32.
         """
         return self.lower
 
@@ -179,9 +179,9 @@ class _Ordered(Factor):
         return 2.0**self.exponent
 
     @gpu_memory()
-    def into_dense(self, index=None):
-        """Return `dense(index)`."""
-        return self.dense() if index is None else self.dense(index)
+    def into_dense(self, index=None, dtype=np.float64):
+        """Return `dense(index, dtype)`."""
+        return self.dense(index, dtype)
 
     @gpu_memory()
     def into_inverse(self):
@@ -222,6 +222,8 @@ class TreeFactor(_Ordered):
     exponent: int
     order: np.ndarray
     promotions: int = 0
+    # generator of Σ's tiles
+    originals: Any = None
 
     @property
     def nbytes(self):
@@ -251,9 +253,17 @@ class TreeFactor(_Ordered):
         return self._unsorted(self.tree.multiply(x) * self._unit)
 
     @gpu_memory()
-    def dense(self):
-        """Return L in FP64, (n, n) in the factor's order, zeros above the diagonal."""
-        return np.asfortranarray(on_host(self.tree.to_dense())) * self._unit
+    def dense(self, index=None, dtype=np.float64):
+        """Return L, (n, n) in the factor's order, zeros above the diagonal.
+
+        In RAM, or on the GPU `index`, where the blocks are.
+        """
+        lower = self.tree.to_dense(dtype)
+        lower = on_host(lower) if index is None else lower
+        with device_of(lower):
+            if self.exponent:
+                lower *= lower.dtype.type(self._unit)
+        return lower
 
 
 @dataclass(frozen=True)
@@ -266,6 +276,11 @@ class TileFactor(_Ordered):
     store: Any
     order: np.ndarray
     promotions: int = 0
+
+    @property
+    def originals(self):
+        """Generator of the tiles of Σ."""
+        return self.store.originals
 
     @property
     def precision_map(self):
@@ -364,24 +379,26 @@ class TileFactor(_Ordered):
         return self._unsorted(y)
 
     @gpu_memory()
-    def dense(self, index=None):
-        """Return L in FP64, (n, n) in the factor's order, zeros above the diagonal.
+    def dense(self, index=None, dtype=np.float64):
+        """Return L, (n, n) in the factor's order, zeros above the diagonal, in FP64 or FP32.
 
         On the GPU `index`, where the tiles are, or in RAM.
         """
         layout = self.store.layout
         if index is None:
-            lower = np.zeros((layout.n, layout.n), order="F")
+            # memory is taken only for what is written below
+            lower = np.zeros((layout.n, layout.n), dtype, order="F")
         else:
-            lower = empty_matrix(layout.n, index)
+            lower = empty_matrix(layout.n, index, dtype)
+        unit = lower.dtype.type(self._unit)
         with device_of(lower):
             if index is not None:
                 lower[...] = 0.0
             for i in range(layout.tiles):
                 for j, tile in enumerate(self._row(i)):
-                    part = tile.widen() if index is not None else on_host(tile.widen())
-                    lower[layout.rows(i), layout.rows(j)] = part
-            lower *= self._unit
+                    part = tile.widen(dtype)
+                    part = part if index is not None else on_host(part)
+                    lower[layout.rows(i), layout.rows(j)] = part if unit == 1 else part * unit
         return lower
 
     def _row(self, i):
