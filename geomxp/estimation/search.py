@@ -330,7 +330,8 @@ def ascend(
                 reached = evaluate(candidate, close)
                 evaluations -= 1
                 change = reached.value - best.value
-                if change > -max(FLAT_RISE * zeros.any(), SCATTER_DEVIATIONS * reached.scatter):
+                scatter = SCATTER_DEVIATIONS * max(best.scatter, reached.scatter)
+                if change > -max(FLAT_RISE * zeros.any(), scatter):
                     break
             if converged or (promised < tolerance and zeros.any()):
                 # its gain is too small for a shorter step

@@ -113,6 +113,9 @@ errors; a search chooses finer formats above it, or above the target of `for_div
 DIVERGENCE_MARGIN, MOST_RAISES = 4.0, 2
 """Finer formats aim at the limit over this margin; after so many attempts they are FP64."""
 
+MEASURED_STEP = 0.25
+"""Change of a logarithm after which a search measures the divergence again."""
+
 BROKEN_PROMISE = 1.5
 """Formats of one model are kept for another while their error is at most so many times that of the
 rule."""
@@ -179,7 +182,8 @@ class ExactEvaluator(Evaluator):
         self._frozen = self._order = self._curve = None
         # in searches formats are those of one model, and finer ones where these are not enough
         self.moves = method.noisy and not method.low_rank
-        self._raised, self._raises, self.divergence = None, 0, None
+        self._raised, self._raises = None, 0
+        self.divergence = self._measured_at = None
         self._last = (None, None, None)
         self._centred = (None, None)
         self._field = (None, None)
@@ -210,7 +214,7 @@ class ExactEvaluator(Evaluator):
             return
 
     def _choose_formats(self, model):
-        """Keep the formats that the rule chooses at a model, from norms, without a factorization."""
+        """Keep the formats that the rule chooses at a model, without a factorization."""
         self._last, self.divergence = (None, None, None), None
         self._frozen = self._rule
         if not is_blind(self._rule):
@@ -389,14 +393,28 @@ class ExactEvaluator(Evaluator):
     def _in_formats(self, model, workspace):
         """Return a factor in tiles or in halves; in a search in formats that are fine enough."""
         factor = self._in_rule(model, self._frozen or self.method.precision, workspace)
-        while self.moves and self._frozen is not None and self.divergence is None:
-            self.divergence = measure(factor, index=self._generator_index)
+        while self.moves and self._frozen is not None and self._has_moved(model):
+            self._measure(factor, model)
             if self._is_coarse():
                 # its tiles are in the workspace
                 del factor
                 self._raise_formats(model)
                 factor = self._in_rule(model, self._frozen, workspace)
         return factor
+
+    def _measure(self, factor, model):
+        """Measure the divergence of a factor, unless it is known."""
+        if self.divergence is None or self._measured_at != model:
+            self.divergence = measure(factor, index=self._generator_index)
+            self._measured_at = model
+
+    def _has_moved(self, model):
+        """Whether a model is far from the one at which the divergence was measured."""
+        if self.divergence is None:
+            return True
+        known, now = self._measured_at.parameters(), model.parameters()
+        pairs = [(known[p.name], now[p.name]) for p in model.table if p.transform != "identity"]
+        return any(abs(np.log(max(b, 1e-300) / max(a, 1e-300))) > MEASURED_STEP for a, b in pairs)
 
     def _raise_formats(self, model):
         """Choose finer formats by the divergence of those that are kept, FP64 in the end."""
@@ -461,6 +479,9 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
+            if curvature and self.moves and self._frozen is not None:
+                # this may be the last evaluation
+                self._measure(factor, model)
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             given = self, factor, least_squares, model, names, curvature, index, stay
