@@ -49,8 +49,8 @@ from .search import (
     Point,
     ascend,
     climb,
-    hidden_gain,
     information_at,
+    largest_hidden_gain,
     maximize,
     newton_gain,
 )
@@ -117,6 +117,9 @@ LARGEST_LOSS = 50.0
 PARABOLA_DEVIATION = 0.1
 """Relative deviation of a rise of ℓ from that of a parabola up to which a search ends where it
 leads to a maximum that is known."""
+
+RENEWED_IN_SCATTER = 2e-2
+"""Distance after which the information is computed again where ℓ scatters."""
 
 LARGEST_HIDDEN_GAIN, LARGEST_HIDDEN_RISE = 1e-4, 1e-2
 """Promised gain up to which a search has converged where rounding errors of ℓ are larger, and how
@@ -392,7 +395,6 @@ class Problem:
         noise = 0.0
         if self.kept:
             noise = SCATTER_DEVIATIONS * self.evaluator.scatter
-            self.tolerance = max(self.tolerance, hidden_gain(self.evaluator.scatter))
         elif self.noisy:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
@@ -530,7 +532,7 @@ class Problem:
 
     def converged(self, model, summit):
         """Whether the promised gain is below the tolerance, or is hidden by rounding of ℓ."""
-        if summit.gain <= self.tolerance:
+        if summit.gain <= max(self.tolerance, largest_hidden_gain(self.evaluator.scatter)):
             return True
         return summit.gain <= LARGEST_HIDDEN_GAIN and summit.gain < self._rounding(model)
 
@@ -589,8 +591,9 @@ class Problem:
             tolerance=self.tolerance * (1.0 if self.evaluator.differences or self.noisy else 1e-3),
             steps=0 if diagnose.only_noise(table, pinned) else MOST_POLISHING_STEPS,
             slack=noise,
+            scatter=self.evaluator.scatter,
             # by formula it is expensive, and changes as little
-            renewed=3e-4 if self._curved(coordinates) else 2e-4,
+            renewed=RENEWED_IN_SCATTER if noise else 3e-4 if self._curved(coordinates) else 2e-4,
         )
         if summit.value > value - noise:
             model = coordinates.model(summit.point)

@@ -127,12 +127,15 @@ class Summit:
     gain: float
 
 
-def climb(function, score, information, point, *, tolerance, steps, slack=0.0, renewed=2e-4):
+def climb(
+    function, score, information, point, *, tolerance, steps, slack=0.0, renewed=2e-4, scatter=0.0
+):
     """Climb from a point near the maximum to the `Summit` by Newton's method.
 
-    It stops if the next step promises a gain below `tolerance`. The information is computed again
-    after the distance `renewed`. `slack` is the loss that a step may have: the scatter of the
-    function in coarse formats. A step that halves the promised gain may have `ROUNDING_LOSS`.
+    It stops if the next step promises a gain below `tolerance`, or one that errors of the score
+    hide, where the function scatters by `scatter`. The information is computed again after the
+    distance `renewed`. `slack` is the loss that a step may have because the function scatters. A
+    step that halves the promised gain may have `ROUNDING_LOSS`.
     """
     if not len(point):
         # all parameters are fixed: derivatives would cost more than the value
@@ -140,11 +143,11 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
     # by formula the score comes with the information, and the value with the score
     curvature = information(point)
     slope, value = score(point), function(point)
-    gain = newton_gain(slope, curvature)
+    before, gain = np.inf, newton_gain(slope, curvature)
     moved = 0.0
     for _ in range(steps):
         step = _ascent(slope, curvature)
-        if not 0.5 * slope @ step > tolerance:
+        if not 0.5 * slope @ step > tolerance or is_hidden(gain, before, scatter):
             break
         step /= max(1.0, np.abs(step).max())
         for fraction in (1.0, 0.5, 0.1, 0.01):
@@ -159,7 +162,7 @@ def climb(function, score, information, point, *, tolerance, steps, slack=0.0, r
         if moved > renewed:
             curvature, moved = information(point), 0.0
         slope, value = new_slope, new_value
-        gain = newton_gain(slope, curvature)
+        before, gain = gain, newton_gain(slope, curvature)
     return Summit(point, value, slope, curvature, gain)
 
 
@@ -185,9 +188,19 @@ def information_at(score, point, difference):
     return (rows + rows.T) / 2
 
 
-def hidden_gain(scatter):
-    """Return the promised gain that errors of the score hide, where ℓ scatters by so much."""
+def largest_hidden_gain(scatter):
+    """Return the largest promised gain that errors of the score by coarse formats may have."""
     return HIDDEN_GAIN_SHARE * scatter**2
+
+
+def is_hidden(gain, before, scatter):
+    """Whether errors of the score by coarse formats hide the rest, where ℓ scatters by so much.
+
+    Newton steps divide the promised gain by more than `LEAST_CONTRACTION`, until these errors are
+    all that it shows.
+    """
+    largest = largest_hidden_gain(scatter)
+    return gain < 1e-2 * largest or (gain < largest and gain * LEAST_CONTRACTION > before)
 
 
 def newton_gain(slope, information):
@@ -254,10 +267,10 @@ ZIGZAG_RISE = 1e-3
 ROUNDING_LOSS = 1e-3
 """Loss of ℓ by a Newton step that may come from rounding, where Σ is ill-conditioned."""
 
-SCATTER_DEVIATIONS, HIDDEN_GAIN_SHARE = 4.0, 3e-4
+SCATTER_DEVIATIONS, HIDDEN_GAIN_SHARE, LEAST_CONTRACTION = 4.0, 0.1, 4.0
 """Standard deviations of ℓ by coarse formats by which a step may lower it; share of the variance
-that is the promised gain of errors of the score: these are about 1/40 of the scatter, in standard
-errors."""
+that may be the promised gain of errors of the score, which are at most 0.26 times the scatter, in
+standard errors; factor by which a step divides a larger gain."""
 
 BOUND_TEST_STEP = 1e-6
 """Step that tells whether a coordinate is on a bound."""
@@ -302,7 +315,7 @@ def ascend(
     negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky factor
     at 0 the search goes on towards it.
     """
-    best, secants, risen = evaluate(model, False), [], np.inf
+    best, secants, risen, promised = evaluate(model, False), [], np.inf, np.inf
     # variances for which a step to 0 has failed, and their shares then
     failed = {}
     for _ in range(MOST_SCORING_STEPS):
@@ -313,9 +326,10 @@ def ascend(
         free = ~_held(within, coordinates, best)
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
-        promised, tolerance = 0.5 * best.score @ step, max(tolerance, hidden_gain(best.scatter))
+        before, promised = promised, 0.5 * best.score @ step
         flat, gone = _gone(coordinates, best, step, free, failed)
-        converged = promised < tolerance and not gone.any()
+        hidden = is_hidden(promised, before, best.scatter)
+        converged = (promised < tolerance or hidden) and not gone.any()
         if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
             return best, True
         close = curved and promised < ONE_STEP_GAIN and not gone.any()
