@@ -39,7 +39,7 @@ NOUNS = {
     "ModelComparison": (),
     "LikelihoodRatio": (),
     "Misspecification": (),
-    "Divergence": ("EstimatedDivergence",),
+    "Divergence": ("EstimatedDivergence", "FormatDivergence"),
 }
 """Pages of classes, and other names on the same page."""
 

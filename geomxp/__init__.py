@@ -59,6 +59,7 @@ from .likelihood.divergence import (
     kl_divergence,
 )
 from .likelihood.exact import Exact, log_likelihood
+from .likelihood.probes import FormatDivergence
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
 from .prediction import scores
@@ -95,6 +96,7 @@ __all__ = [
     "Fit",
     "FitFailed",
     "FlexibleMatern",
+    "FormatDivergence",
     "Gaussian",
     "GeomxpError",
     "GeomxpWarning",

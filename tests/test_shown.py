@@ -80,6 +80,7 @@ SHOWN = {
     "Exact": lambda n: gx.Exact(gx.by_band(("fp32", 2), "fp16"), tile=n),
     "Exploration": lambda n: gx.explore(observations(n)),
     "Fit": fitted,
+    "FormatDivergence": lambda n: gx.FormatDivergence(1e-6, 1e-7, 16, target=1e-3),
     "LikelihoodRatio": lambda n: gx.LikelihoodRatio(1.0, 1, 0.3, "the smaller model will do"),
     "Matern": lambda n: MODEL,
     **{name: lambda n, name=name: family(name) for name in FAMILIES},

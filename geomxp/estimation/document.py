@@ -29,6 +29,7 @@ from ..data.options import READER_OPTIONS, options_of
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
 from ..likelihood.exact import Exact
+from ..likelihood.probes import FormatDivergence
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
@@ -65,6 +66,7 @@ def of(fit):
         "boundary": list(fit.boundary),
         "bounds": {name: list(box) for name, box in fit.bounds.items()},
         **({"options": dict(fit.options)} if fit.options else {}),
+        **({"divergence": fit.divergence.to_dict()} if fit.divergence else {}),
         "information": None if fit.information is None else fit.information.tolist(),
         **_score_variance_entry(fit),
         "log_likelihood": fit.log_likelihood,
@@ -316,7 +318,14 @@ def _entries(document, path, observations, family, method, transform):
         "bounds": _bounds(document, family, transform, path, variables),
         "options": FIT_OPTIONS.read(document.get("options") or {}),
         "score_variance": _information(document, path, "score_variance"),
+        "divergence": _divergence(document),
     }
+
+
+def _divergence(document):
+    """Return the divergence of the formats in a document, or None."""
+    entry = document.get("divergence")
+    return None if entry is None else FormatDivergence.from_dict(entry)
 
 
 def _trend(document, observations, path):
@@ -539,6 +548,13 @@ SCHEMA = {
     "boundary?": [str],
     "bounds?": {str: Array(1)},
     "options?": dict,
+    "divergence?": {
+        "kl": (*JSON_NUMBER, JSON_NULL),
+        "standard_error?": JSON_NUMBER,
+        "probes?": int,
+        "target?": JSON_NUMBER,
+        "how?": str,
+    },
     "information?": Array(2),
     "score_variance?": Array(2),
     "log_likelihood": JSON_NUMBER,

@@ -35,8 +35,8 @@ from ..errors import (
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
-from ..likelihood.divergence import missed_target
 from ..likelihood.exact import caution, check_model_and_method
+from ..likelihood.probes import missed_target
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .names import (
@@ -290,14 +290,14 @@ def _with_accuracy(request, problem, solution, result):
     if evaluation.rounding is None:
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
-    if method.precision is None or method.precision.kl is None:
-        return result
-    missed = missed_target(method, problem.observations, problem.design, result.model)
-    if not missed:
-        return result
-    warnings.warn(missed, GeomxpWarning, stacklevel=4)
-    message = f"{result.outcome.message} {missed}".strip()
-    return replace(result, outcome=replace(result.outcome, message=message))
+    divergence = problem.evaluator.divergence_at(solution.model)
+    result = replace(result, divergence=divergence)
+    for said in (problem.evaluator.notice, missed_target(method.precision, divergence)):
+        if said:
+            warnings.warn(said, GeomxpWarning, stacklevel=4)
+            message = f"{result.outcome.message} {said}".strip()
+            result = replace(result, outcome=replace(result.outcome, message=message))
+    return result
 
 
 @dataclass(frozen=True)

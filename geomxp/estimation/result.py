@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from ..covariance.distance import Metric
     from ..likelihood.base import Likelihood
+    from ..likelihood.probes import FormatDivergence
 
     Model = TypeVar("Model", bound=Covariance, default=Matern)
 else:
@@ -114,6 +115,8 @@ class Fit(Generic[Model]):
     options : dict
         Options of `geomxp.fit`, such as `starts`, that are not the defaults and that the other
         fields do not tell.
+    divergence : FormatDivergence or None
+        Of coarse formats from FP64, at the estimate; None where all numbers are FP64.
     """
 
     model: Model
@@ -137,6 +140,7 @@ class Fit(Generic[Model]):
     bounds: dict[str, Interval] = field(default_factory=dict)
     score_variance: Floats | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    divergence: FormatDivergence | None = None
 
     def _repr_html_(self) -> str:
         outcome = self.outcome
@@ -463,6 +467,8 @@ class Fit(Generic[Model]):
         if len(self.formats) > 1 or "fp64" not in self.formats:
             tiles = ", ".join(f"{count} {name}" for name, count in self.formats.items())
             lines.append(f"tiles: {tiles}; {self.promotions} promoted")
+        if self.divergence is not None:
+            lines.append(str(self.divergence))
         return lines
 
     def __str__(self) -> str:

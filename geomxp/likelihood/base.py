@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..linalg.precision import PrecisionRule
     from ..runtime.trace import Event, Traffic
     from ..tiles.refine import Refinement
+    from .probes import FormatDivergence
 
 LEAST_SCALED_EIGENVALUE = 1e-2
 """Smallest eigenvalue of an information in units of its diagonal, with a transformation."""
@@ -211,6 +212,15 @@ class Evaluator:
         What `freeze` keeps belongs to another model, and ℓ depends on it: much, or at all.
         """
         return False
+
+    def divergence_at(self, model: Covariance) -> FormatDivergence | None:
+        """Return the divergence of a model's formats from FP64; None where all is FP64."""
+        return None
+
+    @property
+    def notice(self) -> str:
+        """A sentence about formats other than those of the rule, empty if there are none."""
+        return ""
 
     def be_rough(self) -> None:
         """Accept a first guess of the neighbours that follow the model, which costs less."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,7 @@ import numpy as np
 from ..covariance.ordering import hilbert
 from ..data.arrays import checked_inputs
 from ..data.observations import Observations
-from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
-from ..linalg.backend import backend_of, device_of
+from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
@@ -21,17 +20,17 @@ from ..tiles import assemble
 from .base import Likelihood, coincidence, noiseless_twins
 from .exact import Exact, check_is_method, check_is_model
 from .factors import check_memory, explain
-from .probes import measure
+from .probes import WHITENED_COLUMNS, measure, trace_between
 from .replicates import Groups, sufficient
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
-    from .._typing import ArrayLike, Document, Floats, Sequence
+    from .._typing import ArrayLike, Document, Sequence
     from ..covariance.base import Covariance
     from ..covariance.inputs import Inputs
 
-WHITENED_COLUMNS, GPU_WHITENED_COLUMNS = 512, 1024
-"""Columns of L₀ that are whitened at a time, on a CPU and on a GPU."""
+GPU_WHITENED_COLUMNS = 1024
+"""Columns of L₀ that are whitened at a time on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,8 @@ class _Reference:
         factor, seconds = _timed(method, self.observations, self.model, self.patience)
         difference = factor.log_determinant() - self.log_determinant
         with blas_threads(n):
-            trace = self._trace(factor) if neighbours is None else float(n)
+            step = GPU_WHITENED_COLUMNS if self.on.index is not None else WHITENED_COLUMNS
+            trace = float(n) if neighbours else trace_between(self.factor, factor, step)
         form = self._quadratic_form(factor)
         reference = {"log_determinant": self.log_determinant}
         if form is not None:
@@ -206,19 +206,6 @@ class _Reference:
             n=n,
             neighbours=neighbours,
         )
-
-    def _trace(self, factor):
-        """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
-        total, step = 0.0, GPU_WHITENED_COLUMNS if self.on.index is not None else WHITENED_COLUMNS
-        for first in range(0, len(self.observations), step):
-            white = factor.whiten(self.factor.columns(first, first + step))
-            with device_of(white):
-                # CuPy's einsum over both indices would copy its operands
-                entries = white.reshape(-1, order="F")
-                total += float(backend_of(white).xp.vdot(entries, entries))
-            # its memory is needed for the next columns
-            del white, entries
-        return total
 
 
 def _timed(method, observations, model, patience):
@@ -444,53 +431,6 @@ def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
     remedy = "the reference in FP64 is one matrix; compare on fewer locations (--n 4000)"
     check_memory(n, 1, resolve(on), remedy=remedy)
     return on
-
-
-MOST_MEASURED_LOCATIONS = 5_000
-"""Locations up to which a fit measures the divergence at its estimate, for some factorizations."""
-
-DIVERGENCE_PROBES = 16
-"""Random vectors with which the divergence is estimated for more locations."""
-
-
-def missed_target(
-    method: Likelihood, observations: Observations, design: Floats | None, model: Covariance
-) -> str | None:
-    """Return a sentence if the measured divergence of a model exceeds the target of its formats.
-
-    `method` must have a target. Replicates are reduced to means first. None if the target is met,
-    or if the FP64 reference is too expensive: above `MOST_MEASURED_LOCATIONS`, for tiles that are
-    not all in one memory, and on clusters. Of low-rank tiles the divergence is then estimated.
-    """
-    observations, *_ = sufficient(observations, design)
-    beyond = len(observations) > MOST_MEASURED_LOCATIONS or not method.placement.in_core
-    if beyond and method.precision.low_rank:
-        try:
-            plain = replace(method, refine=None)
-            found = estimate_divergence(model, observations.inputs, plain, probes=DIVERGENCE_PROBES)
-        except (NotPositiveDefinite, NotEnoughMemory):
-            return None
-        return _missed(found.kl, method.precision, 2 * found.standard_error)
-    if beyond:
-        return None
-    rows = hilbert(model.isotropic(observations.inputs))
-    try:
-        reference = _Reference(observations.inputs[rows], model, None, method.reference_device, 0.0)
-        found = reference.compare(method)
-    except (NotPositiveDefinite, NotEnoughMemory):
-        return None
-    return _missed(found.kl, method.precision)
-
-
-def _missed(kl, rule, margin=0.0):
-    if not kl - margin > rule.kl:
-        return None
-    smaller = f"{rule.kl / 100:g}{', low_rank=True' if rule.low_rank else ''}"
-    return (
-        f"The divergence at the estimate is {kl:.2g}, {kl / rule.kl:.2g} times the target "
-        f"{rule.kl:g}: fit again with method=gx.Exact(gx.for_divergence({smaller})), or in FP64 "
-        "with method=gx.Exact()."
-    )
 
 
 def kl_between(

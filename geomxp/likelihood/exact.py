@@ -24,6 +24,7 @@ from ..errors import (
     Ending,
     GeomxpWarning,
     InvalidInput,
+    NotEnoughMemory,
     NotPositiveDefinite,
     NotRefined,
     Outcome,
@@ -39,9 +40,9 @@ from ..linalg.precision import (
     as_rule,
     candidates,
     describe,
+    in_words,
     layered_map,
     layers_of,
-    predicted,
     promised_error,
     uniform,
 )
@@ -74,7 +75,6 @@ from .cost import bytes_for
 from .derivatives import differentiate
 from .differences import Differences
 from .factors import (
-    asked_by,
     check_memory,
     check_memory_of_tree,
     dense_factor,
@@ -86,7 +86,7 @@ from .factors import (
     tile_factor,
     tree_factor,
 )
-from .probes import measure
+from .probes import FormatDivergence, divergence_between, measure
 from .replicates import evaluator_of
 from .rounding import FP64_ROUNDOFF, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
@@ -105,6 +105,9 @@ MOST_TILES = 5_000
 
 KEPT_FIELD_LOCATIONS = 500
 """Observations up to which the covariance of the field is kept beside Σ: 2 MB."""
+
+EXACT_DIVERGENCE_LOCATIONS = 1000
+"""Locations up to which a fit compares its formats with a factor in FP64."""
 
 ENOUGH_DIVERGENCE = 7e-4
 """Divergence of formats from FP64, in nats, that moves estimates by at most about 0.01 standard
@@ -228,6 +231,46 @@ class ExactEvaluator(Evaluator):
         _, places, originals = originals_of(model, seen, tile, self.placement, order)
         return originals, places, seen.metric
 
+    @gpu_memory()
+    @_one_at_a_time
+    def divergence_at(self, model):
+        """See `Evaluator.divergence_at`; exact for few locations."""
+        n, rule = len(self.observations), self.method.precision
+        if not self.method.noisy:
+            return None
+        try:
+            with blas_threads(0 if self._tiled else n):
+                exact = n <= EXACT_DIVERGENCE_LOCATIONS
+                if not exact and self.divergence is not None and self._measured_at == model:
+                    found = self.divergence
+                else:
+                    factor = self.factorize(model, self._space())
+                    found = self._exactly(factor, model) if exact else None
+                    found = found or measure(factor, index=self._generator_index)
+        except (NotPositiveDefinite, NotEnoughMemory) as error:
+            found = FormatDivergence(float("nan"), reason=str(error))
+        return replace(found, target=rule.kl)
+
+    def _exactly(self, factor, model):
+        """Return the divergence of a factor from one in FP64; None if Σ has none."""
+        factor = factor.factor if factor.refines else factor
+        try:
+            reference = dense_factor(model, self.observations, Device("cpu"))
+        except NotPositiveDefinite:
+            return None
+        return FormatDivergence(divergence_between(reference, factor))
+
+    @property
+    def notice(self):
+        """See `Evaluator.notice`."""
+        if self._raised is None:
+            return ""
+        return (
+            f"The formats of {in_words(self.method.precision)} are not fine enough for estimates "
+            f"within 0.01 standard errors of FP64's: their divergence was {self._first_kl:.2g} "
+            f"nats. Those of {in_words(self._raised)} replaced them."
+        )
+
     @property
     def scatter(self):
         """See `Evaluator.scatter`."""
@@ -250,15 +293,12 @@ class ExactEvaluator(Evaluator):
             return False
         if self._is_coarse():
             return True
-        rule = self._rule
-        if is_blind(rule) or (rule.accuracy is None and rule.kl is None):
+        # formats for a divergence are judged by the measured one
+        if is_blind(self._rule) or self._rule.accuracy is None:
             return False
-        originals, places, metric = self._norms_at(model)
-        formats, norms = self._frozen.formats, originals.norms()
-        if rule.kl is None:
-            return promised_error(formats, norms) > BROKEN_PROMISE * rule.accuracy
-        asked = asked_by(rule, originals, places, metric)
-        return predicted(formats, norms, **asked) > BROKEN_PROMISE * rule.kl / rule.safety
+        originals, *_ = self._norms_at(model)
+        promised = promised_error(self._frozen.formats, originals.norms())
+        return promised > BROKEN_PROMISE * self._rule.accuracy
 
     def _is_coarse(self):
         """Whether the measured divergence is too large, and formats can be finer."""
@@ -418,6 +458,8 @@ class ExactEvaluator(Evaluator):
 
     def _raise_formats(self, model):
         """Choose finer formats by the divergence of those that are kept, FP64 in the end."""
+        if self._raised is None:
+            self._first_kl = self.divergence.kl
         rule, factor = self._rule, DIVERGENCE_MARGIN * self.divergence.kl / self._divergence_limit
         finite = np.isfinite(factor) and self._raises < MOST_RAISES
         self._raised = rule.tightened(factor) if finite else Uniform(FP64)

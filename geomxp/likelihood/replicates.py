@@ -417,6 +417,15 @@ class ReplicatesEvaluator(Evaluator):
         """See `Evaluator.would_move`."""
         return self.inner.would_move(model, exactly)
 
+    def divergence_at(self, model):
+        """See `Evaluator.divergence_at`."""
+        return self.inner.divergence_at(model)
+
+    @property
+    def notice(self):
+        """See `Evaluator.notice`."""
+        return self.inner.notice
+
     def be_rough(self):
         """See `Evaluator.be_rough`."""
         self.inner.be_rough()

@@ -712,6 +712,25 @@ def describe(rule):
     return None
 
 
+def in_words(rule):
+    """Return the call that makes a rule, as text.
+
+    Examples
+    --------
+    >>> in_words(by_tile_norm(1e-5)), in_words(layered("fp16", "fp32"))
+    ('by_tile_norm(1e-05)', "layered('fp16', 'fp32')")
+    """
+    named = describe(rule)
+    if named is None:
+        return "your rule"
+    arguments = named["arguments"]
+    if named["rule"] == "by_tile_norm":
+        arguments = [float(f"{arguments[0]:.2g}")]
+    elif named["rule"] == "for_divergence":
+        arguments = [float(f"{rule.kl / rule.safety:.2g}")]
+    return f"{named['rule']}({', '.join(map(repr, arguments))})"
+
+
 PRECISION_RULES = {
     "uniform": uniform,
     "by_band": by_band,
