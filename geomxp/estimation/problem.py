@@ -50,7 +50,6 @@ from .search import (
     ascend,
     climb,
     information_at,
-    largest_hidden_gain,
     maximize,
     newton_gain,
 )
@@ -532,7 +531,7 @@ class Problem:
 
     def converged(self, model, summit):
         """Whether the promised gain is below the tolerance, or is hidden by rounding of ℓ."""
-        if summit.gain <= max(self.tolerance, largest_hidden_gain(self.evaluator.scatter)):
+        if summit.gain <= max(self.tolerance, self.evaluator.scatter**2):
             return True
         return summit.gain <= LARGEST_HIDDEN_GAIN and summit.gain < self._rounding(model)
 

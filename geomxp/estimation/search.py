@@ -147,7 +147,7 @@ def climb(
     moved = 0.0
     for _ in range(steps):
         step = _ascent(slope, curvature)
-        if not 0.5 * slope @ step > tolerance or is_hidden(gain, before, scatter):
+        if not 0.5 * slope @ step > tolerance or is_hidden(gain, before, scatter, True):
             break
         step /= max(1.0, np.abs(step).max())
         for fraction in (1.0, 0.5, 0.1, 0.01):
@@ -188,19 +188,15 @@ def information_at(score, point, difference):
     return (rows + rows.T) / 2
 
 
-def largest_hidden_gain(scatter):
-    """Return the largest promised gain that errors of the score by coarse formats may have."""
-    return HIDDEN_GAIN_SHARE * scatter**2
-
-
-def is_hidden(gain, before, scatter):
-    """Whether errors of the score by coarse formats hide the rest, where ℓ scatters by so much.
+def is_hidden(gain, before, scatter, closed=False):
+    """Whether errors of the score by coarse formats hide a promised gain, ℓ scattering by so much.
 
     Newton steps divide the promised gain by more than `LEAST_CONTRACTION`, until these errors are
-    all that it shows.
+    all that it shows. With the observed information, `closed`, one such step has been enough.
     """
-    largest = largest_hidden_gain(scatter)
-    return gain < 1e-2 * largest or (gain < largest and gain * LEAST_CONTRACTION > before)
+    variance = scatter**2
+    stalled = gain * LEAST_CONTRACTION > before
+    return gain < variance * (1.0 if stalled else HIDDEN_GAIN_SHARE if closed else 0.0)
 
 
 def newton_gain(slope, information):
@@ -268,9 +264,8 @@ ROUNDING_LOSS = 1e-3
 """Loss of ℓ by a Newton step that may come from rounding, where Σ is ill-conditioned."""
 
 SCATTER_DEVIATIONS, HIDDEN_GAIN_SHARE, LEAST_CONTRACTION = 4.0, 0.1, 4.0
-"""Standard deviations of ℓ by coarse formats by which a step may lower it; share of the variance
-that may be the promised gain of errors of the score, which are at most 0.26 times the scatter, in
-standard errors; factor by which a step divides a larger gain."""
+"""Standard deviations of ℓ by coarse formats by which a step may lower it; promised gain that is
+ignored next to a maximum, in units of their square; factor by which a step divides larger gains."""
 
 BOUND_TEST_STEP = 1e-6
 """Step that tells whether a coordinate is on a bound."""
@@ -316,6 +311,7 @@ def ascend(
     at 0 the search goes on towards it.
     """
     best, secants, risen, promised = evaluate(model, False), [], np.inf, np.inf
+    closed = False
     # variances for which a step to 0 has failed, and their shares then
     failed = {}
     for _ in range(MOST_SCORING_STEPS):
@@ -328,12 +324,12 @@ def ascend(
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         before, promised = promised, 0.5 * best.score @ step
         flat, gone = _gone(coordinates, best, step, free, failed)
-        hidden = is_hidden(promised, before, best.scatter)
+        hidden = is_hidden(promised, before, best.scatter, closed)
         converged = (promised < tolerance or hidden) and not gone.any()
         if converged and not (curved and promised > LAST_STEP_SHARE * tolerance):
             return best, True
         close = curved and promised < ONE_STEP_GAIN and not gone.any()
-        curved = curved and not close
+        curved, closed = curved and not close, closed or close
         step = _step_within(within, coordinates, best, step, free, flat, gone, failed)
         for _ in range(MOST_SCORING_HALVINGS):
             if evaluations < 2:

@@ -109,9 +109,10 @@ KEPT_FIELD_LOCATIONS = 500
 EXACT_DIVERGENCE_LOCATIONS = 1000
 """Locations up to which a fit compares its formats with a factor in FP64."""
 
-ENOUGH_DIVERGENCE = 7e-4
-"""Divergence of formats from FP64, in nats, that moves estimates by at most about 0.01 standard
-errors; a search chooses finer formats above it, or above the target of `for_divergence`."""
+ENOUGH_DIVERGENCE = 5e-5
+"""Divergence of formats from FP64, in nats, that moves estimates by at most 0.01 standard errors,
+see `FormatDivergence.shift`; a search chooses finer formats above it, or above the target of
+`for_divergence`."""
 
 DIVERGENCE_MARGIN, MOST_RAISES = 4.0, 2
 """Finer formats aim at the limit over this margin; after so many attempts they are FP64."""
@@ -312,7 +313,7 @@ class ExactEvaluator(Evaluator):
 
     @property
     def _divergence_limit(self):
-        return max(ENOUGH_DIVERGENCE, self.method.precision.kl or 0.0)
+        return self.method.precision.kl or ENOUGH_DIVERGENCE
 
     def __call__(self, model):
         """See `Evaluator.__call__`; the evaluation of the last `derivatives` is cached."""

@@ -72,8 +72,8 @@ def empty_matrix(n, index, dtype="float64"):
     """Return an uninitialized (n, n) matrix on a GPU, in Fortran order; see `large_memory`."""
     import cupy
 
-    size = cupy.dtype(dtype).itemsize
     with cupy.cuda.Device(index):
+        size = cupy.empty(0, dtype).itemsize
         return cupy.ndarray((n, n), dtype, memptr=large_memory(size * n * n), order="F")
 
 

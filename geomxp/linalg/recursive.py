@@ -901,11 +901,11 @@ def fast_underflow(a):
     if backend_of(a).on_gpu:
         return nullcontext()
     row = np.abs(a[-1])
-    scale = row[-1]
-    if not 1e-100 < scale < 1e100:
+    scale, digits = float(row[-1]), 1 if a.dtype == FP64.dtype else 1 / 8
+    if not 1e-100**digits < scale < 1e100**digits:
         # the results themselves may be near the smallest or the largest numbers
         return nullcontext()
-    tiny = (row < 1e-150 * scale) & (row > 0)
+    tiny = (row < scale * 1e-150**digits) & (row > 0)
     return subnormals_as_zero() if tiny.any() else nullcontext()
 
 
