@@ -265,6 +265,9 @@ OPTIONS = {
     "fallback": Option(
         METHOD, "", "If --refine does not converge, use finer formats and finally FP64."
     ),
+    "keep_formats": Option(
+        METHOD, "", "Fit in the formats asked for, even where they are not fine enough."
+    ),
     "tune": Option(METHOD, "", "batched: find the fastest variants first, and save them."),
     "on": Option(
         MACHINE,
@@ -366,10 +369,10 @@ TREND_OPTIONS = ("trend", "formula", "reml")
 MODEL_OPTIONS = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in TREND_OPTIONS)
 EXACT_OPTIONS = (
-    *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback"),
+    *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback", "keep_formats"),
     *("memory", "device_memory", "scratch"),
 )
-METHOD_OPTIONS = ("method", "neighbours", *EXACT_OPTIONS[:7], "on", *EXACT_OPTIONS[7:])
+METHOD_OPTIONS = ("method", "neighbours", *EXACT_OPTIONS[:8], "on", *EXACT_OPTIONS[8:])
 PLACEMENT_OPTIONS = ("on", *EXACT_OPTIONS[7:])
 """Options that several commands share; those of `PLACEMENT_OPTIONS` say where the method of a saved
 fit computes."""
@@ -710,6 +713,7 @@ def exact(
     layers=None,
     refine=None,
     fallback=None,
+    keep_formats=None,
     **memory,
 ):
     """Return the exact method; at most one of accuracy, kl and layers names its precision."""
@@ -732,7 +736,10 @@ def exact(
     refine = None if refine == "none" else refine
     if fallback and refine is None:
         raise InvalidInput("--fallback needs --refine ir, cg or gmres.")
-    return Exact(rule, tile=tile, on=on, refine=refine, fallback=bool(fallback), **memory)
+    if keep_formats and not named:
+        raise InvalidInput("--keep-formats needs --accuracy, --kl or --layers.")
+    flags = {"fallback": bool(fallback), "keep_formats": bool(keep_formats)}
+    return Exact(rule, tile=tile, on=on, refine=refine, **flags, **memory)
 
 
 def approximations(given):

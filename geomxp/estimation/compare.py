@@ -542,7 +542,7 @@ def precision_influence(
     """Fit in FP64, and again with tiles in formats by their norms at each of some accuracies.
 
     The fits in mixed formats start at the FP64 estimate, so that differences are due to the formats
-    and not to the search.
+    and not to the search. The formats are those asked for, however coarse they are.
 
     Parameters
     ----------
@@ -598,7 +598,7 @@ def precision_influence(
     options |= {"fixed": list(held_values(first)), "raise_on_failure": False}
     for accuracy in accuracies:
         began = time.perf_counter()
-        mixed = replace(method, precision=by_tile_norm(accuracy))
+        mixed = replace(method, precision=by_tile_norm(accuracy), keep_formats=True)
         try:
             with warnings.catch_warnings():
                 # promotions have a column

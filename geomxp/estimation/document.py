@@ -389,8 +389,9 @@ def _method(document, path, where):
             method = Vecchia(document.get("neighbours"), ordering)
         else:
             tile = document.get("tile") if document.get("tiled") else None
-            refine, fallback = document.get("refine"), bool(document.get("fallback"))
-            method = Exact(rules.described(rule), tile, refine=refine, fallback=fallback)
+            flags = {name: bool(document.get(name)) for name in ("fallback", "keep_formats")}
+            rule, refine = rules.described(rule), document.get("refine")
+            method = Exact(rule, tile, refine=refine, **flags)
     for name in where:
         if not hasattr(method, name):
             raise InvalidInput(
@@ -584,6 +585,7 @@ METHOD_SCHEMA = {
     "tiled?": bool,
     "refine?": str,
     "fallback?": bool,
+    "keep_formats?": bool,
 }
 """Schema of the methods of geomxp."""
 

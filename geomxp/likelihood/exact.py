@@ -304,7 +304,7 @@ class ExactEvaluator(Evaluator):
     def _is_coarse(self):
         """Whether the measured divergence is too large, and formats can be finer."""
         found, rule = self.divergence, self._frozen
-        if found is None or rule == Uniform(FP64):
+        if found is None or self.method.keep_formats or rule == Uniform(FP64):
             return False
         if isinstance(rule, Frozen) and rule.formats.all_fp64:
             return False
@@ -676,6 +676,10 @@ class Exact(Likelihood):
     store : callable, optional
         ``store(originals, formats)`` keeps the tiles of ``on="cpu"``: a subclass of
         `geomxp.tiles.stores.Store`. It is not saved with a fit.
+    keep_formats : bool
+        Fit in the formats of the rule. By default a fit measures their divergence from FP64, and
+        chooses finer ones where they shift estimates by more than 0.01 standard errors, or miss the
+        target of `for_divergence`; it warns then.
 
     Examples
     --------
@@ -700,6 +704,7 @@ class Exact(Likelihood):
     fallback: bool = False
     trace: bool = field(default=False, compare=False)
     store: Callable[..., Store] | None = None
+    keep_formats: bool = False
 
     def __post_init__(self):
         if self.refine not in (None, *REFINEMENT_METHODS):
@@ -707,7 +712,7 @@ class Exact(Likelihood):
                 f"`refine` must be None or one of: {', '.join(REFINEMENT_METHODS)}. "
                 f"Got {self.refine!r}."
             )
-        check_flags(fallback=self.fallback, trace=self.trace)
+        check_flags(fallback=self.fallback, trace=self.trace, keep_formats=self.keep_formats)
         if isinstance(self.on, (list, tuple)):
             # a list of one device is that device
             alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
@@ -932,6 +937,7 @@ class Exact(Likelihood):
             "device_memory": self.device_memory,
             "refine": self.refine,
             "fallback": self.fallback,
+            **({"keep_formats": True} if self.keep_formats else {}),
             "tiled": not self.dense,
             "tile": self._tile_of(n),
             "accuracy": self.precision.accuracy,

@@ -125,7 +125,7 @@ def method_text(method, n):
     elif method.precision != uniform("fp64"):
         given = [tuple(a) if isinstance(a, list) else a for a in rule["arguments"]]
         arguments.append(f"gx.{rule['rule']}({', '.join(map(repr, given))})")
-    for name in ("tile", "on", "memory", "device_memory", "refine", "fallback"):
+    for name in ("tile", "on", "memory", "device_memory", "refine", "fallback", "keep_formats"):
         if getattr(method, name) != getattr(usual, name):
             arguments.append(f"{name}={getattr(method, name)!r}")
     return _Code(f"gx.Exact({', '.join(arguments)})")
