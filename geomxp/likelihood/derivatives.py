@@ -48,12 +48,13 @@ def differentiate(
     index=None,
     stay=False,
     dtype=np.float64,
+    space=None,
 ):
     """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
     Expected and observed information only with `curvature`. `index` is the number of the GPU where
-    a factor in tiles becomes one array, of this type; `stay` tells whether whitened derivatives
-    stay on a GPU.
+    a factor in tiles becomes one array, of this type, in `space` if that is given; `stay` tells
+    whether whitened derivatives stay on a GPU.
 
     The inverse of a factor in coarse formats may be FP32, X ≈ Σ⁻¹. Then `Derivatives.error`
     estimates what it adds to the error of the score: with the residual r, for which E rα' = I,
@@ -76,13 +77,14 @@ def differentiate(
         transformed.project(both, rooted if order is None else rooted[order], order, curvature)
     places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
-    lower, expected = factor.into_dense(index, dtype), None
+    lower, expected = factor.into_dense(index, dtype, space), None
     beside = projection if reml else projection[:, :0]
-    way = in_place if backend_of(lower).on_gpu else in_ram
+    way, inverted = in_place if backend_of(lower).on_gpu else in_ram, False
     with recursive.fast_underflow(lower):
         if curvature:
-            expected = _expected(lower, model, places, observations.metric, names, white, stay)
-        q, half, weigh, inverse = way(lower, model, places, names, alpha, beside)
+            about = model, places, observations.metric, names
+            expected, lower, inverted = _expected(lower, *about, white, stay)
+        q, half, weigh, inverse = way(lower, inverted, model, places, names, alpha, beside)
         weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
         average = 0.5 * (half - along.T @ along)
         average = (average + average.T) / 2
@@ -162,9 +164,12 @@ class Transformed:
         )
 
 
-def in_ram(lower, model, places, names, alpha, beside):
-    """Return q = (∂Σ)α, q'Σ⁻¹q, a function, model to Σ W∂Σ, and Σ⁻¹, which overwrites L."""
-    inverse = recursive.potri(lower)
+def in_ram(lower, inverted, model, places, names, alpha, beside):
+    """Return q = (∂Σ)α, q'Σ⁻¹q, a function, model to Σ W∂Σ, and Σ⁻¹, which overwrites L.
+
+    `inverted` tells that `lower` is L⁻¹.
+    """
+    inverse = recursive.inverse_from(lower if inverted else recursive.inverted(lower))
     # one sweep over the pairs of locations computes both the products and the sums
     sums = derivative_sums(model, places, names, inverse, alpha, beside)
     q = sums.products
@@ -179,12 +184,15 @@ def in_ram(lower, model, places, names, alpha, beside):
     return q, q.T @ symmetric_product(inverse, q), weigh, inverse
 
 
-def in_place(lower, model, places, names, alpha, beside):
+def in_place(lower, inverted, model, places, names, alpha, beside):
     """As `in_ram`, without memory of the size of Σ besides L, which Σ⁻¹ overwrites."""
     q = derivative_products(model, places, names, alpha, backend_of(lower).index(lower))
-    # q'Σ⁻¹q, while L is there
-    white = CholeskyFactor(lower).half_solve(q)
-    inverse, vectors = recursive.potri(lower), np.column_stack((alpha, beside))
+    # L⁻¹q, while L or its inverse is there
+    if inverted:
+        white = on_host(recursive.trmm(lower, backend_of(lower).put(q, lower)))
+    else:
+        white, lower = CholeskyFactor(lower).half_solve(q), recursive.inverted(lower)
+    inverse, vectors = recursive.inverse_from(lower), np.column_stack((alpha, beside))
 
     def weigh(other):
         return weighted_sums(other, places, names, inverse, vectors)
@@ -193,7 +201,9 @@ def in_place(lower, model, places, names, alpha, beside):
 
 
 def _expected(lower, model, places, metric, names, white, stay):
-    """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
+    """Return F, L or L⁻¹, which overwrites it, and whether it is that.
+
+    F comes from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
     The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
     that σ²M = E - M_N. With a nugget alone N = τ²∂Σ/∂τ².
@@ -205,13 +215,22 @@ def _expected(lower, model, places, metric, names, white, stay):
     if len(known) == 1 and known.names:
         noise, size = known.names[0], known.coefficients[0]
     held = [name for name in names if name != scale]
-    # first, because the nugget's needs the most memory
-    held.sort(key=lambda name: name != "nugget")
     if scale in names and size > 0 and noise not in held:
-        held.insert(0, noise)
-    matrices = {}
+        held.append(noise)
+    diagonals = {name: known.derivative(name) for name in held if name in known.names}
+    if "noise" in held:
+        diagonals["noise"] = known.variances
+    # those from L⁻¹ last
+    late = {name for name, own in diagonals.items() if (own >= 0).all()}
+    held.sort(key=lambda name: name in late)
+    matrices, inverted = {}, False
     for name in held:
-        matrix = _whitened(lower, model, places, metric, name)
+        if name in late and not inverted:
+            lower, inverted = recursive.inverted(lower), True
+        if inverted:
+            matrix = recursive.whitened_diagonal(lower, diagonals[name])
+        else:
+            matrix = _whitened(lower, model, places, metric, name, diagonals.get(name))
         matrices[name] = _projected(matrix if stay else on_host(matrix), white)
     gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
     traces = {
@@ -227,21 +246,18 @@ def _expected(lower, model, places, metric, names, white, stay):
         own = size * (traces[noise] + variance * gram[scale, noise]) if size else 0.0
         gram[scale, scale] = (rank - own) / variance**2
     rows = [[gram[a, b] for b in names] for a in names]
-    return 0.5 * np.reshape(rows, (len(names), len(names)))
+    expected = 0.5 * np.reshape(rows, (len(names), len(names)))
+    return expected, lower, inverted
 
 
-def _whitened(lower, model, places, metric, name):
+def _whitened(lower, model, places, metric, name, diagonal):
     """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ where L is; a GPU stores only it and L.
 
-    The name "noise" stands for the whole noise in place of ∂Σ.
+    `diagonal` is ∂Σ by a parameter of the noise, None for others.
     """
-    index, inputs = backend_of(lower).index(lower), Inputs.of(places, metric)
-    noise = model.noise(inputs)
-    if name == "noise" or name in noise.names:
-        own = noise.variances if name == "noise" else noise.derivative(name)
-        if (own == 1).all():
-            return recursive.inverse_gram(lower)
-        change = diagonal_matrix(own, len(inputs), index, lower.dtype)
+    index = backend_of(lower).index(lower)
+    if diagonal is not None:
+        change = diagonal_matrix(diagonal, len(lower), index, lower.dtype)
     else:
         change = derivative_matrix(model, places, metric, name, index, lower.dtype)
     return recursive.congruence(lower, change)

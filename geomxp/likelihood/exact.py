@@ -181,7 +181,7 @@ class ExactEvaluator(Evaluator):
                 self.placement.check_room(least * n * (n + 1) // 2)
         else:
             check_memory(n, 1, self.device)
-        self._workspace, self._lock = None, RLock()
+        self._workspace, self._single, self._lock = None, None, RLock()
         self._twins = observations.duplicate()
         self._frozen = self._order = self._curve = None
         # in searches formats are those of one model, and finer ones where these are not enough
@@ -528,13 +528,23 @@ class ExactEvaluator(Evaluator):
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             given = self, factor, least_squares, model, names, curvature, index, stay
-            derivatives = differentiate(*given, dtype=self._type_of_inverse(factor))
+            dtype = self._type_of_inverse(factor)
+            derivatives = differentiate(*given, dtype, self._inverse_space(dtype, index))
             error = derivatives.error
             if error is not None and not (error < LARGEST_SCORE_ERROR).all():
                 # tiles and blocks were copied
                 derivatives = differentiate(*given)
         self._last = (model, evaluation, derivatives)
         return derivatives
+
+    def _inverse_space(self, dtype, index):
+        """Return the memory of an FP32 inverse in RAM, which all evaluations share; else None."""
+        if dtype == FP64.dtype or index is not None:
+            return None
+        if self._single is None:
+            n = len(self.observations)
+            self._single = np.zeros((n, n), dtype, order="F")
+        return self._single
 
     def _type_of_inverse(self, factor):
         """Return the type of Σ⁻¹ for a score: FP32 beside coarse formats, in the units of a fit."""

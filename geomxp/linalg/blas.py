@@ -413,6 +413,34 @@ def trsm(lower, b, side="R", trans="T"):
     return triangular("trsm", side, "L", trans, "N", lower, b)
 
 
+CONGRUENCE_COLUMNS = 256
+"""Columns of a step of `congruence`: LAPACK's own are too few for FP32."""
+
+
+def congruence(lower, a):
+    """Overwrite the lower triangle of a symmetric matrix A with that of L⁻¹A L⁻ᵀ.
+
+        A11 <- L11⁻¹A11 L11⁻ᵀ,  B = (A21 - ½L21 A11 L11')L11⁻ᵀ
+        A22 <- A22 - B L21' - L21 B',  A21 <- L22⁻¹(B - ½L21 A11),  and so on with A22
+
+    as LAPACK's sygst.
+    """
+    n, real, info = len(a), a.dtype, c_int(0)
+    for first in range(0, n, CONGRUENCE_COLUMNS):
+        last = min(first + CONGRUENCE_COLUMNS, n)
+        here, rest = slice(first, last), slice(last, n)
+        size, l11, a11 = (n - last, last - first), lower[here, here], a[here, here]
+        _call("sygst", real, byref(c_int(1)), "L", last - first, a11, l11, byref(info))
+        if last < n:
+            l21, a21 = lower[rest, here], a[rest, here]
+            _call("trsm", real, "R", "L", "T", "N", *size, 1.0, l11, a21)
+            _call("symm", real, "R", "L", *size, -0.5, a11, l21, 1.0, a21)
+            _call("syr2k", real, "L", "N", *size, -1.0, a21, l21, 1.0, a[rest, rest])
+            _call("symm", real, "R", "L", *size, -0.5, a11, l21, 1.0, a21)
+            _call("trsm", real, "L", "L", "N", "N", *size, 1.0, lower[rest, rest], a21)
+    return a
+
+
 def potrf(a):
     """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
     return factor("L", a)

@@ -960,7 +960,7 @@ def _from_the_right(work, lower, b, transposed):
     with lower.device:
         x = b.astype(lower.dtype, order="F")
     rows = Rows(x.reshape(len(x), -1, order="F").T, ())
-    work(Triangle(lower, (FP64,), GPU_LEAF_ORDER), rows, slice(0, len(lower)), transposed)
+    work(_triangle(lower), rows, slice(0, len(lower)), transposed)
     return x
 
 
@@ -969,30 +969,39 @@ def potri(lower):
 
     On a GPU, too, no second matrix of its size is allocated.
     """
+    return inverse_from(inverted(lower))
+
+
+def inverted(lower):
+    """Overwrite a Cholesky factor with its inverse."""
     if backend_of(lower).on_gpu:
-        triangle = _triangle(lower)
-        invert(triangle)
-        gram(triangle)
+        invert(_triangle(lower))
         return lower
-    inverted, info = _lapack("potri", lower)(lower, lower=1, overwrite_c=1)
+    inverse, info = _lapack("trtri", lower)(lower, lower=1, overwrite_c=1)
     _check_diagonal(info)
-    return inverted
+    return inverse
 
 
-def inverse_gram(lower):
-    """Return the lower triangle of L⁻¹L⁻ᵀ; L is not changed."""
-    on_gpu, single = backend_of(lower).on_gpu, lower.dtype == FP32.dtype
-    if on_gpu or single:
-        # in one matrix besides L
-        inverted = _lower_copy(lower)
-        triangle = _triangle(inverted)
-        invert(triangle)
+def inverse_from(inverse):
+    """Overwrite L⁻¹ with the lower triangle of L⁻'L⁻¹, the inverse of the matrix."""
+    if backend_of(inverse).on_gpu:
+        gram(_triangle(inverse))
+        return inverse
+    product, _ = _lapack("lauum", inverse)(inverse, lower=1, overwrite_c=1)
+    return product
+
+
+def whitened_diagonal(inverse, diagonal):
+    """Return the lower triangle of L⁻¹DL⁻ᵀ for a diagonal D >= 0, (n,), given L⁻¹, which stays."""
+    weights = None if (diagonal == 1).all() else np.sqrt(diagonal)
+    on_gpu, single = backend_of(inverse).on_gpu, inverse.dtype == FP32.dtype
+    if on_gpu or single or weights is not None:
+        # in one matrix besides L⁻¹
+        triangle = _triangle(_lower_copy(inverse, weights))
         outer(triangle)
         return triangle.a
-    inverted, info = scipy.linalg.lapack.dtrtri(lower, lower=1)
-    _check_diagonal(info)
     # LAPACK multiplies U U': with rows and columns reversed a lower triangle is an upper one
-    turned = np.asfortranarray(inverted[::-1, ::-1])
+    turned = np.asfortranarray(inverse[::-1, ::-1])
     product, _ = scipy.linalg.lapack.dlauum(turned, lower=0, overwrite_c=1)
     return np.asfortranarray(product[::-1, ::-1])
 
@@ -1003,9 +1012,11 @@ def congruence(lower, a):
         mirror(a)
         congruence_in_place(_triangle(lower), a)
         return a
-    result, info = _lapack("sygst", lower)(a, lower, itype=1, lower=1, overwrite_a=1)
+    if lower.dtype == FP32.dtype:
+        return blas.congruence(lower, a)
+    result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:
-        raise ValueError(f"argument {-info} of sygst is invalid.")
+        raise ValueError(f"argument {-info} of dsygst is invalid.")
     return result
 
 
@@ -1015,18 +1026,27 @@ def _triangle(lower):
     return Triangle(lower, (FP32 if lower.dtype == FP32.dtype else FP64,), leaf)
 
 
-def _lower_copy(lower):
-    """Return a copy of a lower triangle; in RAM its upper triangle takes no memory."""
+def _lower_copy(lower, weights=None):
+    """Return a copy of a lower triangle, its columns times the weights, (n,), if given.
+
+    In RAM its upper triangle takes no memory.
+    """
     backend = backend_of(lower)
+    if weights is not None:
+        weights = backend.put(weights.astype(lower.dtype), lower)
     if backend.on_gpu:
         copied = empty_matrix(len(lower), lower.device.id, lower.dtype)
         with lower.device:
             copied[...] = lower
+            if weights is not None:
+                copied *= weights
         return copied
     copied = np.empty_like(lower)
     for first in range(0, len(lower), COPIED_COLUMNS):
         columns = slice(first, first + COPIED_COLUMNS)
         copied[first:, columns] = lower[first:, columns]
+        if weights is not None:
+            copied[first:, columns] *= weights[columns]
     return copied
 
 

@@ -145,10 +145,11 @@ class CholeskyFactor(Factor):
         return block
 
     @gpu_memory()
-    def into_dense(self, index=None, dtype=np.float64):
+    def into_dense(self, index=None, dtype=np.float64, out=None):
         """Return L as one array on its device; the factor cannot be used afterwards.
 
-        A factor in tiles is assembled on the GPU `index`, or in RAM if it is None, in FP64 or FP32.
+        A factor in tiles is assembled on the GPU `index`, or in RAM if it is None, in FP64 or FP32;
+        the lower triangle of `out`, in RAM and of that type, is overwritten if it is given.
         """
         return self.lower
 
@@ -179,8 +180,8 @@ class _Ordered(Factor):
         return 2.0**self.exponent
 
     @gpu_memory()
-    def into_dense(self, index=None, dtype=np.float64):
-        """Return `dense(index, dtype)`."""
+    def into_dense(self, index=None, dtype=np.float64, out=None):
+        """Return `dense(index, dtype)`; see `CholeskyFactor.into_dense`."""
         return self.dense(index, dtype)
 
     @gpu_memory()
@@ -384,19 +385,25 @@ class TileFactor(_Ordered):
 
         On the GPU `index`, where the tiles are, or in RAM.
         """
-        layout = self.store.layout
+        n = self.store.layout.n
         if index is None:
             # memory is taken only for what is written below
-            lower = np.zeros((layout.n, layout.n), dtype, order="F")
-        else:
-            lower = empty_matrix(layout.n, index, dtype)
-        unit = lower.dtype.type(self._unit)
+            return self.into_dense(out=np.zeros((n, n), dtype, order="F"))
+        lower = empty_matrix(n, index, dtype)
         with device_of(lower):
-            if index is not None:
-                lower[...] = 0.0
+            lower[...] = 0.0
+        return self.into_dense(index, out=lower)
+
+    @gpu_memory()
+    def into_dense(self, index=None, dtype=np.float64, out=None):
+        """See `CholeskyFactor.into_dense`."""
+        if out is None:
+            return self.dense(index, dtype)
+        layout, lower, unit = self.store.layout, out, out.dtype.type(self._unit)
+        with device_of(lower):
             for i in range(layout.tiles):
                 for j, tile in enumerate(self._row(i)):
-                    part = tile.widen(dtype)
+                    part = tile.widen(lower.dtype)
                     part = part if index is not None else on_host(part)
                     lower[layout.rows(i), layout.rows(j)] = part if unit == 1 else part * unit
         return lower

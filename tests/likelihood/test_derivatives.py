@@ -181,7 +181,7 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     places = gx.Inputs(evaluator.observations.locations, "euclidean")
     alpha, beside = np.ones(n), np.ones((n, 2))
     tracemalloc.start()
-    q, _, weigh = derivatives.in_place(lower, model, places, names, alpha, beside)
+    q, _, weigh, _ = derivatives.in_place(lower, False, model, places, names, alpha, beside)
     weigh(model)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

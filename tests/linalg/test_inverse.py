@@ -136,7 +136,10 @@ def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypat
         assert error <= 8 * n * U * condition**2 * np.linalg.norm(known)
 
     back, on_gpu = np.linalg.inv(lower), there(lower)
-    assert_close(recursive.inverse_gram(on_gpu), back @ back.T)
+    inverse = recursive.inverted(there(lower))
+    assert_close(inverse, back)
+    for diagonal in (np.ones(n), np.arange(1.0, n + 1.0)):
+        assert_close(recursive.whitened_diagonal(inverse, diagonal), back * diagonal @ back.T)
     assert_close(recursive.congruence(on_gpu, there(a)), back @ a @ back.T)
     b = np.random.default_rng(2).standard_normal((n, 3))
     for transposed in (False, True):

@@ -93,7 +93,8 @@ def test_an_inverse_from_a_gpu_is_that_of_the_cpu_and_in_columns():
     a, _ = known(150)
     inverse = np.linalg.inv(a)
     factor = CholeskyFactor(recursive.potrf(cupy.asfortranarray(cupy.asarray(a))))
-    gram = recursive.inverse_gram(factor.lower).get(order="A")
+    inverted = recursive.inverted(factor.lower.copy(order="F"))
+    gram = recursive.whitened_diagonal(inverted, np.ones(150)).get(order="A")
     found = factor.into_inverse()
     assert found.flags.f_contiguous
     tolerance = 10 * 150 * 2.0**-53 * np.linalg.cond(a) * abs(inverse).max()

@@ -184,13 +184,16 @@ def test_dense_operations_stay_on_the_gpu_of_their_operands(monkeypatch):
     a, b = positive_definite(), np.random.default_rng(5).standard_normal((300, 3))
     lower = np.linalg.cholesky(a)
     back = np.linalg.inv(lower)
-    there = on_gpu_1(lower)
+    there, ones = on_gpu_1(lower), np.ones(300)
     for found, expected in (
         (recursive.potrf(on_gpu_1(a)), lower),
         (recursive.trsm(there, on_gpu_1(b)), back @ b),
         (recursive.trsm(there, on_gpu_1(b), True), back.T @ b),
         (recursive.trmm(there, on_gpu_1(b)), lower @ b),
-        (recursive.inverse_gram(there), back @ back.T),
+        (
+            recursive.whitened_diagonal(recursive.inverted(on_gpu_1(lower)), ones),
+            back @ back.T,
+        ),
         (recursive.congruence(there, on_gpu_1(a)), np.eye(300)),
         (recursive.potri(there), back.T @ back),
     ):
