@@ -110,6 +110,7 @@ def explore(given):
     *opt.TREND_OPTIONS,
     *opt.SEARCH_OPTIONS,
     *opt.METHOD_OPTIONS,
+    "keep_formats",
     *("intervals", "level", "output", "embed", "report", "report_level", "report_places"),
     output={"help": "JSON file to write the fit to."},
 )

@@ -368,12 +368,10 @@ TABLE_OPTIONS = ("table", *(name for name in READER_OPTIONS if name != "formula"
 TREND_OPTIONS = ("trend", "formula", "reml")
 MODEL_OPTIONS = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = tuple(name for name in FIT_OPTIONS if name not in TREND_OPTIONS)
-EXACT_OPTIONS = (
-    *("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback", "keep_formats"),
-    *("memory", "device_memory", "scratch"),
-)
-METHOD_OPTIONS = ("method", "neighbours", *EXACT_OPTIONS[:8], "on", *EXACT_OPTIONS[8:])
-PLACEMENT_OPTIONS = ("on", *EXACT_OPTIONS[7:])
+FORMAT_OPTIONS = ("accuracy", "kl", "low_rank", "layers", "tile", "refine", "fallback")
+PLACEMENT_OPTIONS = ("on", "memory", "device_memory", "scratch")
+METHOD_OPTIONS = ("method", "neighbours", *FORMAT_OPTIONS, *PLACEMENT_OPTIONS)
+EXACT_OPTIONS = (*FORMAT_OPTIONS, "keep_formats", *PLACEMENT_OPTIONS[1:])
 """Options that several commands share; those of `PLACEMENT_OPTIONS` say where the method of a saved
 fit computes."""
 

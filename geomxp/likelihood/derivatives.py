@@ -62,7 +62,8 @@ def differentiate(
         E r'(X - Σ⁻¹)∂_jΣα = tr((X - Σ⁻¹)∂_jΣ)
 
     one product Xr tells the error of all traces, REML's included. Its own standard deviation is
-    about √(n/2) times the error, if entries of X have independent ones.
+    about √(n/2) times the error, if entries of X have independent ones. Common errors are largest
+    along the scale of Σ, for which tr(QΣ) = n, less p for REML, tells them.
     """
     observations, reml = evaluator.observations, evaluator.reml
     asked, order = tuple(names), factor.order
@@ -96,9 +97,27 @@ def differentiate(
     found = Derivatives(names, score, average, quadratic, trace, expected, observed)
     if lower.dtype == np.float32:
         residual = least_squares.residual if order is None else least_squares.residual[order]
-        missing = residual @ symmetric_product(inverse, q) - quadratic
-        found = replace(found, error=0.5 * np.abs(missing) / np.sqrt(np.diag(average)))
+        missing = np.abs(residual @ symmetric_product(inverse, q) - quadratic)
+        scale = _scale_of(model)
+        if scale in names:
+            k, variance = names.index(scale), model.parameters()[scale]
+            rest = _trace_of_noise(inverse, model.noise(places).variances, beside)
+            along = variance * trace[k] + rest - (len(lower) - beside.shape[1])
+            missing[k] = max(missing[k], abs(along) / variance)
+        found = replace(found, error=0.5 * missing / np.sqrt(np.diag(average)))
     return transformed.beside(found, q, asked) if transformed.names else found
+
+
+def _scale_of(model):
+    """Return the name of the variance that scales the whole field, None if there are several."""
+    linear = [p.name for p in model.table if p.linear and p.role != NOISE]
+    return linear[0] if len(linear) == 1 else None
+
+
+def _trace_of_noise(inverse, variances, beside):
+    """Return tr(QN) for a diagonal N, with Q = X - BB'."""
+    diagonal = on_host(inverse.diagonal()).astype(np.float64) - (beside**2).sum(axis=1)
+    return float(diagonal @ variances)
 
 
 class Transformed:
@@ -208,9 +227,8 @@ def _expected(lower, model, places, metric, names, white, stay):
     The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
     that σ²M = E - M_N. With a nugget alone N = τ²∂Σ/∂τ².
     """
-    linear = {p.name for p in model.table if p.linear and p.role != NOISE}
     # σ² needs no matrix of its own if it scales the whole field
-    scale = linear.pop() if len(linear) == 1 else None
+    scale = _scale_of(model)
     known, noise, size = model.noise(Inputs.of(places, metric)), "noise", 1.0
     if len(known) == 1 and known.names:
         noise, size = known.names[0], known.coefficients[0]

@@ -187,7 +187,9 @@ class _Reference:
         difference = factor.log_determinant() - self.log_determinant
         with blas_threads(n):
             step = GPU_WHITENED_COLUMNS if self.on.index is not None else WHITENED_COLUMNS
-            trace = float(n) if neighbours else trace_between(self.factor, factor, step)
+            trace = float(n)
+            if neighbours is None:
+                trace = trace_between(self.factor, factor, step)
         form = self._quadratic_form(factor)
         reference = {"log_determinant": self.log_determinant}
         if form is not None:

@@ -1044,9 +1044,9 @@ def _lower_copy(lower, weights=None):
     copied = np.empty_like(lower)
     for first in range(0, len(lower), COPIED_COLUMNS):
         columns = slice(first, first + COPIED_COLUMNS)
-        copied[first:, columns] = lower[first:, columns]
-        if weights is not None:
-            copied[first:, columns] *= weights[columns]
+        part = lower[first:, columns]
+        # what stands above the diagonal may be anything, NaN too
+        copied[first:, columns] = part if weights is None else np.tril(part) * weights[columns]
     return copied
 
 

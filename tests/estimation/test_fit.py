@@ -687,16 +687,20 @@ def test_a_nugget_that_the_data_do_not_identify_is_0(gain):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 6])
 @pytest.mark.filterwarnings("ignore:the covariance matrix is ill-conditioned")
-def test_noise_of_dense_smooth_data_is_estimated_however_small_it_is(seed):
-    # rounding changes ℓ by 0.001
-    places, truth = np.linspace(0, 1, 300)[:, None], 5e-12
-    values = gx.simulate(gx.Matern(1.0, 0.3, 2.5, truth), places, seed=seed)[0]
-    seen = gx.Observations(places, values)
-    fit = gx.fit(seen, fixed={"smoothness": 2.5}, trend="zero")
-    assert fit.outcome.ending is Ending.CONVERGED
-    assert abs(fit.model.nugget - truth) < 2 * fit.standard_errors["nugget"] < truth
+def test_noise_of_dense_smooth_data_is_estimated_however_small_it_is():
+    # rounding changes ℓ by 0.001, and makes the information of some of these data indefinite: of
+    # which ones depends on the processor
+    places, truth, converged = np.linspace(0, 1, 300)[:, None], 5e-12, 0
+    for seed in range(6):
+        values = gx.simulate(gx.Matern(1.0, 0.3, 2.5, truth), places, seed=seed)[0]
+        seen = gx.Observations(places, values)
+        fit = gx.fit(seen, fixed={"smoothness": 2.5}, trend="zero", raise_on_failure=False)
+        assert truth / 3 < fit.model.nugget < 3 * truth
+        if fit.outcome.ending is Ending.CONVERGED:
+            assert abs(fit.model.nugget - truth) < 2 * fit.standard_errors["nugget"] < truth
+            converged += 1
+    assert converged > 1
 
 
 HELD_METHODS = {

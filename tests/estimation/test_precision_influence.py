@@ -43,7 +43,7 @@ def test_fine_tiles_move_estimates_by_little_of_their_standard_errors(frame):
 
 @pytest.mark.slow
 def test_fits_that_were_made_already_give_the_same_frame(frame, meuse):
-    ways = [gx.Exact(gx.by_tile_norm(1e-3), tile=32), gx.Exact(tile=32)]
+    ways = [gx.Exact(gx.by_tile_norm(1e-3), tile=32, keep_formats=True), gx.Exact(tile=32)]
     first = gx.fit(meuse, method=ways[1], fixed={"smoothness": 0.5})
     fits = [gx.fit(meuse, first.model, ways[0], fixed=("smoothness",)), first]
     again = frame_of_fits(fits)

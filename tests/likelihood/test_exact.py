@@ -72,9 +72,9 @@ def matrices_made(monkeypatch):
     """The orders of the matrices that were allocated on a GPU."""
     made = []
 
-    def noted(n, index):
+    def noted(n, index, dtype="float64"):
         made.append(n)
-        return device.empty_matrix(n, index)
+        return device.empty_matrix(n, index, dtype)
 
     for module in (exact, assemble, recursive):
         monkeypatch.setattr(module, "empty_matrix", noted)

@@ -1,3 +1,4 @@
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -6,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.estimation.result import Fit
-from geomxp.likelihood import divergence
+from geomxp.likelihood import exact
 from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import precision
 from geomxp.linalg.low_rank import LowRankTile
@@ -89,16 +90,24 @@ def test_replicates_have_the_divergence_of_their_means(seen):
     assert a.n == N
 
 
-def test_a_missed_target_is_said_also_where_fp64_is_too_large(seen, monkeypatch):
-    class TooCoarse(type(METHOD.precision)):
-        def __call__(self, *about, **more):
-            return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
+class TooCoarse(type(METHOD.precision)):
+    def __call__(self, *about, **more):
+        return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
 
-    coarse = gx.Exact(TooCoarse(1e-3, low_rank=True), tile=128)
-    monkeypatch.setattr(divergence, "MOST_MEASURED_LOCATIONS", 100)
-    assert divergence.missed_target(METHOD, seen, None, MODEL) is None
-    message = divergence.missed_target(coarse, seen, None, MODEL)
-    assert "gx.for_divergence(1e-05, low_rank=True)" in message
+
+@pytest.mark.parametrize("memory", [None, "20MB"])
+def test_a_missed_target_is_said(seen, memory, monkeypatch):
+    """Also where a factor in FP64 would be too large, and of tiles on a disk."""
+    monkeypatch.setattr(exact, "EXACT_DIVERGENCE_LOCATIONS", 100)
+    held = tuple(MODEL.parameters())
+    fit = gx.fit(seen, MODEL, METHOD, fixed=held, trend="zero")
+    assert (fit.divergence.met, fit.divergence.probes) == (True, 16)
+    coarse = gx.Exact(TooCoarse(1e-3, low_rank=True), tile=128, memory=memory)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = gx.fit(seen, MODEL, coarse, fixed=held, trend="zero")
+    assert "gx.for_divergence(1e-05, low_rank=True)" in str(said[-1].message)
+    assert not fit.divergence.met
 
 
 def test_a_divergence_below_the_rounding_of_fp32_keeps_fp64(seen):
@@ -241,17 +250,6 @@ def test_as_many_threads_work_as_have_room(large, monkeypatch):
     store = method.prepare(large).factorize(MODEL).store
     assert 1 < store.threads < 10
     assert store._room(store.threads) < store.memory
-
-
-def test_a_missed_target_is_said_of_tiles_on_a_disk(seen):
-    class TooCoarse(type(METHOD.precision)):
-        def __call__(self, *about, **more):
-            return gx.for_divergence(1e3 * self.kl, low_rank=True)(*about, **more)
-
-    coarse = gx.Exact(TooCoarse(1e-3, low_rank=True), tile=128, memory="20MB")
-    assert "gx.for_divergence(1e-05, low_rank=True)" in divergence.missed_target(
-        coarse, seen, None, MODEL
-    )
 
 
 def test_fallback_ends_in_fp64():
