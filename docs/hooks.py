@@ -2,6 +2,7 @@
 
 import math
 import re
+import statistics
 
 import architecture
 import combinations
@@ -180,6 +181,36 @@ def vecchia_seconds():
     return "\n".join(lines)
 
 
+FIT_KINDS = {
+    ("0.5", "True"): "ν = ½, held",
+    ("0.5", "False"): "ν = ½, estimated",
+    ("1.5", "True"): "ν = 1.5, held",
+}
+"""Kinds of fits in experiments/fit_time/results/times.csv, by smoothness and whether it is held."""
+
+
+def fit_times():
+    """Return how many times as fast whole fits are in mixed formats as in FP64, and their memory.
+
+    Medians over the correlations and nuggets.
+    """
+    _, header, rows = results.read(results.EXPERIMENTS / "fit_time" / "results" / "times.csv")
+    rows = [dict(zip(header, row, strict=True)) for row in rows]
+    methods = [name for name in dict.fromkeys(row["method"] for row in rows) if name != "fp64"]
+    lines = [f"| fit | places | {' | '.join(methods)} |", "|---" * (len(methods) + 2) + "|"]
+    for (smoothness, held), name in FIT_KINDS.items():
+        own = [row for row in rows if (row["smoothness"], row["held"]) == (smoothness, held)]
+        for n in sorted({int(row["n"]) for row in own}):
+            found = []
+            for method in methods:
+                mine = [row for row in own if int(row["n"]) == n and row["method"] == method]
+                fast = statistics.median(float(row["times_as_fast"]) for row in mine)
+                share = statistics.median(float(row["memory_share"]) for row in mine)
+                found.append(f"{fast:.2f}, {share:.0%} of the memory")
+            lines.append(f"| {name} | {n:,} | {' | '.join(found)} |")
+    return "\n".join(lines)
+
+
 TABLES = {
     "conventions": conventions,
     "datasets": datasets,
@@ -187,6 +218,7 @@ TABLES = {
     "combinations": combinations.table,
     "families": families,
     "family_conventions": family_conventions,
+    "fit_times": fit_times,
     "layers": architecture.diagram,
     "rooms": architecture.table,
     "vecchia_divergences": vecchia_divergences,
