@@ -36,7 +36,7 @@ from ..errors import (
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
 from ..likelihood.exact import caution, check_model_and_method
-from ..likelihood.probes import missed_target
+from ..likelihood.probes import missed_target, shifted
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .names import (
@@ -292,12 +292,12 @@ def _with_accuracy(request, problem, solution, result):
     caution(method, evaluation)
     divergence = problem.evaluator.divergence_at(solution.model)
     result = replace(result, divergence=divergence)
-    for said in (problem.evaluator.notice, missed_target(method.precision, divergence)):
-        if said:
-            warnings.warn(said, GeomxpWarning, stacklevel=4)
-            message = f"{result.outcome.message} {said}".strip()
-            result = replace(result, outcome=replace(result.outcome, message=message))
-    return result
+    missed = missed_target(method.precision, divergence)
+    if missed:
+        warnings.warn(missed, GeomxpWarning, stacklevel=4)
+    told = result.outcome.message, problem.evaluator.notice, missed or shifted(divergence)
+    message = " ".join(text for text in told if text)
+    return replace(result, outcome=replace(result.outcome, message=message))
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ from .factors import (
     tile_factor,
     tree_factor,
 )
-from .probes import FormatDivergence, divergence_between, measure
+from .probes import ENOUGH_DIVERGENCE, FormatDivergence, divergence_between, measure
 from .replicates import evaluator_of
 from .rounding import FP64_ROUNDOFF, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
@@ -108,11 +108,6 @@ KEPT_FIELD_LOCATIONS = 500
 
 EXACT_DIVERGENCE_LOCATIONS = 1000
 """Locations up to which a fit compares its formats with a factor in FP64."""
-
-ENOUGH_DIVERGENCE = 5e-5
-"""Divergence of formats from FP64, in nats, that moves estimates by at most 0.01 standard errors,
-see `FormatDivergence.shift`; a search chooses finer formats above it, or above the target of
-`for_divergence`."""
 
 DIVERGENCE_MARGIN, MOST_RAISES = 4.0, 2
 """Finer formats aim at the limit over this margin; after so many attempts they are FP64."""
@@ -267,9 +262,9 @@ class ExactEvaluator(Evaluator):
         if self._raised is None:
             return ""
         return (
-            f"The formats of {in_words(self.method.precision)} are not fine enough for estimates "
-            f"within 0.01 standard errors of FP64's: their divergence was {self._first_kl:.2g} "
-            f"nats. Those of {in_words(self._raised)} replaced them."
+            f"The formats of {in_words(self.method.precision)} are not fine enough for "
+            f"{self._purpose}: their divergence was {self._first_kl:.2g} nats. Those of "
+            f"{in_words(self._raised)} replace them."
         )
 
     @property
@@ -310,6 +305,14 @@ class ExactEvaluator(Evaluator):
             return False
         # not larger by chance; it may also be NaN
         return not found.kl - 2 * found.standard_error <= self._divergence_limit
+
+    @property
+    def _purpose(self):
+        """What formats have to be fine enough for, in words."""
+        target = self.method.precision.kl
+        if target is not None:
+            return f"the target {target:g}"
+        return "estimates within 0.01 standard errors of FP64's"
 
     @property
     def _divergence_limit(self):
@@ -459,12 +462,15 @@ class ExactEvaluator(Evaluator):
 
     def _raise_formats(self, model):
         """Choose finer formats by the divergence of those that are kept, FP64 in the end."""
-        if self._raised is None:
+        first = self._raised is None
+        if first:
             self._first_kl = self.divergence.kl
         rule, factor = self._rule, DIVERGENCE_MARGIN * self.divergence.kl / self._divergence_limit
         finite = np.isfinite(factor) and self._raises < MOST_RAISES
         self._raised = rule.tightened(factor) if finite else Uniform(FP64)
         self._raises += 1
+        if first:
+            warnings.warn(self.notice, GeomxpWarning, stacklevel=2)
         self._choose_formats(model)
 
     def _in_rule(self, model, rule, workspace):
@@ -519,6 +525,7 @@ class ExactEvaluator(Evaluator):
         index, stay = self._assembled_on(curvatures), self._whitened_stay(curvatures)
         for matrices, device in self._matrices(curvatures):
             check_memory(len(self.observations), matrices, device, self._held(device))
+        fine = not self.moves or self._room_for(curvatures, 1.0)
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
@@ -528,10 +535,10 @@ class ExactEvaluator(Evaluator):
             least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             given = self, factor, least_squares, model, names, curvature, index, stay
-            dtype = self._type_of_inverse(factor)
+            dtype = self._type_of_inverse(factor, fine)
             derivatives = differentiate(*given, dtype, self._inverse_space(dtype, index))
             error = derivatives.error
-            if error is not None and not (error < LARGEST_SCORE_ERROR).all():
+            if error is not None and fine and not (error < LARGEST_SCORE_ERROR).all():
                 # tiles and blocks were copied
                 derivatives = differentiate(*given)
         self._last = (model, evaluation, derivatives)
@@ -546,9 +553,12 @@ class ExactEvaluator(Evaluator):
             self._single = np.zeros((n, n), dtype, order="F")
         return self._single
 
-    def _type_of_inverse(self, factor):
-        """Return the type of Σ⁻¹ for a score: FP32 beside coarse formats, in the units of a fit."""
-        if not self.moves or factor.precision_map.all_fp64:
+    def _type_of_inverse(self, factor, fine):
+        """Return the type of Σ⁻¹ for a score: FP32 beside coarse formats, in the units of a fit.
+
+        `fine` tells whether there is memory for FP64.
+        """
+        if not self.moves or (fine and factor.precision_map.all_fp64):
             return FP64.dtype
         near = abs(factor.originals.exponent) <= LARGEST_FP32_EXPONENT
         return FP32.dtype if near else FP64.dtype
@@ -586,16 +596,27 @@ class ExactEvaluator(Evaluator):
         # in core it overwrites L; tiles have to be assembled first
         return (self.placement.in_core and self.method.dense) or self._room_for(0)
 
-    def _matrices(self, curvatures):
-        """Return number and device of the n×n FP64 matrices that derivatives need besides L."""
+    @property
+    def _share(self):
+        """Size of a matrix that derivatives need, in FP64 matrices: ½ beside coarse formats."""
+        return 0.5 if self.moves else 1.0
+
+    def _matrices(self, curvatures, share=None):
+        """Return number and device of the n×n FP64 matrices that derivatives need besides L.
+
+        `share` is their size in such matrices.
+        """
         if not self.method.dense:
+            share = self._share if share is None else share
             index = self._assembled_on(curvatures)
             if index is None:
-                return ((4 + curvatures, Device("cpu")),)
+                # LAPACK copies those in FP64
+                beside = 4 if share == 1.0 else 2
+                return ((share * (beside + curvatures), Device("cpu")),)
             if not curvatures or self._whitened_stay(curvatures):
-                return ((2 + curvatures, self.device),)
+                return ((share * (2 + curvatures), self.device),)
             # the tiles, L, and one whitened derivative beside it; all of these in RAM
-            return (3, self.device), (curvatures, Device("cpu"))
+            return (share * 3, self.device), (share * curvatures, Device("cpu"))
         if not curvatures:
             return ()
         if self.device.index is None or self._whitened_stay(curvatures):
@@ -608,13 +629,14 @@ class ExactEvaluator(Evaluator):
         device, beside = self.device, 1 if self.method.dense else 2
         if device.index is None or not (self.method.dense or self._alone):
             return False
-        needed = bytes_for(len(self.observations), beside + curvatures, device)
+        matrices = self._share * (beside + curvatures)
+        needed = bytes_for(len(self.observations), matrices, device)
         return needed < self._bound(device)
 
     def _assembled_on(self, curvatures):
         """Return the number of the GPU where tiles are assembled to L, or None for RAM."""
-        device, matrices = self.device, 2 + bool(curvatures)
-        if not (self._tiled and self._alone):
+        device, matrices = self.device, self._share * (2 + bool(curvatures))
+        if self.method.dense or not self._alone:
             return None
         enough = bytes_for(len(self.observations), matrices, device) < self._bound(device)
         return device.index if enough else None
@@ -625,11 +647,11 @@ class ExactEvaluator(Evaluator):
         placement = self.placement
         return placement.in_core and len(placement.devices) == 1 and self.device.index is not None
 
-    def _room_for(self, curvatures):
+    def _room_for(self, curvatures, share=None):
         """Whether there is memory for derivatives with one matrix for each of these curvatures."""
         return all(
             bytes_for(len(self.observations), matrices, device) < self._bound(device)
-            for matrices, device in self._matrices(curvatures)
+            for matrices, device in self._matrices(curvatures, share)
         )
 
     def _bound(self, device):

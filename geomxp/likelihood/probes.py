@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 PROBES = 16
 """Random vectors with which fits measure the divergence of their formats."""
 
+ENOUGH_DIVERGENCE = 5e-5
+"""Divergence of formats from FP64, in nats, that shifts estimates by at most 0.01 standard errors,
+see `FormatDivergence.shift`. A search chooses finer formats above it, or above the target of
+`for_divergence`."""
+
 WHITENED_COLUMNS = 512
 """Columns of L₀ that are whitened at a time on a CPU."""
 
@@ -168,6 +173,16 @@ def divergence_between(reference: Any, factor: Any) -> float:
     """Return ½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|) of a factor from a dense one."""
     difference = factor.log_determinant() - reference.log_determinant()
     return 0.5 * (trace_between(reference, factor) - len(reference.lower) + difference)
+
+
+def shifted(found: FormatDivergence | None) -> str:
+    """Return a sentence if formats that are kept shift estimates noticeably, empty otherwise."""
+    if found is None or not found.kl - 2 * found.standard_error > ENOUGH_DIVERGENCE:
+        return ""
+    return (
+        f"The formats shift estimates by up to {found.shift:.1g} standard errors on average; a "
+        f"divergence of {ENOUGH_DIVERGENCE:g} nats keeps this below 0.01."
+    )
 
 
 def missed_target(rule: Any, found: FormatDivergence | None) -> str:

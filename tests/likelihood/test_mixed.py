@@ -532,7 +532,7 @@ def test_a_fit_measures_the_divergence_at_its_estimate():
     with pytest.warns(gx.GeomxpWarning, match="times the target 0.01: fit again with method="):
         fit = gx.fit(seen, model, kept, fixed=fixed)
     assert f"The divergence at the estimate is {measured.kl:.2g}" in fit.outcome.message
-    with pytest.warns(gx.GeomxpWarning, match="replaced them"):
+    with pytest.warns(gx.GeomxpWarning, match="replace them"):
         fit = gx.fit(seen, model, method, fixed=fixed)
     assert fit.divergence.met
     finer = gx.fit(seen, model, gx.Exact(gx.for_divergence(1e-4), 32), fixed=fixed)

@@ -2,14 +2,22 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp.covariance import sums
 from geomxp.likelihood import exact
 from geomxp.likelihood.factors import dense_factor, tile_factor, tree_factor
-from geomxp.likelihood.probes import FormatDivergence, divergence_between, measure
+from geomxp.likelihood.probes import (
+    ENOUGH_DIVERGENCE,
+    FormatDivergence,
+    divergence_between,
+    measure,
+)
+from geomxp.linalg import recursive
 from geomxp.runtime.devices import Device
 
 CPU = Device("cpu")
@@ -276,8 +284,8 @@ def test_formats_that_are_not_fine_enough_are_replaced_and_the_fit_says_so():
     rough = gx.Exact(gx.by_tile_norm(1e-4), 64)
     with pytest.warns(gx.GeomxpWarning, match=r"The formats of by_tile_norm\(0.0001\) are not"):
         fit = gx.fit(seen, method=rough, fixed={"smoothness": 1.5})
-    assert "replaced them" in fit.outcome.message
-    assert fit.divergence.kl <= exact.ENOUGH_DIVERGENCE
+    assert "replace them" in fit.outcome.message
+    assert fit.divergence.kl <= ENOUGH_DIVERGENCE
     for name in plain.free:
         apart = abs(fit.model.parameters()[name] - plain.model.parameters()[name])
         assert apart < 0.01 * plain.standard_errors[name]
@@ -287,11 +295,45 @@ def test_formats_that_are_not_fine_enough_are_replaced_and_the_fit_says_so():
         fixed={"smoothness": 1.5},
         raise_on_failure=False,
     )
-    assert kept.divergence.kl > 10 * exact.ENOUGH_DIVERGENCE
-    assert "replaced" not in kept.outcome.message
+    assert kept.divergence.kl > 10 * ENOUGH_DIVERGENCE
+    assert "replace" not in kept.outcome.message
+    assert "The formats shift estimates by up to" in kept.outcome.message
     assert kept.to_dict()["method"]["keep_formats"] is True
 
 
 def test_a_flag_that_is_none_is_refused():
     with pytest.raises(gx.InvalidInput, match="`keep_formats` must be True or False"):
         gx.Exact(keep_formats="yes")
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("stay", [True, False])
+@pytest.mark.parametrize("way", ["tiles", "layers"])
+def test_scores_in_fp32_on_a_gpu_are_those_of_the_cpu(monkeypatch, way, stay):
+    monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 64)
+    monkeypatch.setattr(sums, "BLOCK_ORDER", 64)
+    if not stay:
+        monkeypatch.setattr(exact.ExactEvaluator, "_whitened_stay", lambda *_: False)
+    model, n = gx.Matern(0.8, 0.1, 0.8, 0.05), 200
+    seen = simulated(model, n, 5)
+    design, found = np.column_stack((np.ones(n), seen.locations)), []
+    method = {
+        "tiles": gx.Exact(gx.by_band("fp32"), 50),
+        "layers": gx.Exact(gx.uniform("fp32"), tile="whole"),
+    }[way]
+    for on in ("cpu", "gpu"):
+        evaluator = replace(method, on=on).prepare(seen, design, reml=True)
+        found.append(evaluator.derivatives(model, NAMES, curvature=True))
+    ours, theirs = found
+    errors = np.sqrt(np.diag(ours.expected))
+    assert max(ours.error.max(), theirs.error.max()) < 1e-4
+    assert (np.abs(ours.score - theirs.score) / errors).max() < 1e-4
+    for name in ("information", "expected", "observed"):
+        a, b = (getattr(one, name) / np.outer(errors, errors) for one in found)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
+    # half of the memory of FP64
+    index = evaluator._assembled_on(4)
+    assert index == 0
+    ((matrices, _), *_) = evaluator._matrices(4)
+    assert matrices <= 3.0
