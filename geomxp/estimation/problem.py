@@ -117,8 +117,9 @@ PARABOLA_DEVIATION = 0.1
 """Relative deviation of a rise of ℓ from that of a parabola up to which a search ends where it
 leads to a maximum that is known."""
 
-RENEWED_IN_SCATTER = 2e-2
-"""Distance after which the information is computed again where ℓ scatters."""
+RENEWED_IN_SCATTER, LARGEST_SCATTER = 2e-2, 0.1
+"""Distance after which the information is computed again where ℓ scatters, and its largest standard
+deviation with which a search may converge."""
 
 LARGEST_HIDDEN_GAIN, LARGEST_HIDDEN_RISE = 1e-4, 1e-2
 """Promised gain up to which a search has converged where rounding errors of ℓ are larger, and how
@@ -393,7 +394,7 @@ class Problem:
             return self._checked(self._stopped(table, model))
         noise = 0.0
         if self.kept:
-            noise = SCATTER_DEVIATIONS * self.evaluator.scatter
+            noise = SCATTER_DEVIATIONS * self.scatter
         elif self.noisy:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
@@ -531,7 +532,7 @@ class Problem:
 
     def converged(self, model, summit):
         """Whether the promised gain is below the tolerance, or is hidden by rounding of ℓ."""
-        if summit.gain <= max(self.tolerance, self.evaluator.scatter**2):
+        if summit.gain <= max(self.tolerance, self.scatter**2):
             return True
         return summit.gain <= LARGEST_HIDDEN_GAIN and summit.gain < self._rounding(model)
 
@@ -590,9 +591,8 @@ class Problem:
             tolerance=self.tolerance * (1.0 if self.evaluator.differences or self.noisy else 1e-3),
             steps=0 if diagnose.only_noise(table, pinned) else MOST_POLISHING_STEPS,
             slack=noise,
-            scatter=self.evaluator.scatter,
-            # by formula it is expensive, and changes as little
-            renewed=RENEWED_IN_SCATTER if noise else 3e-4 if self._curved(coordinates) else 2e-4,
+            scatter=self.scatter,
+            renewed=self._renewal(coordinates),
         )
         if summit.value > value - noise:
             model = coordinates.model(summit.point)
@@ -610,6 +610,18 @@ class Problem:
             return coordinates.information(x, self.evaluator, self.monitor)
         # wider differences average over the scatter of coarse formats
         return information_at(score, x, 2e-2 if self.noisy else 2e-4)
+
+    def _renewal(self, coordinates):
+        """Return the distance after which Newton's method computes the information again."""
+        if self.kept:
+            return RENEWED_IN_SCATTER
+        # by formula it is expensive, and changes as little
+        return 3e-4 if self._curved(coordinates) else 2e-4
+
+    @property
+    def scatter(self):
+        """Standard deviation of ℓ by coarse formats that are kept, as searches allow for it."""
+        return min(self.evaluator.scatter, LARGEST_SCATTER)
 
     def _settle(self, model):
         """Freeze the ranks at a model, and return the scatter of ℓ in them."""
@@ -889,8 +901,7 @@ class Problem:
             score = slopes.T @ derivatives.score_of(c)[order] * units
             information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
             information = information * np.outer(units, units) / c + coordinates.bend(model, score)
-            point = Point(model, evaluation.log_likelihood, score, information)
-            point = replace(point, scatter=self.evaluator.scatter)
+            point = Point(model, evaluation.log_likelihood, score, information, self.scatter)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
                 # the inverse of a tiny variance overflows
                 point = Point(model, -inf)

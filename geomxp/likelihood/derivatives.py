@@ -104,7 +104,8 @@ def differentiate(
             rest = _trace_of_noise(inverse, model.noise(places).variances, beside)
             along = variance * trace[k] + rest - (len(lower) - beside.shape[1])
             missing[k] = max(missing[k], abs(along) / variance)
-        found = replace(found, error=0.5 * missing / np.sqrt(np.diag(average)))
+        errors = np.sqrt(np.maximum(np.diag(average), np.finfo(float).tiny))
+        found = replace(found, error=0.5 * missing / errors)
     return transformed.beside(found, q, asked) if transformed.names else found
 
 

@@ -181,7 +181,7 @@ class ExactEvaluator(Evaluator):
         self._frozen = self._order = self._curve = None
         # in searches formats are those of one model, and finer ones where these are not enough
         self.moves = method.noisy and not method.low_rank
-        self._raised, self._raises = None, 0
+        self._raised, self._raises, self._warned = None, 0, False
         self.divergence = self._measured_at = None
         self._last = (None, None, None)
         self._centred = (None, None)
@@ -200,6 +200,10 @@ class ExactEvaluator(Evaluator):
             self._choose_formats(model)
         elif self._is_coarse():
             self._raise_formats(model)
+        elif self._raised is not None and self._has_moved(model):
+            # those asked for may be fine enough here
+            self._raised, self._raises = None, 0
+            self._choose_formats(model)
         elif self.would_move(model):
             self._choose_formats(model)
 
@@ -242,7 +246,7 @@ class ExactEvaluator(Evaluator):
                 else:
                     factor = self.factorize(model, self._space())
                     found = self._exactly(factor, model) if exact else None
-                    found = found or measure(factor, index=self._generator_index)
+                    found = found or measure(factor, index=self.device.index)
         except (NotPositiveDefinite, NotEnoughMemory) as error:
             found = FormatDivergence(float("nan"), reason=str(error))
         return replace(found, target=rule.kl)
@@ -271,11 +275,6 @@ class ExactEvaluator(Evaluator):
     def scatter(self):
         """See `Evaluator.scatter`."""
         return 0.0 if self.divergence is None else self.divergence.scatter
-
-    @property
-    def _generator_index(self):
-        """Number of the GPU that generates Σ beside its factor, None for this process's memory."""
-        return self.device.index if self._alone or self.method.whole else None
 
     @property
     def _rule(self):
@@ -449,7 +448,7 @@ class ExactEvaluator(Evaluator):
     def _measure(self, factor, model):
         """Measure the divergence of a factor, unless it is known."""
         if self.divergence is None or self._measured_at != model:
-            self.divergence = measure(factor, index=self._generator_index)
+            self.divergence = measure(factor, index=self.device.index)
             self._measured_at = model
 
     def _has_moved(self, model):
@@ -462,14 +461,14 @@ class ExactEvaluator(Evaluator):
 
     def _raise_formats(self, model):
         """Choose finer formats by the divergence of those that are kept, FP64 in the end."""
-        first = self._raised is None
-        if first:
+        if self._raised is None:
             self._first_kl = self.divergence.kl
         rule, factor = self._rule, DIVERGENCE_MARGIN * self.divergence.kl / self._divergence_limit
         finite = np.isfinite(factor) and self._raises < MOST_RAISES
         self._raised = rule.tightened(factor) if finite else Uniform(FP64)
         self._raises += 1
-        if first:
+        if not self._warned:
+            self._warned = True
             warnings.warn(self.notice, GeomxpWarning, stacklevel=2)
         self._choose_formats(model)
 
@@ -663,11 +662,12 @@ class ExactEvaluator(Evaluator):
         return bound if self.placement.memory is None else min(bound, self.placement.memory)
 
     def _held(self, device):
-        """Return the bytes of the workspace on a device."""
+        """Return the bytes of the workspaces on a device."""
+        single = 0 if self._single is None or device.index is not None else self._single.nbytes
         if self._workspace is None:
-            return 0
+            return single
         if self._tiled:
-            return self._workspace.bytes if device.index is None else 0
+            return single + self._workspace.bytes if device.index is None else 0
         return self._workspace.nbytes if device == self.device else 0
 
 

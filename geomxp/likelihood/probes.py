@@ -97,14 +97,19 @@ class FormatDivergence:
         return f"{self.probes} random vectors" if self.probes else "exact"
 
     def __str__(self) -> str:
+        return f"divergence from FP64 {self.text}"
+
+    @property
+    def text(self) -> str:
+        """Value, target, and what it means for the estimates, in words."""
         if isnan(self.kl):
-            return f"divergence from FP64 {self.how}"
+            return self.how
         error = f" ± {self.standard_error:.1g}" if self.probes else ""
         target = "" if self.target is None else f"; target {self.target:g} "
         target += "" if self.target is None else ("met" if self.met else "missed")
         return (
-            f"divergence from FP64 {self.kl:.2g}{error} nats ({self.how}{target}): the formats "
-            f"shift estimates by at most {self.shift:.1g} standard errors on average"
+            f"{self.kl:.2g}{error} nats ({self.how}{target}): the formats shift estimates by at "
+            f"most {self.shift:.1g} standard errors on average"
         )
 
     def to_dict(self) -> Document:
