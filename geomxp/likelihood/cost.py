@@ -154,7 +154,8 @@ def _of_exact(method, n, dimensions, free):
     needed, fits = _bytes_of_exact(method, n)
     if not _measurable(method.on):
         return Cost(None, None, needed, fits)
-    scoring = method.dense or bytes_for(n, 4) < free_memory()
+    # beside coarse formats Σ⁻¹ is FP32
+    scoring = method.dense or bytes_for(n, 1 if method.noisy else 4) < free_memory()
     return Cost(*_seconds_of_exact(n, dimensions, free, scoring), needed, fits)
 
 
