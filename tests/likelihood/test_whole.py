@@ -168,7 +168,8 @@ def test_the_matrix_is_never_stored_in_fp64():
     tracemalloc.stop()
     n = len(seen)
     # the tree, and while it is computed a quarter of the matrix in FP32 with its casts
-    assert peak < factor.nbytes + 3 * 4 * (n / 2) ** 2 < 0.6 * 8 * n * n
+    most = factor.nbytes + 3 * 4 * (n / 2) ** 2 + 64 * n
+    assert peak < most < 0.6 * 8 * n * n
 
 
 @pytest.mark.slow
