@@ -197,7 +197,7 @@ def fit_times():
     _, header, rows = results.read(results.EXPERIMENTS / "fit_time" / "results" / "times.csv")
     rows = [dict(zip(header, row, strict=True)) for row in rows]
     methods = [name for name in dict.fromkeys(row["method"] for row in rows) if name != "fp64"]
-    lines = [f"| fit | places | {' | '.join(methods)} |", "|---" * (len(methods) + 2) + "|"]
+    lines = [f"| fit | locations | {' | '.join(methods)} |", "|---" * (len(methods) + 2) + "|"]
     for (smoothness, held), name in FIT_KINDS.items():
         own = [row for row in rows if (row["smoothness"], row["held"]) == (smoothness, held)]
         for n in sorted({int(row["n"]) for row in own}):

@@ -266,7 +266,10 @@ OPTIONS = {
         METHOD, "", "If --refine does not converge, use finer formats and finally FP64."
     ),
     "keep_formats": Option(
-        METHOD, "", "Fit in the formats asked for, even where they are not fine enough."
+        METHOD,
+        "",
+        "Keep the formats asked for, even if they miss the target of --kl or shift estimates by "
+        "more than 0.01 standard errors.",
     ),
     "tune": Option(METHOD, "", "batched: find the fastest variants first, and save them."),
     "on": Option(
@@ -735,7 +738,10 @@ def exact(
     if fallback and refine is None:
         raise InvalidInput("--fallback needs --refine ir, cg or gmres.")
     if keep_formats and not named:
-        raise InvalidInput("--keep-formats needs --accuracy, --kl or --layers.")
+        raise InvalidInput(
+            "--keep-formats needs a choice of formats: --accuracy 1e-5, --kl 1e-3 or --layers "
+            "fp16,fp32."
+        )
     flags = {"fallback": bool(fallback), "keep_formats": bool(keep_formats)}
     return Exact(rule, tile=tile, on=on, refine=refine, **flags, **memory)
 

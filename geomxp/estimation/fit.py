@@ -285,7 +285,7 @@ def _request_of(observations, model, chosen, asked):
 
 
 def _with_accuracy(request, problem, solution, result):
-    """Warn if rounding or the formats limit the accuracy of a fit; return it with what was said."""
+    """Warn of rounding and of a missed target; return the fit with divergence and warnings."""
     evaluation, method = solution.evaluation, request.method
     if evaluation.rounding is None:
         evaluation = problem.evaluator.carefully(solution.model)

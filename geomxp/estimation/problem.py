@@ -118,8 +118,8 @@ PARABOLA_DEVIATION = 0.1
 leads to a maximum that is known."""
 
 RENEWED_IN_SCATTER, LARGEST_SCATTER = 2e-2, 0.1
-"""Distance after which the information is computed again where ℓ scatters, and its largest standard
-deviation with which a search may converge."""
+"""Distance after which the information is computed again where ℓ scatters; limit on the scatter
+that searches allow for."""
 
 LARGEST_HIDDEN_GAIN, LARGEST_HIDDEN_RISE = 1e-4, 1e-2
 """Promised gain up to which a search has converged where rounding errors of ℓ are larger, and how
@@ -531,7 +531,7 @@ class Problem:
         return model, pinned, coordinates, summit
 
     def converged(self, model, summit):
-        """Whether the promised gain is below the tolerance, or is hidden by rounding of ℓ."""
+        """Whether the promised gain is below the tolerance, or within the rounding errors of ℓ."""
         if summit.gain <= max(self.tolerance, self.scatter**2):
             return True
         return summit.gain <= LARGEST_HIDDEN_GAIN and summit.gain < self._rounding(model)

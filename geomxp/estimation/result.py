@@ -116,7 +116,8 @@ class Fit(Generic[Model]):
         Options of `geomxp.fit`, such as `starts`, that are not the defaults and that the other
         fields do not tell.
     divergence : FormatDivergence or None
-        Of coarse formats from FP64, at the estimate; None where all numbers are FP64.
+        Of the formats from FP64, at the estimate; None unless the method is `Exact` with a rule
+        other than FP64.
     """
 
     model: Model

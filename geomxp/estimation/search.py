@@ -189,10 +189,10 @@ def information_at(score, point, difference):
 
 
 def is_hidden(gain, before, scatter, closed=False):
-    """Whether errors of the score by coarse formats hide a promised gain, ℓ scattering by so much.
+    """Whether a promised gain is within the error of the score, given the scatter of ℓ.
 
-    Newton steps divide the promised gain by more than `LEAST_CONTRACTION`, until these errors are
-    all that it shows. With the observed information, `closed`, one such step has been enough.
+    Newton steps divide the promised gain by more than `LEAST_CONTRACTION` until it is the error of
+    the score alone. With the observed information, `closed`, one such step has been enough.
     """
     variance = scatter**2
     stalled = gain * LEAST_CONTRACTION > before
@@ -302,9 +302,9 @@ def ascend(
     `curved` the observed information is computed once, before the probably last step.
 
     It converged if one more step promises a gain below `tolerance`, or one that errors of the score
-    by coarse formats hide; or below `enough`, and no step increases ℓ. A step may lower ℓ by no
-    more than its scatter in these formats. The search ends, not converged, where
-    stops(point, rise by the last step) is true.
+    by coarse formats hide; or below `enough`, and no step increases ℓ. A step may lower ℓ by at
+    most `SCATTER_DEVIATIONS` times its scatter in these formats. The search ends, not converged,
+    where stops(point, rise by the last step) is true.
 
     Variances in `coordinates.linear` have an active set at 0. A step that would make one of them
     negative leads to 0, and at 0 it moves only if ℓ rises with it. Where Σ has no Cholesky factor

@@ -214,7 +214,7 @@ class Evaluator:
         return False
 
     def divergence_at(self, model: Covariance) -> FormatDivergence | None:
-        """Return the divergence of a model's formats from FP64; None where all is FP64."""
+        """Return the divergence of a model's formats from FP64; None if all formats are FP64."""
         return None
 
     @property

@@ -62,8 +62,9 @@ def differentiate(
         E r'(X - Σ⁻¹)∂_jΣα = tr((X - Σ⁻¹)∂_jΣ)
 
     one product Xr tells the error of all traces, REML's included. Its own standard deviation is
-    about √(n/2) times the error, if entries of X have independent ones. Common errors are largest
-    along the scale of Σ, for which tr(QΣ) = n, less p for REML, tells them.
+    about √(n/2) times the error, if entries of X have independent ones. Errors common to all
+    entries are largest in the direction of the scale of Σ, where tr(QΣ) = n (n - p for REML) gives
+    them.
     """
     observations, reml = evaluator.observations, evaluator.reml
     asked, order = tuple(names), factor.order
@@ -221,7 +222,7 @@ def in_place(lower, inverted, model, places, names, alpha, beside):
 
 
 def _expected(lower, model, places, metric, names, white, stay):
-    """Return F, L or L⁻¹, which overwrites it, and whether it is that.
+    """Return F, the array of L, and whether L⁻¹ has overwritten L in it.
 
     F comes from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
@@ -308,7 +309,7 @@ def _projected(matrix, white):
 
 
 def symmetric_product(matrix, vectors):
-    """Return AX, (n, m), for a lower triangle of A, in its format; on a GPU A becomes whole."""
+    """Return AX, (n, m), from the lower triangle of A; on a GPU the upper one is filled in."""
     vectors = np.asfortranarray(vectors, matrix.dtype)
     backend = backend_of(matrix)
     if not backend.on_gpu:

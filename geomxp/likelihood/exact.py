@@ -191,8 +191,8 @@ class ExactEvaluator(Evaluator):
     def freeze(self, model):
         """See `Evaluator.freeze`.
 
-        Formats that suit the model as well stay. The first factorization in new ones measures their
-        divergence, and finer ones are chosen until it is small enough.
+        Formats that also suit this model are kept. The first factorization in new ones measures
+        their divergence, and finer ones are chosen until it is small enough.
         """
         if self.method.low_rank:
             self._freeze_ranks(model)
@@ -267,8 +267,9 @@ class ExactEvaluator(Evaluator):
             return ""
         return (
             f"The formats of {in_words(self.method.precision)} are not fine enough for "
-            f"{self._purpose}: their divergence was {self._first_kl:.2g} nats. Those of "
-            f"{in_words(self._raised)} replace them."
+            f"{self._purpose}: their divergence from FP64 is {self._first_kl:.2g} nats. The fit "
+            f"uses those of {in_words(self._raised)}. To keep yours, give Exact(..., "
+            "keep_formats=True) (--keep-formats)."
         )
 
     @property
@@ -709,9 +710,10 @@ class Exact(Likelihood):
         ``store(originals, formats)`` keeps the tiles of ``on="cpu"``: a subclass of
         `geomxp.tiles.stores.Store`. It is not saved with a fit.
     keep_formats : bool
-        Fit in the formats of the rule. By default a fit measures their divergence from FP64, and
-        chooses finer ones where they shift estimates by more than 0.01 standard errors, or miss the
-        target of `for_divergence`; it warns then.
+        Keep the formats of the rule in a fit, however large their divergence from FP64, which is in
+        `Fit.divergence`. By default a fit chooses finer ones, with a warning, where the divergence
+        exceeds the target of `for_divergence`, or for other rules 5e-5 nats, which shift estimates
+        by up to 0.01 standard errors. Low-rank tiles keep their rule in any case.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Divergence of a factor in coarse formats from Σ, measured with random vectors.
 
-With LL' = Σ + E and M = L⁻¹ΣL⁻ᵀ - I the divergence of N(0, LL') from N(0, Σ) is ¼‖M‖_F² + O(M³),
-and E ‖Mζ‖² = ‖M‖_F² for random signs ζ (Hutchinson 1990). Σ is generated once more, so that no
+With LL' = Σ + E and M = L⁻¹ΣL⁻ᵀ - I the divergence KL(N(0, Σ) ‖ N(0, LL')) is ¼‖M‖_F² + O(M³), and
+E ‖Mζ‖² = ‖M‖_F² for random signs ζ (Hutchinson 1990). Σ is generated once more, so that no
 factor in FP64 is needed.
 """
 
@@ -65,7 +65,7 @@ class FormatDivergence:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met, up to two standard errors; None without one."""
+        """Whether `kl`, less two standard errors, is within the target; None if one is unknown."""
         if self.target is None or isnan(self.kl):
             return None
         return self.kl - 2 * self.standard_error <= self.target
@@ -80,12 +80,12 @@ class FormatDivergence:
 
     @property
     def shift(self) -> float:
-        """Bound of the mean shift of an estimate, in its standard errors: √(2 KL), see the docs.
+        """Bound on the mean shift of an estimate over data sets, in its standard errors: √(2 KL).
 
-        The mean score at the truth is b_u = ½ tr(G_u M) along parameters u, with G_u the whitened
-        derivative of Σ and information u'Fu = ½‖G_u‖_F². By the inequality of Cauchy and Schwarz
-        |b_u| <= √(2 KL) √(u'Fu), so that F⁻¹b shifts no estimate by more than √(2 KL) of its
-        standard error.
+        The mean score at the truth is b_u = ½ tr(G_u M) in a direction u of the parameters, with
+        G_u the whitened derivative of Σ and the information u'Fu = ½‖G_u‖_F². By the
+        Cauchy-Schwarz inequality |b_u| <= √(2 KL) √(u'Fu), so that F⁻¹b shifts no estimate by more
+        than √(2 KL) of its standard error.
         """
         return self.scatter
 
@@ -108,8 +108,8 @@ class FormatDivergence:
         target = "" if self.target is None else f"; target {self.target:g} "
         target += "" if self.target is None else ("met" if self.met else "missed")
         return (
-            f"{self.kl:.2g}{error} nats ({self.how}{target}): the formats shift estimates by at "
-            f"most {self.shift:.1g} standard errors on average"
+            f"{self.kl:.2g}{error} nats ({self.how}{target}): averaged over data sets, the formats "
+            f"shift no estimate by more than {self.shift:.1g} standard errors"
         )
 
     def to_dict(self) -> Document:
@@ -185,8 +185,9 @@ def shifted(found: FormatDivergence | None) -> str:
     if found is None or not found.kl - 2 * found.standard_error > ENOUGH_DIVERGENCE:
         return ""
     return (
-        f"The formats shift estimates by up to {found.shift:.1g} standard errors on average; a "
-        f"divergence of {ENOUGH_DIVERGENCE:g} nats keeps this below 0.01."
+        f"The mean shift of estimates by the formats may be as large as {found.shift:.1g} standard "
+        "errors. For at most 0.01, fit with "
+        f"method=gx.Exact(gx.for_divergence({ENOUGH_DIVERGENCE:g})) or gx.Exact()."
     )
 
 
@@ -196,7 +197,7 @@ def missed_target(rule: Any, found: FormatDivergence | None) -> str:
         return ""
     smaller = f"{rule.kl / 100:g}{', low_rank=True' if rule.low_rank else ''}"
     return (
-        f"The divergence at the estimate is {found.kl:.2g}, {found.kl / rule.kl:.2g} times the "
-        f"target {rule.kl:g}: fit again with method=gx.Exact(gx.for_divergence({smaller})), or in "
+        f"The divergence at the estimate is {found.kl:.2g} nats, {found.kl / rule.kl:.2g} times "
+        f"the target {rule.kl:g}. Fit with method=gx.Exact(gx.for_divergence({smaller})), or in "
         "FP64 with method=gx.Exact()."
     )

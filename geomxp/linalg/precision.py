@@ -339,7 +339,7 @@ class PrecisionRule:
         return Uniform(FP64)
 
     def tightened(self, factor):
-        """Return the rule for a divergence that is smaller by a factor."""
+        """Return a finer rule, for a divergence smaller by a factor; by default `finer()`."""
         return self.finer()
 
 
@@ -653,10 +653,10 @@ def for_divergence(kl: float, *, low_rank: bool = False) -> Rule:
     variance of an entry's error in tile (i, k) and p_i sums the diagonal of Σ⁻¹ over block row i.
     Formats are chosen at the least cost for which the sum of these shares meets the target. The
     estimate holds where errors are independent: for locations that are spread out. Tiles that hold
-    locations much closer together than the rest are FP64 (not with `low_rank`). For up to 5,000
-    locations in one memory, `fit` measures the divergence at the estimate and warns if it exceeds
-    the target. With `low_rank` it estimates that of more locations, and of tiles on a disk or a
-    cluster. See also `kl_divergence` and `estimate_divergence`.
+    locations much closer together than the rest are FP64 (not with `low_rank`). `fit` measures the
+    divergence, exactly for up to 1,000 locations and with 16 random vectors for more. Where it
+    exceeds the target, `fit` warns and, without `low_rank`, chooses finer formats; see `Exact`.
+    See also `kl_divergence` and `estimate_divergence`.
 
     Parameters
     ----------
@@ -713,12 +713,12 @@ def describe(rule):
 
 
 def in_words(rule):
-    """Return the call that makes a rule, as text.
+    """Return the call that makes a rule, without its options, as text for messages.
 
     Examples
     --------
     >>> in_words(by_tile_norm(1e-5)), in_words(layered("fp16", "fp32"))
-    ('by_tile_norm(1e-05)', "layered('fp16', 'fp32')")
+    ('gx.by_tile_norm(1e-05)', "gx.layered('fp16', 'fp32')")
     """
     named = describe(rule)
     if named is None:
@@ -728,7 +728,7 @@ def in_words(rule):
         arguments = [float(f"{arguments[0]:.2g}")]
     elif named["rule"] == "for_divergence":
         arguments = [float(f"{rule.kl / rule.safety:.2g}")]
-    return f"{named['rule']}({', '.join(map(repr, arguments))})"
+    return f"gx.{named['rule']}({', '.join(map(repr, arguments))})"
 
 
 PRECISION_RULES = {
