@@ -54,6 +54,20 @@ def test_the_table_of_the_rebuild_is_that_of_its_results():
         assert f"| {row['task']} | {seconds:.2f} | {memory:.2f} |" in text
 
 
+def test_whole_fits_in_mixed_formats_are_as_fast_as_readme_says():
+    def middle(n, method, held, column="times_as_fast"):
+        about = {"n": n, "smoothness": "0.5", "held": held, "method": method}
+        return median(float(row[column]) for row in results("fit_time", "times", **about))
+
+    assert "fits are 1.3 times as fast as in FP64 there and 2.0 times at 8,000" in README
+    for method in ("by norm", "divergence"):
+        for held in ("True", "False"):
+            assert 1.25 <= middle("2000", method, held) < 1.45
+        assert 1.95 <= middle("8000", method, "True") < 2.05
+        for n in ("2000", "4000", "8000"):
+            assert middle(n, method, "True", "memory_share") < 0.5
+
+
 def test_the_tables_of_the_calibration_are_those_of_its_results():
     text = (ROOT / "experiments" / "calibration" / "README.md").read_text()
     rows = results("calibration", "summary")
