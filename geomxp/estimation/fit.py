@@ -36,7 +36,6 @@ from ..errors import (
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
 from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
 from ..likelihood.exact import caution, check_model_and_method
-from ..likelihood.probes import missed_target, shifted
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .names import (
@@ -291,13 +290,14 @@ def _with_accuracy(request, problem, solution, result):
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
     divergence = problem.evaluator.divergence_at(solution.model)
-    result = replace(result, divergence=divergence)
-    missed = missed_target(method.precision, divergence)
+    if divergence is None:
+        return result
+    missed = divergence.missed(method.precision)
     if missed:
         warnings.warn(missed, GeomxpWarning, stacklevel=4)
-    told = result.outcome.message, problem.evaluator.notice, missed or shifted(divergence)
-    message = " ".join(text for text in told if text)
-    return replace(result, outcome=replace(result.outcome, message=message))
+    told = result.outcome.message, problem.evaluator.notice, missed or divergence.noticeable()
+    outcome = replace(result.outcome, message=" ".join(text for text in told if text))
+    return replace(result, divergence=divergence, outcome=outcome)
 
 
 @dataclass(frozen=True)

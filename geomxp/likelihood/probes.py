@@ -112,6 +112,27 @@ class FormatDivergence:
             f"shift no estimate by more than {self.shift:.1g} standard errors"
         )
 
+    def missed(self, rule: Any) -> str:
+        """Return a sentence if the divergence exceeds the target of a rule, empty otherwise."""
+        if self.met is not False:
+            return ""
+        smaller = f"{rule.kl / 100:g}{', low_rank=True' if rule.low_rank else ''}"
+        return (
+            f"The divergence at the estimate is {self.kl:.2g} nats, {self.kl / rule.kl:.2g} times "
+            f"the target {rule.kl:g}. Fit with method=gx.Exact(gx.for_divergence({smaller})), or "
+            "in FP64 with method=gx.Exact()."
+        )
+
+    def noticeable(self) -> str:
+        """Return a sentence if formats that are kept shift estimates noticeably, else ""."""
+        if not self.kl - 2 * self.standard_error > ENOUGH_DIVERGENCE:
+            return ""
+        return (
+            f"The mean shift of estimates by the formats may be as large as {self.shift:.1g} "
+            "standard errors. For at most 0.01, fit with "
+            f"method=gx.Exact(gx.for_divergence({ENOUGH_DIVERGENCE:g})) or gx.Exact()."
+        )
+
     def to_dict(self) -> Document:
         """Return the entry of the JSON of a fit."""
         known = not isnan(self.kl)
@@ -178,26 +199,3 @@ def divergence_between(reference: Any, factor: Any) -> float:
     """Return ½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|) of a factor from a dense one."""
     difference = factor.log_determinant() - reference.log_determinant()
     return 0.5 * (trace_between(reference, factor) - len(reference.lower) + difference)
-
-
-def shifted(found: FormatDivergence | None) -> str:
-    """Return a sentence if formats that are kept shift estimates noticeably, empty otherwise."""
-    if found is None or not found.kl - 2 * found.standard_error > ENOUGH_DIVERGENCE:
-        return ""
-    return (
-        f"The mean shift of estimates by the formats may be as large as {found.shift:.1g} standard "
-        "errors. For at most 0.01, fit with "
-        f"method=gx.Exact(gx.for_divergence({ENOUGH_DIVERGENCE:g})) or gx.Exact()."
-    )
-
-
-def missed_target(rule: Any, found: FormatDivergence | None) -> str:
-    """Return a sentence if the divergence exceeds the target of a rule, empty otherwise."""
-    if found is None or found.met is not False:
-        return ""
-    smaller = f"{rule.kl / 100:g}{', low_rank=True' if rule.low_rank else ''}"
-    return (
-        f"The divergence at the estimate is {found.kl:.2g} nats, {found.kl / rule.kl:.2g} times "
-        f"the target {rule.kl:g}. Fit with method=gx.Exact(gx.for_divergence({smaller})), or in "
-        "FP64 with method=gx.Exact()."
-    )
