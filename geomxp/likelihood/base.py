@@ -219,7 +219,7 @@ class Evaluator:
 
     @property
     def notice(self) -> str:
-        """A sentence about formats other than those of the rule, empty if there are none."""
+        """Says which formats a fit uses in place of those of the rule; empty if it uses these."""
         return ""
 
     def be_rough(self) -> None:

@@ -182,6 +182,8 @@ class Transformed:
             trace=vector(found.trace, -2 * self._jacobian),
             expected=matrix(found.expected, observed),
             observed=matrix(found.observed, observed),
+            # these have no traces
+            error=None if found.error is None else vector(found.error, 0.0 * self._along),
         )
 
 

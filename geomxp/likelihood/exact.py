@@ -797,12 +797,10 @@ class Exact(Likelihood):
         """Raise `InvalidInput` unless the options suit a matrix that is factored as a whole."""
         layers, whole = layers_of(self.precision), 'tile="whole" (--tile whole)'
         if layers is None or layers[-1] not in (FP32, FP64):
-            named = describe(self.precision)
-            named = named and f"{named['rule']}({', '.join(map(repr, named['arguments']))})"
             raise InvalidInput(
                 f"{whole} needs layers that end with fp32 or fp64, the formats of the diagonal "
                 'blocks: Exact(gx.layered("fp16", "fp32"), tile="whole"), --layers fp16,fp32. '
-                f"Got {named or self.precision!r}."
+                f"Got {in_words(self.precision)}."
             )
         for form in layers:
             if form.products is not form:

@@ -483,7 +483,7 @@ class ByTileNorm(PrecisionRule):
 
     def tightened(self, factor):
         """See `PrecisionRule.tightened`: the divergence is proportional to ε²."""
-        return replace(self, accuracy=self.accuracy / sqrt(factor))
+        return replace(self, accuracy=float(f"{self.accuracy / sqrt(factor):.1e}"))
 
 
 def by_tile_norm(
@@ -643,7 +643,7 @@ class ForDivergence(PrecisionRule):
 
     def tightened(self, factor):
         """See `PrecisionRule.tightened`."""
-        return replace(self, safety=self.safety * factor)
+        return replace(self, kl=float(f"{self.kl / factor:.1e}"))
 
 
 def for_divergence(kl: float, *, low_rank: bool = False) -> Rule:
@@ -713,22 +713,22 @@ def describe(rule):
 
 
 def in_words(rule):
-    """Return the call that makes a rule, without its options, as text for messages.
+    """Return the call that makes a rule, as text; "your rule" for a function of the caller.
 
     Examples
     --------
-    >>> in_words(by_tile_norm(1e-5)), in_words(layered("fp16", "fp32"))
-    ('gx.by_tile_norm(1e-05)', "gx.layered('fp16', 'fp32')")
+    >>> print(in_words(by_tile_norm(1e-5)), in_words(for_divergence(1e-3, low_rank=True)))
+    gx.by_tile_norm(1e-05) gx.for_divergence(0.001, low_rank=True)
     """
     named = describe(rule)
     if named is None:
         return "your rule"
-    arguments = named["arguments"]
-    if named["rule"] == "by_tile_norm":
-        arguments = [float(f"{arguments[0]:.2g}")]
-    elif named["rule"] == "for_divergence":
-        arguments = [float(f"{rule.kl / rule.safety:.2g}")]
-    return f"gx.{named['rule']}({', '.join(map(repr, arguments))})"
+    given = [tuple(each) if isinstance(each, list) else each for each in named["arguments"]]
+    if isinstance(rule, ByTileNorm) and given[1:] == [True]:
+        # the default of `scale`
+        given.pop()
+    options = (f"{name}={value!r}" for name, value in named.get("options", {}).items())
+    return f"gx.{named['rule']}({', '.join([*map(repr, given), *options])})"
 
 
 PRECISION_RULES = {

@@ -11,7 +11,7 @@ from ..data.options import READER_OPTIONS, options_of
 from ..estimation.options import FIT_OPTIONS
 from ..likelihood.automatic import MOST_EXACT_LOCATIONS
 from ..likelihood.exact import Exact
-from ..linalg.precision import describe, uniform
+from ..linalg.precision import describe, in_words, uniform
 from ..runtime.devices import usable_cores
 
 REPORTED_LIBRARIES = ("numpy", "scipy", "nlopt", "numba")
@@ -119,12 +119,11 @@ def method_text(method, n):
         return _Code(repr(method))
     if method == usual and n <= MOST_EXACT_LOCATIONS:
         return None
-    arguments, rule = [], describe(method.precision)
-    if rule is None:
+    arguments = []
+    if describe(method.precision) is None:
         arguments.append("precision")
     elif method.precision != uniform("fp64"):
-        given = [tuple(a) if isinstance(a, list) else a for a in rule["arguments"]]
-        arguments.append(f"gx.{rule['rule']}({', '.join(map(repr, given))})")
+        arguments.append(in_words(method.precision))
     for name in ("tile", "on", "memory", "device_memory", "refine", "fallback", "keep_formats"):
         if getattr(method, name) != getattr(usual, name):
             arguments.append(f"{name}={getattr(method, name)!r}")

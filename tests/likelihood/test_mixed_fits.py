@@ -337,3 +337,19 @@ def test_scores_in_fp32_on_a_gpu_are_those_of_the_cpu(monkeypatch, way, stay):
     assert index == 0
     ((matrices, _), *_) = evaluator._matrices(4)
     assert matrices <= 3.0
+
+
+def test_the_error_of_a_score_is_kept_beside_parameters_of_a_transformation(monkeypatch):
+    model = gx.Matern(1.0, 0.1, 0.8, 0.05, transform=gx.BoxCox(0.5))
+    places = np.random.default_rng(2).random((200, 2))
+    values = np.exp(np.random.default_rng(3).standard_normal(200))
+    seen = gx.Observations(places, values)
+    method = method_of(gx.by_tile_norm(1e-5))
+    names = ("variance", "boxcox_power", "range")
+    found = method.prepare(seen).derivatives(model, names)
+    assert found.error.shape == (3,)
+    assert found.error[1] == 0.0
+    assert (found.error[[0, 2]] > 0).all()
+    # and it is obeyed
+    monkeypatch.setattr(exact, "LARGEST_SCORE_ERROR", 0.0)
+    assert method.prepare(seen).derivatives(model, names).error is None

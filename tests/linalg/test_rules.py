@@ -13,6 +13,7 @@ from geomxp.linalg.precision import (
     describe,
     described,
     frobenius,
+    in_words,
     promised_error,
     shares,
 )
@@ -339,3 +340,15 @@ def test_targets_that_are_none_are_refused(kl):
 def test_rules_of_formats_that_are_none_are_refused(make, message):
     with pytest.raises(gx.InvalidInput, match=message):
         make()
+
+
+@pytest.mark.parametrize("rule", [*RULES, gx.for_divergence(1e-3, low_rank=True)], ids=repr)
+def test_the_text_of_a_rule_makes_it_again(rule):
+    assert eval(in_words(rule), {"gx": gx}) == rule
+
+
+def test_a_rule_is_tightened_to_one_that_text_makes_again():
+    for rule in (gx.by_tile_norm(1e-5), gx.for_divergence(1e-3)):
+        finer = rule.tightened(7.0)
+        assert eval(in_words(finer), {"gx": gx}) == finer
+        assert (finer.accuracy or finer.kl) < (rule.accuracy or rule.kl)
