@@ -4,6 +4,7 @@ from collections.abc import Callable as Callable
 from collections.abc import Collection as Collection
 from collections.abc import Hashable as Hashable
 from collections.abc import Iterable as Iterable
+from collections.abc import Iterator as Iterator
 from collections.abc import Mapping as Mapping
 from collections.abc import Sequence as Sequence
 from os import PathLike

@@ -76,6 +76,7 @@ METHODS = {
     "one matrix": gx.Exact(),
     "tiles": gx.Exact(gx.by_tile_norm(1e-9), 16),
     "halved": gx.Exact(gx.layered("fp32", "fp64"), "whole"),
+    "blocks": gx.Exact(gx.by_tile_norm(1e-9), "whole"),
     "vecchia": gx.Vecchia(10),
 }
 

@@ -84,6 +84,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* The same for rows of words, (rows, 2): alpha_(j, w) for w of 0 and 1 and pairs j of rows; count is
+   twice that of the pairs. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+    factors_of_pairs(const int *__restrict__ words, const int *__restrict__ pairs, long long count,
+                     float factor, float *__restrict__ alpha)
+{
+    const long long j = blockIdx.x * (long long)THREADS + threadIdx.x;
+    if (j < count) {
+        const int *pair = pairs + j / 2 * 2, word = j % 2;
+        const int exponent = words[2 * pair[0] + word] + words[2 * pair[1] + word];
+        alpha[j] = product_fp32(factor, rounded_fp32(power_of_two(-exponent)));
+    }
+}
+
 /* x·scale in FP32; FP64 is rounded to it first, as on the CPU. */
 __device__ float scaled(float x, float scale) { return product_fp32(x, scale); }
 __device__ float scaled(double x, double scale) { return rounded_fp32(x * scale); }

@@ -58,7 +58,7 @@ from ..runtime.trace import Trace
 from ..runtime.turns import given_up
 from ..tiles import assemble
 from ..tiles.factor import CholeskyFactor
-from ..tiles.layout import Layout
+from ..tiles.layout import WHOLE, Layout
 from ..tiles.placement import MemoryPlan, Placement
 from ..tiles.refine import REFINEMENT_METHODS, RefinedFactor
 from .base import (
@@ -78,6 +78,7 @@ from .factors import (
     check_memory,
     check_memory_of_tree,
     dense_factor,
+    exact_norms,
     explain,
     finer_rules,
     formats_of,
@@ -125,9 +126,6 @@ LARGEST_SCORE_ERROR = 0.01
 LARGEST_FP32_EXPONENT = 16
 """Exponents of Σ's unit, 4^e, with which Σ⁻¹ is far from the limits of FP32."""
 
-WHOLE = "whole"
-"""`tile` of a matrix that is halved recursively instead of cut into tiles."""
-
 
 def _one_at_a_time(method):
     """Serialize calls from threads that share an evaluator and its workspace."""
@@ -167,10 +165,10 @@ class ExactEvaluator(Evaluator):
             )
         if method.layers is not None:
             check_memory_of_tree(n, method.layers, self.device)
-        elif self._tiled:
+        elif not method.dense:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
-            Layout.of(n, method.tile_for(n)).check_room()
+            self.placement.layout(n, method.tile_for(n)).check_room()
             if not (is_blind(method.precision) or method.low_rank):
                 least = min(form.bytes for form in candidates())
                 self.placement.check_room(least * n * (n + 1) // 2)
@@ -293,7 +291,7 @@ class ExactEvaluator(Evaluator):
         if is_blind(self._rule) or self._rule.accuracy is None:
             return False
         originals, *_ = self._norms_at(model)
-        promised = promised_error(self._frozen.formats, originals.norms())
+        promised = promised_error(self._frozen.formats, exact_norms(self._rule, originals)())
         return promised > BROKEN_PROMISE * self._rule.accuracy
 
     def _is_coarse(self):
@@ -356,7 +354,7 @@ class ExactEvaluator(Evaluator):
         """Return the workspace that all evaluations overwrite, allocated on first use."""
         # allocating it takes longer than computing its entries, and pinning it longer still
         n, index = len(self.observations), self.device.index
-        if self._workspace is None and self.method.layers is None:
+        if self._workspace is None and not self.method.whole:
             if self._tiled:
                 self._workspace = self.placement.host()
             elif index is None:
@@ -685,8 +683,10 @@ class Exact(Likelihood):
         `for_divergence`.
     tile : int, "whole" or None
         Rows of a tile; chosen by the number of locations if None. With "whole" the matrix is not
-        cut into tiles but halved recursively, in the formats of `layered` (or of `uniform` in FP32
-        or FP64), from the outermost off-diagonal block inwards; in one memory, without refinement.
+        cut into tiles but halved recursively, in one memory and without refinement. `layered`, and
+        `uniform` in FP32 or FP64, then give the formats of the off-diagonal blocks from the
+        outermost inwards. Other rules choose a format for each block: it is cut in four where the
+        parts can have coarser ones.
     on : str, sequence of str, or dask.distributed.Client
         "cpu", "gpu" or "gpu:N"; several of a kind share the work. Or a Dask cluster: the address of
         its scheduler, such as "tcp://host:8786", or a client.
@@ -795,14 +795,18 @@ class Exact(Likelihood):
 
     def _check_whole(self):
         """Raise `InvalidInput` unless the options suit a matrix that is factored as a whole."""
-        layers, whole = layers_of(self.precision), 'tile="whole" (--tile whole)'
-        if layers is None or layers[-1] not in (FP32, FP64):
+        layers, whole = self.layers, 'tile="whole" (--tile whole)'
+        if layers is not None and layers[-1] not in (FP32, FP64):
             raise InvalidInput(
-                f"{whole} needs layers that end with fp32 or fp64, the formats of the diagonal "
+                f"layers of {whole} must end with fp32 or fp64, the formats of the diagonal "
                 'blocks: Exact(gx.layered("fp16", "fp32"), tile="whole"), --layers fp16,fp32. '
                 f"Got {in_words(self.precision)}."
             )
-        for form in layers:
+        if self.low_rank:
+            raise InvalidInput(
+                f"{whole} has no blocks of low rank: leave it or low_rank=True (--low-rank) out."
+            )
+        for form in layers or ():
             if form.products is not form:
                 raise InvalidInput(
                     f"{whole} has no layers in {form.name}, a format of tiles: use "
@@ -827,7 +831,7 @@ class Exact(Likelihood):
     @property
     def dense(self) -> bool:
         """Whether Σ is one FP64 array in one memory."""
-        return self.layers is None and not self.tiled
+        return not self.whole and not self.tiled
 
     @property
     def tiled(self) -> bool:
@@ -928,7 +932,7 @@ class Exact(Likelihood):
         if self.layers is not None:
             formats = layered_map(self.layers, n, placement.devices[0].name)
             return placement.plan(Layout.of(n, -(-n // len(formats))), formats)
-        if not self.tiled:
+        if self.dense:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
         layout = placement.layout(n, self.tile)
         if layout.tiles > MOST_TILES:

@@ -88,7 +88,8 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None,
     If a diagonal tile has no Cholesky factor, its block row is promoted by one level. On a second
     failure the factorization restarts with the rule's finer form (ε/10), then in FP64. Without a
     placement all tiles are in RAM; a `host` (see `Placement.store`) becomes part of the factor.
-    `order` is that of the locations, by default one that suits the model.
+    `order` is that of the locations, by default one that suits the model. If `tile` is
+    `layout.WHOLE`, the tiles are the blocks of a `Tree`, which does not promote rows.
     """
     placement, rule = placement or InMemory(), as_rule(rule)
     order, places, originals = originals_of(
@@ -96,14 +97,15 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None,
     )
     _check_thinned(rule, originals, placement)
     asked, first = asked_by(rule, originals, places, observations.metric), None
-    norms = cache(partial(_roughly, originals, placement) if rule.low_rank else originals.norms)
+    roughly = partial(_roughly, originals, placement)
+    norms = cache(roughly if rule.low_rank else exact_norms(rule, originals))
     attempts = rule, *finer_rules(rule)
     for attempt in attempts:
-        formats = _chosen(attempt, originals.layout.tiles, norms, asked)
+        formats = _chosen(attempt, originals.layout, norms, asked)
         first = first or formats
         store = placement.store(originals, formats, host)
         try:
-            factorize(store)
+            store.factorize() if originals.layout.joined else factorize(store)
         except NotPositiveDefinite:
             if host is None:
                 store.close()
@@ -181,7 +183,12 @@ def originals_of(model, observations, tile, placement, order=None, within=False)
 def formats_of(rule, originals, places, metric):
     """Return the validated formats that a rule chooses for the tiles of Σ(θ)."""
     asked = asked_by(rule, originals, places, metric)
-    return _chosen(rule, originals.layout.tiles, originals.norms, asked)
+    return _chosen(rule, originals.layout, exact_norms(rule, originals), asked)
+
+
+def exact_norms(rule, originals):
+    """Return a function that computes the norms of all tiles, or those that a tree's rule needs."""
+    return partial(originals.norms_for, rule) if originals.layout.joined else originals.norms
 
 
 def asked_by(rule, originals, places, metric):
@@ -193,14 +200,18 @@ def asked_by(rule, originals, places, metric):
     return {
         "precisions": precisions,
         "clumped": clumped,
-        "sizes": np.array([layout.height(i) for i in range(layout.tiles)]),
+        "sizes": layout.heights,
     }
 
 
-def _chosen(rule, tiles, norms, asked):
+def _chosen(rule, layout, norms, asked):
     """Return the validated formats of a rule; the norms are computed only if it needs them."""
+    tiles, asked = layout.tiles, asked if rule.needs_precisions else {}
     given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
-    formats = rule(given, **(asked if rule.needs_precisions else {}))
+    if layout.joined:
+        formats = rule.joined(given, **{"sizes": layout.heights} | asked, least=layout.joined)
+    else:
+        formats = rule(given, **asked)
     if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
         raise InvalidInput(
             f"the precision rule must return a PrecisionMap of {tiles} block rows. "

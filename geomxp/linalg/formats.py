@@ -385,6 +385,10 @@ class Tile:
         """Return the high (0) or the low (1) half of a split FP32 tile, as an FP16 tile."""
         return Tile(FP16, self.values[:, :, number], self.exponent)
 
+    def part(self, rows: slice, columns: slice) -> Tile:
+        """Return some rows and columns of a tile without casts, as a view."""
+        return Tile(self.form, self.values[rows, columns], self.exponent)
+
     def in_wider(self) -> Tile:
         """Return the same numbers in the format's `wider` one, exactly and in the same order."""
         values, exponent, form = self.values, self.exponent, self.form

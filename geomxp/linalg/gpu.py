@@ -138,6 +138,23 @@ def factors(left, right, factor=1.0):
     return alpha
 
 
+def factors_of_pairs(words, pairs, factor=1.0):
+    """Return factor · 2^-(a + b) for pairs of rows of `Exponents.on_gpu`, (n, 2) FP32.
+
+    `pairs`, (n, 2) int32 on the GPU, has the numbers of two rows; the first column is for the
+    arrays' own exponents, the second for those of their `wider` formats.
+    """
+    import cupy
+
+    with words.device:
+        alpha = cupy.empty(pairs.shape, np.float32)
+        if alpha.size:
+            launch = module("quantize.cu").get_function("factors_of_pairs")
+            grid = (-(-alpha.size // THREADS),)
+            launch(grid, (THREADS,), (words, pairs, alpha.size, np.float32(factor), alpha))
+    return alpha
+
+
 def _transpose_into(out, array, form, exponent):
     """Out <- the numbers of array·2^exponent in FP8, out in C order."""
     (m, n), most = array.shape, _most_blocks(array.device.id)

@@ -94,13 +94,6 @@ def sum_of_squares(x):
 
 
 @njit(nogil=True, cache=True)
-def add(c, product):
-    """C <- c + product, for an FP64 c and an FP32 product."""
-    for p in range(c.size):
-        c[p] += product[p]
-
-
-@njit(nogil=True, cache=True)
 def fp8_as_fp16(x, out):
     """Out <- the bits in FP16 of 2^-8 times E4M3 numbers, exactly."""
     for p in range(x.size):

@@ -11,6 +11,7 @@ FP32's own arithmetic, also on a GPU.
 """
 
 import threading
+from contextlib import nullcontext
 from math import isqrt
 
 import numpy as np
@@ -123,13 +124,13 @@ def gemm(c, pairs, form, columns=0):
             subtract_product(total, left, right, form, alpha, 0.0, columns)
             gpu.combine(c, total, beta=1.0)
     else:
-        from .loops import add
+        from .loops import add_scaled, by_column
 
         for left, right in pairs:
             total = _scratch(c.shape, np.float32, 2)
             total[...] = 0
             subtract_product(total, left, right, form)
-            add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
+            by_column(add_scaled, total, np.float64(1.0), c)
     return c
 
 
@@ -250,6 +251,13 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta, columns):
     own, as_wider = (None, None) if alpha is None else (alpha[:1], alpha[1:])
     if form.wider is not None and left.form is right.form is form:
         scale = _factor(left, right, own)
+        flags = (x.flags for x in (c, left.values, right.values))
+        if not all(each.f_contiguous or each.c_contiguous for each in flags):
+            # parts of larger arrays
+            if not beta:
+                c[...] = 0.0
+            if products_gpu.multiply_fp8(c, left.values, right.values, form, scale):
+                return c
         shape, on_device = (*c.shape, left.shape[1]), not isinstance(scale, float)
         plan = products_gpu.plan(form, c.device.id, *shape, on_device=on_device)
         if plan is not None:
@@ -371,23 +379,27 @@ def trsm(c, diagonal, form=FP32, triangle=None, columns=0):
     backend = backend_of(c)
     if c.dtype == np.float32 and backend.on_gpu:
         triangle = solver(diagonal, {form}, columns) if triangle is None else triangle
-        form = _of_products(form)
-        rows = recursive.Rows(c, (form,), LARGEST_FACTOR_ENTRY)
-        recursive.solve(triangle.read_in(form), rows, slice(0, c.shape[1]), True)
+        form, every = _of_products(form), slice(0, c.shape[1])
+        # one product with an inverse reads no casts
+        rows = recursive.Rows(c, () if triangle.quarter else (form,), LARGEST_FACTOR_ENTRY)
+        copied = triangle.quarter and not triangle.planes
+        with rows.copied(every) if copied else nullcontext():
+            recursive.solve(triangle.read_in(form), rows, every, True)
         return c
     return backend.trsm(_in(c.dtype, diagonal), c, True)
 
 
-def solver(diagonal, forms, columns=0):
+def solver(diagonal, forms, columns=0, at_once=False):
     """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats.
 
     Inverses are multiplied in planes if there are `columns`, see `columns_of_sum`, unless FP32 is
-    asked for.
+    asked for. `at_once`: by one inverse, of the whole tile.
     """
     lower = _in(np.float32, diagonal)
     planes = in_planes(columns) if columns and FP32 not in forms else None
     leaf = min(LARGEST_DIAGONAL_LEAF, len(lower))
-    triangle = recursive.Triangle(lower, (FP32,), leaf, bound=LARGEST_FACTOR_ENTRY, planes=planes)
+    about = {"bound": LARGEST_FACTOR_ENTRY, "quarter": at_once, "planes": planes}
+    triangle = recursive.Triangle(lower, (FP32,), leaf, **about)
     exact = diagonal.values if diagonal.form is FP64 else None
     recursive.prepare(triangle, {_of_products(form) for form in forms}, exact)
     return triangle

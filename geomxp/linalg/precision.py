@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import GeomxpError, InvalidInput, check_flags, one_line
 from .formats import FORMATS, FP32, FP64, Format, named
+from .quadtree import joined
 from .recursive import halve, leaf_size
 
 __all__ = ["PrecisionMap", "by_band", "by_tile_norm", "for_divergence", "layered", "uniform"]
@@ -324,6 +325,8 @@ class PrecisionRule:
     """ε of `by_tile_norm`."""
     kl = None
     """Target of `for_divergence`."""
+    joins = False
+    """Whether `joined` gives the cells of a block one format."""
     low_rank = False
     """Whether tiles away from the diagonal are U V' of low rank."""
     needs_precisions = False
@@ -333,6 +336,13 @@ class PrecisionRule:
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
         raise NotImplementedError
+
+    def joined(self, norms, sizes, least, **asked):
+        """Return the map for the cells of a tree, (T, T) norms, with few formats in each block.
+
+        `sizes` are the rows of the block rows; see `quadtree.joined`. By default the map for tiles.
+        """
+        return self(norms, **(asked | {"sizes": sizes} if self.needs_precisions else {}))
 
     def finer(self):
         """Return the rule to try when this one's factorization fails."""
@@ -463,6 +473,8 @@ class ByTileNorm(PrecisionRule):
     scale: bool = True
     formats: tuple[Format, ...] | None = None
 
+    joins = True
+
     def __call__(self, norms):
         norms = np.asarray(norms, dtype=np.float64)
         tiles, whole = len(norms), frobenius(norms)
@@ -476,6 +488,18 @@ class ByTileNorm(PrecisionRule):
             return FP64
 
         return _map(norms, choose, scale=self.scale, accuracy=self.accuracy)
+
+    def joined(self, norms, sizes, least, **asked):
+        """See `PrecisionRule.joined`: u_p ‖A_b‖_F <= ε ‖A‖_F √(rows · columns) / n."""
+        norms = np.asarray(norms, dtype=np.float64)
+        forms = candidates() if self.formats is None else self.formats
+        forms = forms if FP64 in forms else (*forms, FP64)
+        shares = np.stack([(form.unit_roundoff * norms) ** 2 for form in forms])
+        allowed = (self.accuracy * frobenius(norms) / sizes.sum()) ** 2 * np.outer(sizes, sizes)
+        # at most FP64
+        allowed = np.maximum(allowed, shares[-1])
+        chosen = joined(forms, shares, allowed, sizes, least)
+        return _map(norms, lambda i, k: chosen[i, k], scale=self.scale, accuracy=self.accuracy)
 
     def finer(self):
         """Return the rule to try when this one's factorization fails: ε/10."""
@@ -630,12 +654,28 @@ class ForDivergence(PrecisionRule):
     safety: float = 1.0
     low_rank: bool = False
 
-    needs_precisions = True
+    joins = needs_precisions = True
 
     def __call__(self, norms, precisions, sizes, clumped=None):
         if self.low_rank:
             return of_low_rank(np.asarray(norms), precisions, sizes, self.kl / self.safety)
         return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety, clumped)
+
+    def joined(self, norms, sizes, least, **asked):
+        """See `PrecisionRule.joined`: blocks have the shares of the cheapest map of cells."""
+        cells, forms = self(norms, sizes=sizes, **asked), candidates()
+        share = {f: shares(norms, asked["precisions"], sizes, f) for f in forms}
+        below = [(i, k) for i in range(len(sizes)) for k in range(i)]
+        allowed = np.zeros(np.shape(norms))
+        for cell in below:
+            allowed[cell] = share[cells[cell]][cell]
+        # clumped block rows stay FP64
+        each = np.stack([share[form] for form in forms])
+        clumped = asked["clumped"]
+        each[:-1, clumped[:, None] | clumped] = inf
+        chosen = joined(forms, each, allowed * (1 + 1e-12), sizes, least)
+        total = float(sum(share[chosen[cell]][cell] for cell in below))
+        return _map(norms, lambda i, k: chosen[i, k], divergence=total)
 
     def finer(self):
         """Return the rule to try when this one's factorization fails."""

@@ -108,6 +108,24 @@ def norms_of(generator):
     return np.sqrt(squares)
 
 
+def norms_of_groups(originals):
+    """Return norms as `norms_of` for cells of which several stand in one block in any case.
+
+    The square of such a group is shared by the areas of its cells: sums over blocks stay the same.
+    """
+    layout, (*about, _) = originals.layout, originals.source
+    side, heights = layout.joined, layout.heights
+    groups = Originals(*about, Layout(layout.n, layout.tile * side), originals.index)
+    of_cell = np.arange(layout.tiles) // side
+    cells = of_cell[:, None], of_cell
+    areas = np.outer(heights, heights) / np.outer(*2 * (groups.layout.heights,))[cells]
+    norms = np.tril(groups.norms()[cells] * np.sqrt(areas))
+    # on the diagonal there are single cells
+    single = [(i, k) for i, k in layout.lower if of_cell[i] == of_cell[k]]
+    norms[tuple(np.transpose(single))] = np.sqrt(originals.squares(single))
+    return norms
+
+
 class Originals:
     """Generator of the tiles of A, Σ(θ) = 4^e A; it stores none of them.
 
@@ -162,11 +180,12 @@ class Originals:
         self.pairs.write("correlation", rows, columns, out)
         return out
 
-    def block(self, rows, columns, form=FP64):
+    def block(self, rows, columns, form=FP64, panels=None):
         """Return A[rows, columns], two slices, as accurate as a format needs.
 
         Fortran order; FP32 for coarser formats, else FP64: the error of generation in FP32 exceeds
-        the rounding of FP32.
+        the rounding of FP32. With `panels`, two buffers (see `pairs.write_on_gpu`), the CPU does
+        not wait for missed pairs.
         """
         dtype = FP32.dtype if form.coarse else FP64.dtype
         shape = rows.stop - rows.start, columns.stop - columns.start
@@ -175,7 +194,8 @@ class Originals:
 
             with cupy.cuda.Device(self.index):
                 out = cupy.empty(shape, dtype, order="F")
-                self.pairs.write_on_gpu("correlation", rows, columns, out, noise=self.noise)
+                where = {"noise": self.noise, "panels": panels}
+                self.pairs.write_on_gpu("correlation", rows, columns, out, **where)
             return out
         out = np.empty(shape, dtype, order="F")
 
@@ -234,6 +254,11 @@ class Originals:
     def norms(self):
         """Return the Frobenius norms of all tiles; see `norms_of`."""
         return norms_of(self)
+
+    def norms_for(self, rule):
+        """Return norms for a precision rule: of groups of cells, if it joins cells to blocks."""
+        grouped = self.layout.joined > 1 and rule.joins
+        return norms_of_groups(self) if grouped else self.norms()
 
     def squares(self, pairs):
         """Return the squared Frobenius norms of tiles."""

@@ -148,23 +148,23 @@ class Stopped(Exception):
     """Another thread has failed."""
 
 
-def run(store, tiles, threads=None):
+def run(store, tiles, threads=None, finish=finish):
     """Finish tiles of a store, each listed after those that it needs, with a thread per worker.
 
-    See `Store.workers`; by default one for each usable core. Raises `NotPositiveDefinite` if a
-    diagonal tile has no factor.
+    See `Store.workers`; by default one for each usable core. A worker finishes a tile by
+    `finish(worker, i, k)`. Raises `NotPositiveDefinite` if a diagonal tile has no factor.
     """
     tiles = list(tiles)
     with blas_threads(0), store.workers(tiles, threads or usable_cores()) as workers:
         if len(workers) == 1 and not workers[0][0].locks:
-            _finish_all(*workers[0])
+            _finish_all(*workers[0], finish)
             return
         failures = []
 
         @working_for
         def work(worker, mine):
             try:
-                _finish_all(worker, mine)
+                _finish_all(worker, mine, finish)
             except Stopped:
                 pass
             except BaseException as error:
@@ -187,7 +187,7 @@ def run(store, tiles, threads=None):
             raise failures.pop(0)
 
 
-def _finish_all(worker, tiles):
+def _finish_all(worker, tiles, finish):
     try:
         with blas.one_core(), worker.inside():
             for tile in tiles:

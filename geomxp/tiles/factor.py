@@ -338,44 +338,42 @@ class TileFactor(_Ordered):
     def whiten(self, b):
         """See `Factor.whiten`."""
         y = self._beside(self._sorted(b))
-        layout, final = self.store.layout, self.store.final
-        blocks = range(layout.tiles)
+        layout = self.store.layout
         with device_of(y):
             # leading zeros stay zeros
-            start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
-            for i in blocks[start:]:
-                rows = layout.rows(i)
-                for j in range(start, i):
-                    add_product(y[rows], final(i, j), y[layout.rows(j)], -1.0)
-                y[rows] = recursive.trsm(final(i, i).widen(), y[rows])
+            start = next(
+                (part.start for part in map(layout.rows, range(layout.tiles)) if y[part].any()),
+                layout.n,
+            )
+            for rows, columns, tile in self.store.blocks(start):
+                if rows == columns:
+                    y[rows] = recursive.trsm(tile.widen(), y[rows])
+                else:
+                    add_product(y[rows], tile, y[columns], -1.0)
         return y
 
     @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        layout, final = self.store.layout, self.store.final
         y = self.whiten(b)
         with device_of(y):
             y /= self._unit
             # Y <- L⁻'Y
-            for i in reversed(range(layout.tiles)):
-                rows = layout.rows(i)
-                y[rows] = recursive.trsm(final(i, i).widen(), y[rows], transposed=True)
-                for j in range(i):
-                    add_product(y[layout.rows(j)], final(i, j), y[rows], -1.0, transposed=True)
+            for rows, columns, tile in self.store.blocks(backwards=True):
+                if rows == columns:
+                    y[rows] = recursive.trsm(tile.widen(), y[rows], transposed=True)
+                else:
+                    add_product(y[columns], tile, y[rows], -1.0, transposed=True)
         return self._unsorted(y).reshape(b.shape, order="A")
 
     @gpu_memory()
     def multiply(self, x):
         """Return L x for (n, m), rows in the order of the locations."""
-        layout, final = self.store.layout, self.store.final
         x = self._beside(np.asfortranarray(x))
         with device_of(x):
             y = 0.0 * x
-            for i in range(layout.tiles):
-                rows = layout.rows(i)
-                for j in range(i + 1):
-                    add_product(y[rows], final(i, j), x[layout.rows(j)], 1.0)
+            for rows, columns, tile in self.store.blocks():
+                add_product(y[rows], tile, x[columns], 1.0)
             y *= self._unit
         return self._unsorted(y)
 
@@ -399,18 +397,13 @@ class TileFactor(_Ordered):
         """See `CholeskyFactor.into_dense`."""
         if out is None:
             return self.dense(index, dtype)
-        layout, lower, unit = self.store.layout, out, out.dtype.type(self._unit)
+        lower, unit = out, out.dtype.type(self._unit)
         with device_of(lower):
-            for i in range(layout.tiles):
-                for j, tile in enumerate(self._row(i)):
-                    part = tile.widen(lower.dtype)
-                    part = part if index is not None else on_host(part)
-                    lower[layout.rows(i), layout.rows(j)] = part if unit == 1 else part * unit
+            for rows, columns, tile in self.store.blocks():
+                part = tile.widen(lower.dtype)
+                part = part if index is not None else on_host(part)
+                lower[rows, columns] = part if unit == 1 else part * unit
         return lower
-
-    def _row(self, i):
-        """Return the tiles of block row i."""
-        return (self.store.final(i, j) for j in range(i + 1))
 
     def _beside(self, b):
         """Return b on the device of L."""

@@ -3,11 +3,21 @@
 from dataclasses import dataclass
 from numbers import Integral
 
+import numpy as np
+
 from ..errors import InvalidInput
 from ..runtime.devices import require_memory
 
 CPU_TILES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256), (32, 96), (16, 32))
 """(tile, least n): large enough for matrix units, small enough to leave a choice of formats."""
+
+WHOLE = "whole"
+"""`tile` of a matrix that is halved recursively instead of cut into tiles."""
+
+LARGEST_CPU_CELL, GPU_CELL, MOST_CELLS = 256, 1024, 256
+"""Rows of the cells of a matrix that is halved, and the most cells in a dimension. A GPU's cells
+are the smallest diagonal blocks that cuSOLVER factors fast; it cuts other blocks down to two cells,
+because smaller products do not fill it."""
 
 TILE_OVERHEAD_BYTES = 500
 """Bytes of a tile beside its numbers: the objects that hold it, and its place in lists."""
@@ -17,7 +27,9 @@ TILE_OVERHEAD_BYTES = 500
 class Layout:
     """Square tiles, of order n; those of the last block row and column may be smaller.
 
-    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n.
+    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n. If tiles
+    are the cells of a `tree.Tree`, which joins those of one format to blocks, `joined` is the
+    number of cells in a dimension down to which a block is cut; else it is 0.
 
     Examples
     --------
@@ -28,6 +40,7 @@ class Layout:
 
     n: int
     tile: int
+    joined: int = 0
 
     def __post_init__(self):
         if not _is_integer(self.tile) or not 1 <= self.tile <= self.n:
@@ -42,6 +55,15 @@ class Layout:
         if tile is None:
             tile = next((size for size, least in CPU_TILES if n >= least), n)
         return cls(n, int(tile) if _is_integer(tile) else tile)
+
+    @classmethod
+    def of_cells(cls, n, on_gpu=False):
+        """Return the layout of a matrix that is halved, for n locations."""
+        cell = min(cls.of(n).tile, LARGEST_CPU_CELL)
+        large = on_gpu and n >= 4 * GPU_CELL
+        least = -(-n // MOST_CELLS)
+        cell = max(GPU_CELL if large else cell, least if least <= cell else -(-least // 128) * 128)
+        return cls(n, cell, 2 if large else 1)
 
     def check_room(self):
         """Raise `NotEnoughMemory` for so many tiles that the objects that hold them do not fit."""
@@ -64,6 +86,11 @@ class Layout:
     def height(self, i):
         """Return the number of rows of block row i."""
         return min((i + 1) * self.tile, self.n) - i * self.tile
+
+    @property
+    def heights(self):
+        """Rows of all block rows, (T,)."""
+        return np.array([self.height(i) for i in range(self.tiles)])
 
     def shape(self, i, k):
         """Return the shape of tile (i, k)."""

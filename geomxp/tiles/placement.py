@@ -3,6 +3,7 @@
 | request | placement | store | tiles are finished by |
 |---|---|---|---|
 | a CPU | `InMemory` | `InCore` | threads |
+| a CPU or a GPU, the matrix halved | `InMemory` | `Tree` | BLAS's threads, or streams |
 | a CPU and a store class | `InMemory` | that class | threads |
 | a GPU | `InMemory` | `GpuStore`, or `InCore` for very large tiles | streams, or threads |
 | several devices, or a bounded memory | `OutOfCore` | `OutOfCoreStore` | threads |
@@ -41,7 +42,7 @@ from ..runtime.devices import (
 from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
-from .layout import Layout
+from .layout import WHOLE, Layout
 from .memories import ALIGNMENT_BYTES, Disk, Gpu, Host, Ram, check_disk
 from .on_disk import OnDisk
 from .on_gpu import GpuStore
@@ -49,6 +50,8 @@ from .out_of_core import OutOfCoreDevice, OutOfCoreStore
 from .plan import POLICIES, Sizes, policy_named, useful
 from .simulate import MACHINES, Machine, Simulation, measured, simulate, volumes
 from .stores import InCore, Store
+from .tree import Tree, largest_block_bytes
+from .tree_on_gpu import GpuTree
 
 if TYPE_CHECKING:
     from .._typing import Document
@@ -119,7 +122,12 @@ class Placement:
         return InMemory(devices, None, store)
 
     def layout(self, n, tile=None):
-        """Return the layout for n locations; if `tile` is None with a size for the devices."""
+        """Return the layout for n locations; if `tile` is None with a size for the devices.
+
+        Of `layout.WHOLE` the cells of a tree.
+        """
+        if tile == WHOLE:
+            return Layout.of_cells(n, self.on_gpu)
         if tile is None:
             tile = next((size for size, least in self.tile_sizes if n >= least), None)
         return Layout.of(n, tile)
@@ -182,7 +190,10 @@ class InMemory(Placement):
         """Return the store; see `Placement.store`."""
         layout = originals.layout
         if self.own is None:
-            _check(formats.bytes(layout) + 2**24, self.devices[0].free_memory(), self.on_gpu)
+            needed = formats.bytes(layout) + (largest_block_bytes(layout) if layout.joined else 0)
+            _check(needed + 2**24, self.devices[0].free_memory(), self.on_gpu)
+        if layout.joined:
+            return (GpuTree if self.on_gpu else Tree)(originals, formats)
         gpu = self.on_gpu and layout.tile <= LARGEST_GPU_TILE
         return (self.own or (GpuStore if gpu else InCore))(originals, formats)
 

@@ -210,6 +210,17 @@ class Store:
         """Return L_ik with the casts that its readers need."""
         return readable(self.formats, i, k, self.load(i, k))
 
+    def blocks(self, start=0, backwards=False):
+        """Yield (rows, columns, tile) of all final tiles, each after those that a solve needs.
+
+        Rows and columns are slices; columns before `start` are left out. `backwards` for solves
+        with L'.
+        """
+        first, rows = start // self.layout.tile, self.layout.rows
+        pairs = ((i, k) for i in range(first, self.layout.tiles) for k in range(first, i + 1))
+        for i, k in reversed(list(pairs)) if backwards else pairs:
+            yield rows(i), rows(k), self.final(i, k)
+
     def promote(self, k):
         """Give block row k finer formats; return the number of tiles that changed."""
         self.formats, changed = self.formats.promote_row(k)

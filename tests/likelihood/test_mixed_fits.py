@@ -42,16 +42,17 @@ def method_of(rule, tile=64, **options):
 
 WAYS = {name: method_of(rule) for name, rule in RULES.items()}
 WAYS["layers"] = gx.Exact(gx.layered("fp16", "fp32"), tile="whole")
+WAYS["blocks"] = gx.Exact(gx.by_tile_norm(1e-2), tile="whole")
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_random_vectors_measure_the_divergence(way):
     model, method = gx.Matern(1.0, 0.08, 0.5, 0.01), WAYS[way]
     seen = simulated(model)
-    if method.whole:
+    if method.layers:
         factor = tree_factor(model, seen, method.precision, CPU)
     else:
-        factor = tile_factor(model, seen, method.precision, 64)
+        factor = tile_factor(model, seen, method.precision, method.tile)
     true = divergence_between(dense_factor(model, seen, CPU), factor)
     found = measure(factor, 64)
     # to second order in the errors
@@ -210,6 +211,8 @@ FITTED = {
     "by norm": gx.Exact(gx.by_tile_norm(1e-5), 64),
     "divergence": gx.Exact(gx.for_divergence(1e-4), 64),
     "layers": gx.Exact(gx.layered("fp32", "fp64"), tile="whole"),
+    "blocks by norm": gx.Exact(gx.by_tile_norm(1e-5), "whole"),
+    "blocks for a divergence": gx.Exact(gx.for_divergence(1e-4), "whole"),
     "uniform": gx.Exact(gx.uniform("fp32"), 64),
     "refined": gx.Exact(gx.by_tile_norm(1e-5), 64, refine="cg"),
 }
@@ -309,7 +312,7 @@ def test_a_flag_that_is_none_is_refused():
 @pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("stay", [True, False])
-@pytest.mark.parametrize("way", ["tiles", "layers"])
+@pytest.mark.parametrize("way", ["tiles", "layers", "blocks"])
 def test_scores_in_fp32_on_a_gpu_are_those_of_the_cpu(monkeypatch, way, stay):
     monkeypatch.setattr(recursive, "GPU_LEAF_ORDER", 64)
     monkeypatch.setattr(sums, "BLOCK_ORDER", 64)
@@ -321,6 +324,7 @@ def test_scores_in_fp32_on_a_gpu_are_those_of_the_cpu(monkeypatch, way, stay):
     method = {
         "tiles": gx.Exact(gx.by_band("fp32"), 50),
         "layers": gx.Exact(gx.uniform("fp32"), tile="whole"),
+        "blocks": gx.Exact(gx.by_band("fp32"), tile="whole"),
     }[way]
     for on in ("cpu", "gpu"):
         evaluator = replace(method, on=on).prepare(seen, design, reml=True)
