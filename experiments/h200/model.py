@@ -429,6 +429,8 @@ FIXED_SIZES = (
     ("geomxp.linalg.gpu", "LARGEST_WHOLE_PRODUCT_ORDER"),
     ("geomxp.linalg.recursive", "CUT_MULTIPLE"),
     ("geomxp.linalg.recursive", "GPU_LEAVES"),
+    ("geomxp.linalg.mixed", "LARGEST_FP64_SQUARE"),
+    ("geomxp.tiles.layout", "GPU_CELL"),
 )
 """Block sizes of the code, numbers or dicts of them, that do not grow with the matrix. A recording
 that stands for a larger problem divides them by the scale, so that the number of blocks is that of

@@ -319,7 +319,8 @@ class _Run:
         final = self.store.final
         pairs = [(final(i, j), final(k, j)) for j in range(k)]
         scaled = (FP32, FP16, FP8) if self.columns else (FP16, FP8)
-        if not any(arithmetic(tile, *pair) in scaled for pair in pairs):
+        squares = i == k and any(left.split for left, _ in pairs)
+        if not squares and not any(arithmetic(tile, *pair) in scaled for pair in pairs):
             # other products have no exponents
             return pairs
         exponents = self.words.on_gpu.reshape(-1)

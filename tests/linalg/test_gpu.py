@@ -13,7 +13,7 @@ from geomxp import cuda
 from geomxp.linalg import gpu as cupy_backend
 from geomxp.linalg import mixed, nested, products_gpu, recursive
 from geomxp.linalg.backend import backend_of
-from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32, Tile, named
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32, Tile, cast, named
 from geomxp.linalg.nested import SymmetricTree
 
 LAYERS = [
@@ -38,7 +38,7 @@ LETTERS = ["LLN", "LUN", "RLT", "RUT", "RLN"]
 def test_every_kernel_takes_the_leading_dimension_of_every_array():
     ptx = compiled(cuda.source("quantize.cu"), 90)[2]
     for name, parameters in re.findall(r"\.entry (\w+)\((.*?)\)", ptx, re.DOTALL):
-        if name in ("factors", "fp32_to_fp8_by_rows"):
+        if name in ("factors", "factors_of_pairs", "fp32_to_fp8_by_rows"):
             # of arrays without gaps
             continue
         arrays = 1 if name.startswith("exponent") else 3 if "planes" in name else 2
@@ -294,6 +294,29 @@ def test_large_squares_of_tiles_in_fp64_make_the_lower_triangle_only(order, monk
     if order > 40:
         expected = np.where(np.tri(order, dtype=bool), expected, c)
     np.testing.assert_allclose(both.gpu.get(), expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("given", [True, False], ids=["known factors", "unknown factors"])
+@pytest.mark.parametrize("order", [40, 97])
+def test_squares_of_tiles_in_planes_are_fp64_on_the_diagonal(order, given, monkeypatch):
+    monkeypatch.setattr(mixed, "LARGEST_FP64_SQUARE", 25)
+    rng, exponents = np.random.default_rng(1), cupy_backend.Exponents(1)
+    a, c = rng.standard_normal((order, 300)), rng.standard_normal((order, order))
+    both = Both(c)
+    exponent = exponents.find(0, Both(1e-3 * a).gpu, FP16)
+    tile = cast(Both(1e-3 * a).gpu, FP32, exponent, split=True)
+    # of the numbers in their format, and as FP16
+    alpha = (cupy_backend.factors(exponent, exponent, -1.0),) if given else ()
+    mixed.gemm(both.gpu, [(tile, tile, *alpha)], FP64, 256)
+    rounded = tile.widen().get()
+    missed = np.abs(np.tril(both.gpu.get() - c + rounded @ rounded.T))
+    assert missed.max() < 300 * 1e-6 * 2.0**-22
+    # the leaves, whose order is at most 25
+    corner = missed[:20, :20]
+    assert corner.max() < 1e-15
+    assert missed.diagonal().max() < 1e-15
+    assert missed.max() > 1e-13
 
 
 @pytest.mark.gpu

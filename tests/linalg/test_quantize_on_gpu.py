@@ -75,7 +75,7 @@ def test_there_is_a_kernel_for_each_source_and_format():
     scaled = {f"{source}_to_{form}" for source in wide for form in ("fp16", "fp8")}
     scaled |= {f"{form}_to_{target}" for form in ("fp16", "fp8") for target in wide}
     expected = {f"exponent_{source}" for source in wide} | scaled
-    expected |= {"factors", "fp8_to_fp16", "fp32_to_fp8_by_rows"}
+    expected |= {"factors", "factors_of_pairs", "fp8_to_fp16", "fp32_to_fp8_by_rows"}
     expected |= {"fp64_to_fp8_by_rows"}
     planes = {f"{form}_to_planes" for form in wide} | {f"planes_to_{form}" for form in wide}
     expected |= planes | {f"{name}_by_pointer" for name in planes}
