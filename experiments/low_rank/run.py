@@ -1,13 +1,14 @@
 """Tiles of low rank: divergence, time, bytes, growth, and the fit of 105,569 locations.
 
-    python experiments/low_rank/run.py [divergence] [time] [growth] [--tiny]
+    python experiments/low_rank/run.py [divergence] [time] [growth] [threads] [--tiny]
     python experiments/low_rank/run.py satellite --data FOLDER
 
 divergence.csv: measured divergence of `for_divergence(1e-3, low_rank=True)` from FP64, for three
 smoothnesses, ranges, nuggets and kinds of locations. time.csv: seconds and bytes of a
 log-likelihood in FP64, in tiles of mixed formats and in tiles of low rank, and of dpotrf alone, in
 turn. growth.csv: the same of tiles of low rank and of Vecchia's approximation against n, with the
-divergence of both.
+divergence of both. threads.csv: seconds of a factorization of tiles of low rank on one thread and
+on two, in turn.
 
 satellite.csv: fits of the observed temperatures of Heaton et al. (2019), and predictions of the
 held-out ones. FOLDER holds heaton_satellite.csv.gz (lon, lat, observed, truth).
@@ -22,6 +23,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
@@ -29,6 +31,7 @@ import numpy as np
 
 import geomxp as gx
 from geomxp.likelihood.divergence import compare
+from geomxp.likelihood.factors import tile_factor
 from geomxp.linalg import blas, recursive
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import usable_cores
@@ -141,6 +144,27 @@ def time_rows(sizes, repeats):
                 yield about | {"seconds": median, "bytes": size, "log_likelihood": value}
 
 
+def thread_rows(n):
+    """Yield the row of a size: seconds of a factorization on one thread and on two."""
+    places = lay_out(n, "uniform", 0)
+    seen = gx.Observations(places, np.zeros(n))
+    model, tile = gx.Matern(1.0, RANGES["medium"], 0.5, 1e-2), LOW_RANK.tile_for(n)
+    seconds = {1: [], 2: []}
+    for repeat in range(2 if n < 1000 else 6):
+        for threads, found in seconds.items():
+            # tiles are shared by so many threads, and so is the rest
+            with (
+                patch("geomxp.tiles.cholesky.usable_cores", lambda count=threads: count),
+                patch("geomxp.runtime.devices.usable_cores", lambda count=threads: count),
+            ):
+                start = time.perf_counter()
+                tile_factor(model, seen, LOW_RANK.precision, tile)
+                # compilation, and memory that is taken for the first time
+                found += [time.perf_counter() - start] if repeat else []
+    one, two = (float(np.median(seconds[threads])) for threads in (1, 2))
+    yield {"seconds_of_one_thread": one, "seconds_of_two_threads": two, "ratio": one / two}
+
+
 def dpotrf_seconds(model, places):
     """Return the seconds of MKL's dpotrf of Σ, or of geomxp's without MKL; generation excluded."""
     sigma = np.asfortranarray(model(places, places))
@@ -234,7 +258,7 @@ def satellite_rows(model, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="divergence, time, growth, satellite")
+    parser.add_argument("studies", nargs="*", help="divergence, time, growth, threads, satellite")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of hours")
     parser.add_argument("--anew", action="store_true", help="replace rows that are there")
     parser.add_argument("--data", type=Path, help="folder of heaton_satellite.csv.gz")
@@ -259,6 +283,9 @@ def main():
     if "growth" in studies:
         cells = [{"n": n} for n in ((300,) if tiny else (8192, 16_384, 32_768, 65_536, 131_072))]
         resume(folder / "growth.csv", cells, growth_rows, anew=options.anew)
+    if "threads" in studies or tiny:
+        cells = [{"n": n} for n in ((300,) if tiny else (16_384, 65_536))]
+        resume(folder / "threads.csv", cells, thread_rows, anew=options.anew)
     if "satellite" in studies or tiny:
         models = ["exponential, linear trend, degrees", "nu free, linear trend, degrees"]
         cells = [{"model": model} for model in models]

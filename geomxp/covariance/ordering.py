@@ -75,21 +75,37 @@ def spread(points, size):
     They are at its boundary as well as inside, so that smooth functions can be interpolated from
     them.
     """
-    n = len(points)
+    n, d = points.shape
+    whole = n // size * size
+    parts = _spread(points[:whole].reshape(-1, size, d))
+    parts += _spread(points[None, whole:])
     starts = range(0, n, size)
-    return np.concatenate([first + _spread(points[first : first + size]) for first in starts])
+    return np.concatenate([first + part for first, part in zip(starts, parts, strict=False)])
 
 
-def _spread(points):
-    n = len(points)
-    chosen = [int(np.argmax(np.sum((points - points.mean(axis=0)) ** 2, axis=1)))]
-    nearest = np.full(n, np.inf)
+def _spread(blocks):
+    """Return the orders of the points of some blocks, (b, n, d), of equal size."""
+    b, n, d = blocks.shape
+    if not b * n:
+        return []
+    each, coordinates = np.arange(b), [np.ascontiguousarray(blocks[..., k]) for k in range(d)]
+    middle, nearest = blocks.mean(axis=1), np.full((b, n), np.inf)
+    chosen = [np.argmax(_squares(coordinates, middle.T), axis=1)]
     for _ in range(min(n, FARTHEST_POINTS) - 1):
-        nearest = np.minimum(nearest, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
-        chosen.append(int(np.argmax(nearest)))
-    chosen = list(dict.fromkeys(chosen))
-    rest = np.setdiff1d(np.arange(n), chosen)
-    return np.concatenate((chosen, rest[_halved(len(rest))]))
+        last = [x[each, chosen[-1]] for x in coordinates]
+        np.minimum(nearest, _squares(coordinates, last), out=nearest)
+        chosen.append(np.argmax(nearest, axis=1))
+    orders = []
+    for mine in np.transpose(chosen):
+        mine = list(dict.fromkeys(mine.tolist()))
+        rest = np.setdiff1d(np.arange(n), mine)
+        orders.append(np.concatenate((mine, rest[_halved(len(rest))])))
+    return orders
+
+
+def _squares(coordinates, centres):
+    """Return squared distances, (b, n), from one centre for each block."""
+    return sum((x - centre[:, None]) ** 2 for x, centre in zip(coordinates, centres, strict=True))
 
 
 @lru_cache(maxsize=4)

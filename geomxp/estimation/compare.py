@@ -587,11 +587,6 @@ def precision_influence(
         raise InvalidInput(
             f"`method` must have number formats, as Exact() has. Got {type(method).__name__}."
         )
-    if method.whole:
-        raise InvalidInput(
-            "formats by norm need tiles: use a number of rows, such as gx.Exact(tile=64). "
-            'Got tile="whole".'
-        )
     options = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
     first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **options)
     rows = [_row(first)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import blas
-from .formats import FP32, FP64, Tile, aligned
+from .formats import FP64, Tile, aligned
 
 SURPLUS_COLUMNS, DENSE_SURPLUS_COLUMNS, CHECK_COLUMNS = 8, 24, 6
 """Columns of a first sample beyond the rank that is expected: of a tile that is a sum of products,
@@ -56,12 +56,13 @@ class LowRankTile(Tile):
         return self.values.shape[1]
 
     @cached_property
-    def operands(self) -> tuple[int, int, int, int]:
-        """What compiled code needs: addresses of U and V, r and n."""
+    def operands(self) -> tuple[int, int, int, int, int]:
+        """What compiled code needs: addresses of U and V, r, n, and the bytes of a number."""
         for part in (self.values, self.v):
             if not part.flags.f_contiguous or part.dtype != self.form.dtype:
                 raise ValueError(f"U and V must be {self.form.name} in Fortran order.")
-        return self.values.ctypes.data, self.v.ctypes.data, self.rank, len(self.v)
+        size = self.rank, len(self.v), self.values.itemsize
+        return self.values.ctypes.data, self.v.ctypes.data, *size
 
     @property
     def nbytes(self) -> int:
@@ -105,29 +106,24 @@ class Sum:
         self.tolerance, self.rank = tolerance, rank
         self.form, self.dtype = form, form.dtype
         # what is subtracted: pairs of tiles, or of arrays (m, r) and (n, r)
-        self.products, self.expected = [], 0
+        self.products = []
         if isinstance(original, tuple):
             left, right = original
             self.original, self.shape = None, (len(left), len(right))
-            self._note(-left, right, left.shape[1])
+            self.products.append((-left, right))
         else:
             self.original, self.shape = original, original.shape
 
     def __len__(self):
         return self.shape[0]
 
-    def _note(self, left, right, rank):
-        self.products.append((left, right))
-        self.expected = max(self.expected, rank)
-
     def subtract(self, pairs):
         """Take note of products L_ij L_kj'; those of two dense tiles are subtracted at once."""
         for left, right, *_ in pairs:
             if isinstance(left, LowRankTile) and isinstance(right, LowRankTile):
-                self._note(left, right, min(left.rank, right.rank))
+                self.products.append((left, right))
             elif takes_part(left, right):
-                left, right = product(left, right)
-                self._note(left, right, left.shape[1])
+                self.products.append(product(left, right))
             else:
                 if self.original is None:
                     self.original = np.zeros(self.shape, self.dtype, order="F")
@@ -141,13 +137,14 @@ class Sum:
         original = self.original if dense else np.empty((0, 0))
         most = int(DENSE_RANK_SHARE * min(self.shape)) + SURPLUS_COLUMNS
         surplus = DENSE_SURPLUS_COLUMNS if dense else SURPLUS_COLUMNS
-        first = (self.rank or self.expected or EXPECTED_RANK) + surplus
+        # what lies at the addresses is kept until the call has ended
+        terms, _kept = _described(self.products, self.dtype)
+        expected = int(np.minimum(terms[:, 2], terms[:, 7]).max(initial=0))
+        first = (self.rank or expected or EXPECTED_RANK) + surplus
         columns = first, ADDED_COLUMNS, CHECK_COLUMNS
         bounds = SAMPLING_SHARE * self.tolerance, TRUNCATION_SHARE * self.tolerance
-        # what lies at the addresses is kept until the call has ended
-        operands, _kept = _described(self.products, self.dtype)
         u, v = compressed(
-            *(_routines(self.dtype), np.ascontiguousarray(original.T, self.dtype), *operands),
+            *(_routines(self.dtype), np.ascontiguousarray(original.T, self.dtype), terms),
             *(self.shape, _random(self.shape[1], self.dtype)[:most], columns),
             *(bounds, -1 if self.rank is None else self.rank),
         )
@@ -173,37 +170,28 @@ def _routines(dtype):
 def _routines_of(dtype, _):
     from .low_rank_numba import Routines
 
-    return Routines(*blas.addresses(Routines._fields, dtype))
+    *names, convert = Routines._fields
+    found = blas.addresses(names, dtype)
+    # to numbers of this type, from those of the other one
+    letter, other = ("sd", np.float32) if dtype == FP64.dtype else ("ds", np.float64)
+    return Routines(*found, *blas.addresses([f"{convert}{letter[1]}"], other))
 
 
 def _described(terms, dtype):
-    """Return addresses and shapes of pairs of low-rank tiles, or of arrays, for compiled code.
+    """Return the `operands` of pairs of low-rank tiles, or of arrays, side by side: (terms, 10).
 
-    Return also what lies at the addresses, to be kept as long: other types of numbers are
-    converted.
+    An array (m, r) has 0 in place of V and of n. Return also what lies at the addresses, to be kept
+    as long: arrays are converted to a type of numbers.
     """
-    held, addresses, shapes = [], [], []
+    rows, held, size = [], [], np.dtype(dtype).itemsize
     for left, right in terms:
         if isinstance(left, LowRankTile):
-            left, right = _in(dtype, left), _in(dtype, right)
-            (u, v, r, c), (w, x, s, _) = left.operands, right.operands
-            addresses.append((u, v, w, x))
-            shapes.append((r, s, c))
-        else:
-            left, right = (np.asfortranarray(part, dtype) for part in (left, right))
-            addresses.append((left.ctypes.data, 0, right.ctypes.data, 0))
-            shapes.append((left.shape[1], left.shape[1], 0))
-        held.append((left, right))
-    addresses = np.array(addresses, np.uint64).reshape(-1, 4)
-    return (addresses, np.array(shapes, np.int64).reshape(-1, 3)), held
-
-
-def _in(dtype, tile):
-    """Return a low-rank tile with its numbers in another type, or the same one."""
-    if tile.form.dtype == dtype:
-        return tile
-    values, v = (np.asfortranarray(part, dtype) for part in (tile.values, tile.v))
-    return LowRankTile(FP64 if values.dtype == FP64.dtype else FP32, values, v=v)
+            rows.append(left.operands + right.operands)
+            continue
+        pair = [np.asfortranarray(part, dtype) for part in (left, right)]
+        held.append(pair)
+        rows.append(sum(((part.ctypes.data, 0, part.shape[1], 0, size) for part in pair), ()))
+    return np.array(rows, np.int64).reshape(-1, 10), (held, terms)
 
 
 def interpolated(entries, shape, tolerance):
@@ -265,8 +253,8 @@ def subtract(c, pairs):
     if squares:
         from .low_rank_numba import subtract_squares
 
-        operands, _kept = _described(squares, c.dtype)
-        subtract_squares(_routines(c.dtype), *operands, c.T)
+        terms, _kept = _described(squares, c.dtype)
+        subtract_squares(_routines(c.dtype), terms, c.T)
     for left, right in pairs:
         if left is not right:
             a, b = (np.asfortranarray(factor, c.dtype) for factor in product(left, right))
@@ -279,9 +267,12 @@ def takes_part(left, right):
 
 
 def solve(c, lower):
-    """Return C L⁻' of a compressed `Sum`: a `LowRankTile` with L⁻¹V, or an array."""
+    """Return C L⁻' of a compressed `Sum`: a `LowRankTile` with L⁻¹V, or an array.
+
+    `lower` returns L in FP64, or for U and V in FP32 in that: the error is that of L's rounding.
+    """
     tile = c.compressed()
     if isinstance(tile, LowRankTile):
-        v = blas.trsm(lower, np.asfortranarray(tile.v, np.float64), side="L", trans="N")
-        return replace(tile, v=np.asfortranarray(v, tile.v.dtype))
-    return blas.trsm(lower, np.asfortranarray(tile, np.float64))
+        v = blas.trsm(lower(c.dtype), np.asfortranarray(tile.v), side="L", trans="N")
+        return replace(tile, v=v)
+    return blas.trsm(lower(np.float64), np.asfortranarray(tile, np.float64))

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..runtime.devices import cgutils, intrinsic, ir, njit, types
 
-Routines = namedtuple("Routines", "gemm syrk trmm lacpy geqrf orgqr ormqr geqp3 gesdd gesv")
-"""Addresses of routines, see `blas.addresses`, for the type of all arrays of a call."""
+Routines = namedtuple("Routines", "gemm syrk trmm lacpy geqrf orgqr ormqr geqp3 gesdd gesv lag2")
+"""Addresses of routines, see `blas.addresses`, for the type of all arrays of a call; lag2 converts
+to it from the other type."""
 
 _A, _L, _N, _R, _S, _T, _U = (np.uint8(ord(letter)) for letter in "ALNRSTU")
 
@@ -82,12 +83,12 @@ def _orthonormal(routines, a):
 
 
 @njit(nogil=True, cache=True)
-def compressed(routines, original, addresses, shapes, mn, random, columns, bounds, rank):
+def compressed(routines, original, terms, mn, random, columns, bounds, rank):
     """Return U and V of S = A - Σ U V'X W' ≈ U V', or S and an empty array if its rank is high.
 
-    A is `original`, or 0 if that is empty. `addresses`, an array (terms, 4), are those of
-    U, (m, r), V, (c, r), W, (n, s), and X, (c, s); `shapes`, (terms, 3), has r, s and c. A term
-    with c = 0 is U W'.
+    A is `original`, or 0 if that is empty. `terms`, (terms, 10), has the addresses of U, (m, r),
+    and V, (c, r), then r, c and the bytes of their numbers, and the same of W, (n, s), and X,
+    (c, s). A term with c = 0 is U W'.
 
     S is sampled with columns[0] of the random vectors at first, then with columns[1] more at a
     time, until the last columns[2] of the sample add at most bounds[0], as a root mean square, to
@@ -95,10 +96,10 @@ def compressed(routines, original, addresses, shapes, mn, random, columns, bound
     if it is 0, or numbers are not finite, S is returned.
     """
     (m, n), total = mn, 0
-    for j in range(len(shapes)):
-        total += min(shapes[j, 0], shapes[j, 1])
+    for j in range(len(terms)):
+        total += min(terms[j, 2], terms[j, 7])
     left, right = np.empty((total, m), random.dtype), np.empty((total, n), random.dtype)
-    _side_by_side(routines, addresses, shapes, left, right)
+    _side_by_side(routines, terms, left, right)
     most, known, step = min(len(random), m) if rank else 0, 0, columns[0]
     # columns of S times random vectors, then the reflectors and R of their QR factorization
     y, tau = np.empty((most, m), random.dtype), np.empty(most, random.dtype)
@@ -125,15 +126,18 @@ def compressed(routines, original, addresses, shapes, mn, random, columns, bound
 
 
 @njit(nogil=True, cache=True)
-def _side_by_side(routines, addresses, shapes, left, right):
+def _side_by_side(routines, terms, left, right):
     """Write the factors of all terms of `compressed` into left, (m, Σ p), and right, (n, Σ p).
 
     The factors of a term have the smaller rank p of the two.
     """
     m, n, number, at = left.shape[1], right.shape[1], left.dtype.type, 0
     one, zero, gemm, copy = number(1), number(0), routines.gemm, routines.lacpy
-    for j in range(len(shapes)):
-        (r, s, c), (u, v, w, x) = shapes[j], addresses[j]
+    space = _space(terms, (m, n), left)
+    for j in range(len(terms)):
+        u, v, r, c, own, w, x, s, _, other = terms[j]
+        u, v = _converted(routines, (u, v), (m, c, r), own, space[:2])
+        w, x = _converted(routines, (w, x), (n, c, s), other, space[2:])
         ours, theirs = left[at], right[at]
         inner = np.empty(r * s if c else 0, left.dtype)
         if c:
@@ -147,6 +151,35 @@ def _side_by_side(routines, addresses, shapes, left, right):
         else:
             _call(gemm, (_N, _T, n, r, s, one, w, n, inner, r, zero, theirs, n))
         at += min(r, s)
+    # the addresses are in it
+    space[0, 0] = 0
+
+
+@njit(nogil=True, cache=True)
+def _space(terms, sizes, like):
+    """Return room for the operands of one term in another type, (4, entries)."""
+    size, rank = max(sizes), 0
+    for j in range(len(terms)):
+        for side in (0, 5):
+            if terms[j, side + 4] != like.itemsize:
+                size = max(size, terms[j, side + 3])
+                rank = max(rank, terms[j, side + 2])
+    return np.empty((4, max(1, size * rank)), like.dtype)
+
+
+@njit(nogil=True, cache=True)
+def _converted(routines, addresses, shape, itemsize, space):
+    """Return the addresses of U, (m, r), and V, (c, r), converted into `space` if necessary."""
+    (m, c, r), found = shape, (np.uint64(addresses[0]), np.uint64(addresses[1]))
+    if itemsize == space.itemsize:
+        return found
+    info = np.zeros(1, np.int32)
+    for k, size in ((0, m), (1, c)):
+        _call(routines.lag2, (size, r, found[k], size, space[k], size, info))
+        if info[0]:
+            # beyond the range of FP32
+            space[k] = np.nan
+    return np.uint64(space[0].ctypes.data), np.uint64(space[1].ctypes.data)
 
 
 @njit(nogil=True, cache=True)
@@ -218,15 +251,17 @@ def _truncated(routines, basis, other, tolerance, rank):
 
 
 @njit(nogil=True, cache=True)
-def subtract_squares(routines, addresses, shapes, c):
+def subtract_squares(routines, terms, c):
     """Lower triangle of C <- C - Σ (U V')(U V')' = C - Σ (U R')(U R')' with V = Q R.
 
-    `addresses` begin with those of U, (m, r), and V, (n, r); `shapes` have r and, last, n.
+    `terms` begin with the address of U, (m, r), that of V, (n, r), r, n and the bytes of a number.
     """
     m, number, at = c.shape[1], c.dtype.type, 0
-    factors, info = np.empty((np.sum(shapes[:, 0]), m), c.dtype), np.zeros(1, np.int32)
-    for j in range(len(shapes)):
-        (r, _, n), (u, v, _, _) = shapes[j], addresses[j]
+    factors, info = np.empty((np.sum(terms[:, 2]), m), c.dtype), np.zeros(1, np.int32)
+    space = _space(terms, (m, m), c)
+    for j in range(len(terms)):
+        u, v, r, n, own = terms[j, :5]
+        u, v = _converted(routines, (u, v), (m, n, r), own, space[:2])
         rows = max(n, r)
         q, tau, work = np.zeros((r, rows), c.dtype), np.empty(r, c.dtype), _work(r, c)
         _call(routines.lacpy, (_A, n, r, v, n, q, rows))
@@ -234,6 +269,8 @@ def subtract_squares(routines, addresses, shapes, c):
         _call(routines.lacpy, (_A, m, r, u, m, factors[at], m))
         _call(routines.trmm, (_R, _U, _T, _N, m, r, number(1), q, rows, factors[at], m))
         at += r
+    # the addresses are in it
+    space[0, 0] = 0
     _call(routines.syrk, (_L, _N, m, at, number(-1), factors, m, number(1), c, m))
 
 

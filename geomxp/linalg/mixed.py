@@ -93,11 +93,8 @@ def gemm(c, pairs, form, columns=0):
     An FP32 array takes the products in FP32, one after the other; to an FP64 array each is added in
     FP64. `pairs` has (Tile, Tile), of a diagonal tile twice the same one and perhaps the lower
     triangle only; on a GPU perhaps with the α of `subtract_product`. Those with tiles of low rank
-    come last; a `low_rank.Sum` takes note of them. `columns` are those of `columns_of_sum`.
+    come last. `columns` are those of `columns_of_sum`.
     """
-    if isinstance(c, low_rank.Sum):
-        c.subtract(pairs)
-        return c
     backend = backend_of(c)
     if form is FP64:
         compressed = []
@@ -399,7 +396,7 @@ def trsm(c, diagonal, form=FP32, triangle=None, columns=0):
     of `columns_of_sum`. A `low_rank.Sum` is compressed first, and becomes a tile.
     """
     if isinstance(c, low_rank.Sum):
-        return low_rank.solve(c, diagonal.widen())
+        return low_rank.solve(c, lambda dtype: _in(np.dtype(dtype), diagonal))
     backend = backend_of(c)
     if c.dtype == np.float32 and backend.on_gpu:
         triangle = solver(diagonal, {form}, columns) if triangle is None else triangle

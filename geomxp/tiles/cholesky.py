@@ -13,6 +13,7 @@ from threading import Thread
 from ..errors import NotPositiveDefinite
 from ..linalg import blas
 from ..linalg.formats import FP32, FP64, in_planes
+from ..linalg.low_rank import Sum
 from ..linalg.mixed import arithmetic, columns_of_sum, gemm, potrf, release, trsm
 from ..runtime.devices import blas_threads, in_kept_thread, usable_cores
 from ..runtime.turns import working_for
@@ -90,6 +91,9 @@ def update_tile(tile, updates, columns=0):
 
     `updates` are pairs (L_ij, L_kj), on a GPU optionally with a factor; see `mixed.gemm`.
     """
+    if isinstance(tile, Sum):
+        tile.subtract(updates)
+        return tile
     by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair[:2]))
     for form, pairs in by_format:
         # A_ik <- A_ik - Σ_j L_ij L_kj', adjacent products of one format in one accumulation
@@ -129,8 +133,14 @@ def solved_in(formats, layout, i, k):
 
 def finish(store, i, k):
     """Compute the final value of tile (i, k) of a store."""
+    tile = store.original(i, k)
 
     def pairs():
+        if isinstance(tile, Sum):
+            # it is compressed after all updates: no product can begin before the last one
+            left = store.row(i, k)
+            yield from zip(left, left if i == k else store.row(k, k), strict=True)
+            return
         for j in range(k):
             left = store.final(i, j)
             # one and the same tile for a diagonal tile: its update is a syrk
@@ -138,7 +148,7 @@ def finish(store, i, k):
 
     diagonal = None if i == k else lambda: store.final(k, k)
     form, columns = solved_in(store.formats, store.layout, i, k), columns_of_sum(store.formats)
-    store.write(i, k, finish_tile(store.original(i, k), pairs(), diagonal, form, columns))
+    store.write(i, k, finish_tile(tile, pairs(), diagonal, form, columns))
 
 
 # Threads.

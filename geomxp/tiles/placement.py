@@ -537,8 +537,11 @@ class MemoryPlan:
                 f"  one matrix       {size} in {form}, in the memory of {self._where}{free}"
             )
             return "\n".join(lines)
+        if layout.joined:
+            tiles = f"{tiles}; those of one format are joined to blocks"
         lines += [
-            f"  tiles            {self.tiles:,} of {layout.tile:,} rows: {tiles}",
+            f"  {'cells' if layout.joined else 'tiles'}            {self.tiles:,} of "
+            f"{layout.tile:,} rows: {tiles}",
             f"  all of them      {size}, {self._home}{free}",
         ]
         if self.budgets:

@@ -74,7 +74,7 @@ def in_format(formats, i, k, array):
 
 def casts_of(formats, i, k, values):
     """Return {format: whether it is kept as two FP16 planes} of the casts of a tile."""
-    if formats.tolerances is not None:
+    if formats.tolerances is not None and i > k:
         # products with tiles of low rank are in FP64, or in the format of U and V
         return {}
     form, partners = formats[i, k], formats.partners(i, k)
@@ -210,6 +210,10 @@ class Store:
         """Return L_ik with the casts that its readers need."""
         return readable(self.formats, i, k, self.load(i, k))
 
+    def row(self, i, k):
+        """Return L_ij for j < k, all of them final."""
+        return [self.final(i, j) for j in range(k)]
+
     def blocks(self, start=0, backwards=False):
         """Yield (rows, columns, tile) of all final tiles, each after those that a solve needs.
 
@@ -293,6 +297,10 @@ class InCore(Store):
         """Return L_ik."""
         return self._tiles[i, k]
 
+    def row(self, i, k):
+        """See `Store.row`."""
+        return [self._tiles[i, j] for j in range(k)]
+
     def write(self, i, k, array):
         """Keep L_ik in its format, with the casts that its readers need."""
         tile = in_format(self.formats, i, k, array)
@@ -348,6 +356,12 @@ class _Worker:
                 if not self.store.has(i, k):
                     raise Stopped
         return self.store.final(i, k)
+
+    def row(self, i, k):
+        if k:
+            # all tiles before it in its row are final when it is
+            self.final(i, k - 1)
+        return self.store.row(i, k)
 
     def write(self, i, k, array):
         self.store.write(i, k, array)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.covariance.ordering import hilbert, maximin, morton, order_places
+from geomxp.covariance.ordering import hilbert, maximin, morton, order_places, spread
 
 
 def greedy(points):
@@ -26,6 +26,28 @@ def greedy(points):
 def test_maximin_is_the_greedy_order(n, d):
     points = np.random.default_rng(n + d).random((n, d))
     np.testing.assert_array_equal(maximin(points), greedy(points))
+
+
+def farthest(points):
+    """The first points of `spread` as its definition says them, and all others."""
+    distance = ((points - points.mean(axis=0)) ** 2).sum(axis=1)
+    order, nearest = [int(np.argmax(distance))], np.full(len(points), np.inf)
+    for _ in range(min(len(points), 128) - 1):
+        nearest = np.minimum(nearest, ((points - points[order[-1]]) ** 2).sum(axis=1))
+        order.append(int(np.argmax(nearest)))
+    return order
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+@pytest.mark.parametrize(("n", "size"), [(7, 7), (500, 130), (500, 500), (260, 130), (300, 8)])
+def test_each_block_is_spread_by_itself(d, n, size):
+    points = np.random.default_rng(n + d).random((n, d))
+    order = spread(points, size)
+    for first in range(0, n, size):
+        block = order[first : first + size] - first
+        assert sorted(block) == list(range(len(block)))
+        wanted = farthest(points[first : first + size])
+        np.testing.assert_array_equal(block[: len(wanted)], wanted)
 
 
 @pytest.mark.parametrize("side", [5, 16])

@@ -8,7 +8,8 @@ import geomxp as gx
 from geomxp.covariance.ordering import spread
 from geomxp.linalg.formats import FP32, FP64, quantize
 from geomxp.linalg.low_rank import LowRankTile, Sum, interpolated, product, solve, subtract
-from geomxp.linalg.mixed import gemm, trsm
+from geomxp.linalg.mixed import trsm
+from geomxp.tiles.cholesky import update_tile
 
 
 def smooth(m, n, gap, seed=0):
@@ -198,7 +199,7 @@ def test_a_sum_with_products_of_every_kind_is_solved_as_the_dense_one():
         wanted = scipy.linalg.solve_triangular(lower, expected.T, lower=True).T
         bound = tolerance * np.linalg.norm(np.linalg.inv(lower), 2)
         for original in (a.copy(order="F"), (a, np.eye(40))):
-            c = gemm(Sum(original, tolerance, FP64), pairs, FP64)
+            c = update_tile(Sum(original, tolerance, FP64), pairs)
             tile = trsm(c, quantize(lower, FP64))
             found = tile.widen() if isinstance(tile, LowRankTile) else tile
             assert np.linalg.norm(found - wanted) < max(bound, 1e-10)
@@ -229,6 +230,38 @@ def test_arrays_of_a_tile_must_be_in_fortran_order():
         subtract(np.ones((40, 40), order="F")[5:35, 5:35], [(low(30, 20, 2),) * 2])
 
 
+@pytest.mark.parametrize("form", [FP64, FP32])
+def test_numbers_of_the_other_type_are_converted(form):
+    tiles = [low(30, 20, 3, 1), low(40, 20, 5, 2)]
+    other = FP32 if form is FP64 else FP64
+    tiles = [as_form(tile, one) for tile, one in zip(tiles, (form, other), strict=True)]
+    for left, right in (tiles, tiles[::-1]):
+        c = Sum(np.zeros((len(left.values), len(right.values)), form.dtype, order="F"), 1e-3, form)
+        c.subtract([(left, right)])
+        found = c.compressed().widen()
+        expected = left.widen() @ right.widen().T
+        assert found.dtype == np.float64
+        assert np.linalg.norm(found + expected) < 1e-3
+    square, c = tiles[1], np.zeros((40, 40), form.dtype, order="F")
+    subtract(c, [(square, square)])
+    whole = square.values.astype(float) @ square.v.T.astype(float)
+    missed = np.tril(c + whole @ whole.T)
+    assert np.abs(missed).max() < 40 * np.finfo(form.dtype).eps * np.abs(c).max()
+
+
+def as_form(tile, form):
+    values, v = (np.asfortranarray(part, form.dtype) for part in (tile.values, tile.v))
+    return LowRankTile(form, values, v=v)
+
+
+def test_numbers_beyond_fp32_are_not_finite_in_it():
+    tile = low(30, 20, 3)
+    tile.values[4, 1] = 1e200
+    c = Sum(np.zeros((30, 30), np.float32, order="F"), 1e-3, FP32)
+    c.subtract([(tile, tile)])
+    assert not np.isfinite(c.compressed()).all()
+
+
 def test_a_tile_survives_a_pickle():
     tile = low(30, 20, 3)
     again = pickle.loads(pickle.dumps(tile))
@@ -241,6 +274,6 @@ def test_a_solved_sum_keeps_its_u():
     a = smooth(60, 50, 1.0)
     lower = np.asfortranarray(np.eye(50) * 2.0)
     before = Sum(a.copy(order="F"), 1e-5, FP64).compressed()
-    after = solve(Sum(a.copy(order="F"), 1e-5, FP64), lower)
+    after = solve(Sum(a.copy(order="F"), 1e-5, FP64), lower.astype)
     assert np.array_equal(after.values, before.values)
     assert np.allclose(after.v, before.v / 2, rtol=1e-14, atol=0)
