@@ -8,15 +8,21 @@ from harness import FAILED, RANGES, Prediction, asked, load, reason, tried, writ
 
 import geomxp as gx
 from geomxp.likelihood.divergence import compare
+from geomxp.likelihood.factors import exact_norms
 from geomxp.runtime.devices import free_memory, human_bytes
 from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.layout import Layout
+from geomxp.tiles.layout import WHOLE, Layout
 from geomxp.tiles.placement import Placement
 
 ACCURACIES = (1e-5, 1e-6, 1e-7, 1e-8)
 POLICIES = ("v3", "v2", "v1", "async", "sync")
-TILES = {16_384: (1024, 2048), 32_768: (1024, 2048, 4096), 65_536: (2048, 4096)}
-"""By n: small tiles leave a choice of formats, large ones keep the units busy."""
+TILES = {
+    16_384: (WHOLE, 1024, 2048),
+    32_768: (WHOLE, 1024, 2048, 4096),
+    65_536: (WHOLE, 2048, 4096),
+}
+"""By n: small tiles leave a choice of formats, large ones keep the units busy; WHOLE: the matrix is
+halved."""
 
 
 def by_norm(machine, budget):
@@ -24,7 +30,7 @@ def by_norm(machine, budget):
     places = load("static_schedule_mxp").places
     prediction = Prediction()
     for n in machine.sizes(16_384, 32_768, 65_536, tiny=(160,)):
-        x, tiles = places(n), (32,) if machine.tiny else TILES[n]
+        x, tiles = places(n), (WHOLE, 32) if machine.tiny else TILES[n]
         cases = list(product(tiles, RANGES, ACCURACIES[::3] if machine.tiny else ACCURACIES))
         for tile, name, accuracy in [(tile, "", None) for tile in tiles] + cases:
             if machine.tiny and name not in ("", "weak"):
@@ -52,7 +58,7 @@ def _case(machine, x, name, accuracy, tile):
     for _ in range(2):
         # the second time kernels are compiled, and memory is kept
         found = parts(machine, model, x, rule, tile)
-    return found | {"n_over_tile": -(-n // tile)}
+    return found | {"n_over_tile": "" if tile == WHOLE else -(-n // tile)}
 
 
 def _divergences(machine, budget, row, x):
@@ -93,21 +99,26 @@ def parts(machine, model, x, rule, tile):
     originals = placement.originals(model, x, "euclidean", layout)
     machine.finish()
     start = time.perf_counter()
-    norms = originals.norms()
+    norms = exact_norms(rule, originals)()
     machine.finish()
     middle = time.perf_counter()
-    store = placement.store(originals, rule(norms))
-    promoted = factorize(store)
+    if tile == WHOLE:
+        formats = rule.joined(norms, layout.heights, layout.joined)
+        store, promoted = placement.store(originals, formats), 0
+        store.factorize()
+    else:
+        store = placement.store(originals, rule(norms))
+        promoted = factorize(store)
     machine.finish()
     end = time.perf_counter()
-    lower = Layout.of(len(x), tile).lower_bytes
+    lower = layout.lower_bytes
     return {
         "seconds_norms": middle - start,
         "seconds": end - middle,
         "tflops": len(x) ** 3 / 3 / (end - middle) / 1e12,
         "formats": " ".join(f"{k}:{v}" for k, v in store.formats.counts().items()),
         "bytes_over_fp64": store.bytes / lower,
-        "peak_bytes": store.peak_bytes,
+        "peak_bytes": store.bytes if tile == WHOLE else store.peak_bytes,
         "promotions": promoted,
     }
 
