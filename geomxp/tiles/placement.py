@@ -190,8 +190,11 @@ class InMemory(Placement):
         """Return the store; see `Placement.store`."""
         layout = originals.layout
         if self.own is None:
-            needed = formats.bytes(layout) + (largest_block_bytes(layout) if layout.joined else 0)
-            _check(needed + 2**24, self.devices[0].free_memory(), self.on_gpu)
+            needed = formats.bytes(layout) + 2**24
+            if layout.joined:
+                # as many blocks as are computed at one time
+                needed += self.streams * largest_block_bytes(layout)
+            _check(needed, self.devices[0].free_memory(), self.on_gpu)
         if layout.joined:
             return (GpuTree if self.on_gpu else Tree)(originals, formats)
         gpu = self.on_gpu and layout.tile <= LARGEST_GPU_TILE

@@ -84,7 +84,7 @@ class _Run:
             for left, right in step.pairs
         ]
         self.pairs = cupy.asarray(np.array(pairs, np.int32).reshape(-1, 2))
-        self.issued, self.triangles, self.casts = 0, {}, {}
+        self.issued, self.triangles = 0, {}
         # of each block its stream and an event; of each pair of streams the latest known block
         self.done, self.known = {}, {}
         start = self.current.record()
