@@ -358,7 +358,10 @@ class PlacedTerm:
         stride = out.strides[1] // out.itemsize
         # all from the block's first entry to its last, with what lies between its columns
         count = (out.shape[1] - 1) * stride + out.shape[0]
-        flat = np.lib.stride_tricks.as_strided(out, (count,), (out.itemsize,))
+        if count == out.size:
+            flat = out.reshape(-1, order="F")
+        else:
+            flat = np.lib.stride_tricks.as_strided(out, (count,), (out.itemsize,))
         for number, (space, time) in enumerate(products):
             polynomials, starts, base, clock, end = self.numbers_for(space, time, single, further)
             inverse, scale, kinds = self.inverse, factor, None

@@ -4,6 +4,7 @@ Compiled functions release the interpreter's lock, so that threads share the wor
 on disk after the first compilation. A strip of pairs at a time stays in the first-level cache.
 """
 
+import threading
 from math import asin, sqrt
 
 import numpy as np
@@ -421,8 +422,22 @@ def _add_pairs(
 # and if strips of memory are allocated by NumPy.
 
 
+_mine = threading.local()
+"""Strips of each thread: for small blocks their allocation takes noticeable time."""
+
+
 def _strips(real):
-    """Return memory for a strip: a copy of s for FP32 or None; s, v, their bits, rows, and more."""
+    """Return this thread's memory for a strip, which the next call overwrites.
+
+    A copy of s for FP32 or None; s, v, their bits, rows, and more.
+    """
+    kept = vars(_mine)
+    if real not in kept:
+        kept[real] = _new_strips(real)
+    return kept[real]
+
+
+def _new_strips(real):
     s, v = np.empty((2, STRIP_ENTRIES))
     row, others = np.empty(STRIP_ENTRIES, np.uint64), np.empty((4, STRIP_ENTRIES), real)
     if real == np.float64:

@@ -21,6 +21,9 @@ from .layout import Layout
 ASSEMBLY_BLOCK_ROWS = 512
 """Rows and columns of a block: a few milliseconds for one thread."""
 
+STRIP_ENTRIES = 2**18
+"""Entries of small tiles that are generated at once for their norms: one call takes 50 µs."""
+
 
 def blocks(n):
     """Yield the lower triangle as slices of rows and columns; see `sums_by_blocks.blocks`."""
@@ -124,6 +127,11 @@ def norms_of_groups(originals):
     single = [(i, k) for i, k in layout.lower if of_cell[i] == of_cell[k]]
     norms[tuple(np.transpose(single))] = np.sqrt(originals.squares(single))
     return norms
+
+
+def _inside(rows, start):
+    """Return a slice of some rows as one of those from `start` on."""
+    return slice(rows.start - start, rows.stop - start)
 
 
 class Originals:
@@ -266,10 +274,33 @@ class Originals:
             return self._squares_on_gpu(pairs)
         from ..linalg.loops import sum_of_squares
 
-        def square(pair):
-            return sum_of_squares(self.tile(*pair, FP32).reshape(-1, order="F"))
+        def squares(strip):
+            # neighbouring tiles are columns of one array
+            (i, first), (_, last) = strip[0], strip[-1]
+            rows, start = self.layout.rows(i), self.layout.rows(first).start
+            columns = slice(start, self.layout.rows(last).stop)
+            block = np.empty((self.layout.height(i), columns.stop - start), FP32.dtype, order="F")
+            self.pairs.write("correlation", rows, columns, block)
+            tiles = [block[:, _inside(self.layout.rows(k), start)] for _, k in strip]
+            if first <= i <= last:
+                self._with_noise(tiles[i - first], rows)
+            return [sum_of_squares(tile.reshape(-1, order="F")) for tile in tiles]
 
-        return in_threads(square, pairs, self.layout.n**2 // 2)
+        strips = list(self._strips(pairs))
+        return [
+            each for found in in_threads(squares, strips, self.layout.n**2 // 2) for each in found
+        ]
+
+    def _strips(self, pairs):
+        """Yield neighbouring tiles of one block row, as many as `STRIP_ENTRIES` allow."""
+        strip, most = [], max(1, STRIP_ENTRIES // self.layout.tile**2)
+        for i, k in pairs:
+            if strip and (strip[-1] != (i, k - 1) or len(strip) == most):
+                yield strip
+                strip = []
+            strip.append((i, k))
+        if strip:
+            yield strip
 
     def _squares_on_gpu(self, pairs):
         """Do the same on a GPU; the CPU waits once."""

@@ -6,8 +6,9 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.linalg import nested
+from geomxp.tiles import layout as layouts
 
-LEAF = 16
+LEAF, RANGES = 16, {"weak": 0.02627, "strong": 0.210158}
 LAYERS = (("fp64",), ("fp32",), ("fp16", "fp32"), ("fp16",) * 5 + ("fp32",), ("fp16", "fp64"))
 LAYERS += (("bf16", "fp32"), ("tf32", "fp32"), ("fp8", "fp16", "fp32"))
 
@@ -36,9 +37,8 @@ def count(pytestconfig):
 def matrix(name, n, nugget):
     if name == "random":
         return np.random.default_rng(0).random((n, n)) + n * np.eye(n)
-    correlation = {"weak": 0.02627, "strong": 0.210158}[name]
     places = testing.places(n)
-    return gx.Matern(1.0, correlation, 0.5)(places, places) + nugget * np.eye(n)
+    return gx.Matern(1.0, RANGES[name], 0.5)(places, places) + nugget * np.eye(n)
 
 
 @pytest.mark.slow
@@ -67,3 +67,22 @@ def test_a_nested_factorization_waits_twice_and_launches_in_proportion_to_its_bl
         assert found == launches["random", leaves], name
         assert found <= 50 * most[leaves]
     assert launches["random", 16] / most[16] <= 1.25 * launches["random", 8] / most[8]
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["weak", "strong"])
+@pytest.mark.parametrize("accuracy", [1e-5, 1e-8])
+def test_a_tree_waits_twice_and_launches_less_than_tiles_of_its_cells(
+    count, monkeypatch, name, accuracy
+):
+    monkeypatch.setattr(layouts, "GPU_CELL", LEAF)
+    seen, model = testing.observations(16 * LEAF), gx.Matern(1.0, RANGES[name], 0.5, 0.01)
+    counts = {}
+    for tile in ("whole", LEAF):
+        method = gx.Exact(gx.by_tile_norm(accuracy), tile, on="gpu")
+        factorize = method.prepare(seen).factorize
+        counts[tile] = count(lambda: None, lambda f=factorize: f(model), (tile, name, accuracy))
+    # norms of groups and of cells, and the factorization
+    assert counts["whole"]["synchronizations"] <= 3
+    assert counts["whole"]["launches"] < 0.7 * counts[LEAF]["launches"]
