@@ -150,7 +150,7 @@ def thread_rows(n):
     seen = gx.Observations(places, np.zeros(n))
     model, tile = gx.Matern(1.0, RANGES["medium"], 0.5, 1e-2), LOW_RANK.tile_for(n)
     seconds = {1: [], 2: []}
-    for repeat in range(2 if n < 1000 else 6):
+    for repeat in range(2 if n < 1000 else 10):
         for threads, found in seconds.items():
             # tiles are shared by so many threads, and so is the rest
             with (
