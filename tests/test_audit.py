@@ -11,6 +11,8 @@ FP16_3, FP16_5, BF16_3 = (
     " ".join((name,) * count + ("fp32",)) for name, count in (("fp16", 3), ("fp16", 5), ("bf16", 3))
 )
 SIZES = ("16384", "32768", "65536")
+SMALL = ("8192", "16384", "32768")
+"""Orders of stage e of the study h200 below the largest."""
 GIVEN = re.compile(
     r"n = [\d,]*\d(?: to [\d,]*\d)?|(?:ε|c|κ₂) = [\d.e-]*\d|tile \d\b"
     r"|(?:FP|F|H|[Vv])\d+|\d+ (?:cores?|thread|columns)\b|1 and 2 cores"
@@ -18,6 +20,7 @@ GIVEN = re.compile(
 """What a row says of the case that was measured, not of the result."""
 MACHINES = {"EPYC": "AMD EPYC", "Xeon": "Intel", "H200": "Intel"}
 """How results name the machines of the audit; the host of an H200 is one of Intel's."""
+FORMATS = ("float64", "float32")
 MEASURED, VERDICT = 3, 5
 """Columns of the audit."""
 
@@ -84,6 +87,20 @@ def nested():
     name = "FP32 layers above FP64: [F32×3, F64], [FP32, FP64]"
     three = right("fp32 fp32 fp32 fp64")
     yield name, f"{three:.1f} digits with [F32×3, F64], {right('fp32'):.1f} with FP32"
+    some = ("fp32 fp32 fp32 fp64", "fp32")
+    times = [h200("e_recursions", "potrf", layers) for layers in some]
+    many = [h200("e_recursions", "potrf", layers, "digits") for layers in some]
+    first = f"{many[0]:.1f} digits and {times[0]:.2f} times cuSOLVER's speed with [F32×3, F64]"
+    yield name, f"{first}, {many[1]:.1f} digits and {times[1]:.2f} times with FP32"
+    yield name, f"{three:.1f} and {many[0]:.1f} digits", VERDICT
+    name = "Recursion and formats by norm in one factorization (each paper has one of them)"
+    about = {"n": "65536", "accuracy": "1e-05"}
+    halved, tiled = (
+        column(results("tree", "h200", blocks=blocks, **about), "predicted_seconds")
+        for blocks in ("tree", "tiles of 4096")
+    )
+    yield name, f"one likelihood in {listed(halved, '.3f', ' and ')} s halved"
+    yield name, f"in {listed(tiled, '.3f', ' and ')} s with tiles of 4,096"
     about = {"n": "4096", "correlation": "weak", "accuracy": "1e-05"}
     about |= {"smoothness": "0.5", "nugget": "0.0"}
     scaled, plain = (
@@ -108,12 +125,16 @@ def nested():
     product = value("h200", "a_ceilings", "tflops", **about)
     share = h200("e_recursions", "syrk", "fp64", "tflops") / product
     yield name, f"{100 * share:.0f} % of a product's rate", VERDICT
+    half = [h200("e_recursions", "syrk", layers, n="32768") for layers in ("fp64", FP16_5)]
+    yield name, f"FP64 {half[0]:.2f}, five FP16 layers {half[1]:.2f} times"
+    yield name, f"With five FP16 layers {times[2]:.1f} times", VERDICT
+    yield name, f"in FP64 {times[0]:.2f} instead of 14", VERDICT
     name = "Figure 5, headline: TRSM 5.3 times cuBLAS (layers), 6 (FP16)"
     yield name, f"{amx('trsm', BF16_3):.2f} times MKL with three BF16 layers"
     large = h200("e_recursions_large", "trsm", FP16_5)
     yield name, f"five FP16 layers {large:.2f} times cuBLAS"
-    half = h200("e_recursions", "trsm", FP16_5, n="32768")
-    yield name, f"{half:.2f} times at n = 32,768", VERDICT
+    small = listed((h200("e_recursions", "trsm", FP16_5, n=n) for n in SMALL), ".2f", " and ")
+    yield name, f"{small} times with n = 8,192, 16,384 and 32,768"
     name = "Figure 6: throughput, 65 % of the FP64 peak, 22 to 30 % of the FP16 peak"
     about = {"what": "potrf", "n": "8192", "layers": "fp32", "cores": "1"}
     rate = value("nested_cholesky", "speed", "gflops", **about)
@@ -121,11 +142,43 @@ def nested():
     yield name, f"{rate:.0f} GFLOP/s in FP32, {share:.0f} % of a product's rate"
     rates = [amx("potrf", layers, "gflops") for layers in (BF16_3, "mkl", "fp32")]
     yield name, f"{rates[0]:.0f} GFLOP/s with three BF16 layers, MKL {rates[1]:.1f}"
+    yield from throughput(name, h200)
     name = "Figure 7, headline: POTRF 5.32 times cuSOLVER (layers), 6 (FP16)"
     yield name, f"{amx('potrf', BF16_3):.2f} times MKL with three BF16 layers"
     yield name, f"{faster('potrf', 'fp32'):.2f} times OpenBLAS with FP32"
     third = h200("e_recursions_third", "potrf", FP16_5, array="")
     yield name, f"five FP16 layers {third:.2f} times cuSOLVER's FP64"
+    large = h200("e_recursions_large", "potrf", FP16_5)
+    yield name, f"{large:.2f} times in another session"
+    deep = {n: h200("e_recursions", "potrf", FP16_5, n=n) for n in (*SMALL, "65536")}
+    by_size = listed(deep.values(), ".2f", " and ")
+    orders = "n = 8,192, 16,384, 32,768 and 65,536"
+    yield name, f"{by_size} times with {orders}"
+    yield name, f"{deep['65536']:.2f}, {large:.2f} and {third:.2f} times", VERDICT
+    fastest = listed(
+        (
+            1e3 * min(column(results("h200", "leaves", n=n, layers=FP16_5), "seconds"))
+            for n in SMALL
+        ),
+        ".3g",
+        " and ",
+    )
+    vendor = listed(
+        (1e3 * h200("e_recursions", "potrf", "vendor", "seconds", n=n) for n in SMALL),
+        ".3g",
+        " and ",
+    )
+    words = f"with the fastest leaves {fastest} ms, cuSOLVER {vendor} ms (e_recursions.csv)"
+    yield name, f"{words}, n = 8,192, 16,384 and 32,768"
+    name = "Figure 11: one implementation on H200 and MI300X"
+    three = h200("e_recursions", "potrf", FP16_3, n="32768", leaf="2048")
+    words = f"{deep['32768']:.2f} times cuSOLVER with five FP16 layers, {three:.2f} with three"
+    yield name, f"{words} and leaves of 2,048"
+    name = "Figure 10, Section IV-D: speed-up against n and depth"
+    yield name, f"{by_size} times cuSOLVER with five FP16 layers and {orders}"
+    depths = ("fp16 fp32", FP16_3, FP16_5)
+    times = [h200("e_recursions", "potrf", layers, leaf="default") for layers in depths]
+    yield name, f"{listed(times, '.2f', ' and ')} times with one, three and five"
     name = "The same, predicted for an H200"
     single, double = (
         value("h200", "model", "seconds", case=f"POTRF random 5 fp16 fp32, {array} array")
@@ -137,17 +190,31 @@ def nested():
     slower = f"{100 * (double / took - 1):.0f} % too slow for an FP64 array"
     yield name, f"The model is {slower}", VERDICT
     assert h200("e_recursions_third", "potrf", FP16_5, "seconds", array="fp32") > single
+    (runs,) = results("h200", "n_profiles", operation="potrf, fp16 x5 fp32", kind="whole")
+    low, high = ends(map(float, runs["all_seconds"].split()))
+    yield name, f"{low:.3f} to {high:.3f} s with an FP64 array in six runs"
+    yield name, f"{double / high:.2f} to {double / low:.2f} of that in another", VERDICT
     name = "Figure 8: digits of the factor against n"
     kinds = (("fp64", "dense"), ("fp32 fp32 fp32 fp64", "dense"), (FP16_5, "dense"))
     many = [right(*kind, "16384") for kind in (*kinds, ("pure fp16", "dense"))]
     names = "FP64, [F32×3, F64], with five FP16 layers and in pure FP16"
     yield name, f"{listed(many, '.1f', ' and ')} digits in {names}"
+    yield name, f"{right(FP16_5, 'tree', '16384'):.1f} with five FP16 layers in the tree"
+    some = ("fp64", "fp32 fp32 fp32 fp64", "fp32", "fp16 fp32", FP16_5)
+    many = [h200("e_recursions", "potrf", layers, "digits") for layers in some]
+    names = "FP64, [F32×3, F64], FP32, with one and with five FP16 layers"
+    yield name, f"{listed(many, '.1f', ' and ')} digits in {names}"
+    yield name, f"five FP16 layers have {many[4]:.1f} digits", VERDICT
     yield name, f"[F32×3, F64] has {many[1]:.1f} digits", VERDICT
+    yield name, f"FP32 {many[2]:.1f} instead of", VERDICT
     layers, whole = (
         value("h200", "model_papers", "predicted", case=f"POTRF 65536 {kind}") / 1e12
         for kind in ("5 fp16 fp32", "fp16")
     )
-    yield "Headline: 88 % of pure FP16's speed", f"{layers:.0f} and {whole:.0f} TFLOP/s"
+    name = "Headline: 88 % of pure FP16's speed"
+    yield name, f"{layers:.0f} and {whole:.0f} TFLOP/s"
+    rate = h200("e_recursions_third", "potrf", FP16_5, "tflops", array="")
+    yield name, f"{rate:.0f} TFLOP/s with five FP16 layers"
     pure = {matrix: power(error(matrix, "pure fp16")) for matrix in ("random", "weak")}
     name = "Pure FP16, reference of Figures 4 to 8"
     yield name, f"backward error {pure['random']}, random matrix"
@@ -168,7 +235,9 @@ def nested():
     tiles, vendor = {}, {}
     for n, table in zip(SIZES, ("f_by_norm", "f_by_norm", "f_by_norm_large"), strict=True):
         tiles[n] = min(column(results("h200", table, n=n, accuracy="fp64"), "seconds"))
-        vendor[n] = h200("e_recursions", "potrf", "vendor", "seconds", n=n)
+        # of the same session
+        same = table.replace("f_by_norm", "e_recursions")
+        vendor[n] = h200(same, "potrf", "vendor", "seconds", n=n)
     name = "Headline: 20 % faster than cuSOLVER in FP64"
     yield name, f"FP64 tiles {tiles['32768']:.2f} s, cuSOLVER {vendor['32768']:.2f} s"
     ratios = listed((tiles[n] / vendor[n] for n in SIZES), ".2f", " and ")
@@ -177,6 +246,50 @@ def nested():
     layers, mkl, single = f"{rates[0]:.0f}", f"{rates[1]:.1f}", f"{rates[2]:.0f}"
     name = "Figure 2: factorization 3 times FP32, 6 times FP64"
     yield name, f"{layers} GFLOP/s with three BF16 layers, FP32 {single}, MKL FP64 {mkl}"
+    for n, words in (
+        ("65536", "{:.2f} times FP32 and {:.2f} times cuSOLVER's FP64 with five FP16 layers"),
+        ("32768", "{:.2f} and {:.2f} times"),
+    ):
+        five, fp32, fp64 = (
+            h200("e_recursions", "potrf", layers, "seconds", n=n)
+            for layers in (FP16_5, "fp32", "vendor")
+        )
+        yield name, words.format(fp32 / five, fp64 / five)
+    yield name, f"over FP64 is {fp64 / five:.2f} times", VERDICT
+
+
+def throughput(name, h200):
+    """Yield the claims of paper 000's Figure 6 on an H200."""
+    deep, vendor, third = (
+        h200("e_recursions", "potrf", FP16_5, "tflops"),
+        h200("e_recursions", "potrf", "vendor", "tflops"),
+        h200("e_recursions_third", "potrf", FP16_5, "tflops", array=""),
+    )
+    fp64, fp32 = (h200("e_recursions", "potrf", form, "tflops") for form in ("fp64", "fp32"))
+    words = f"{fp64:.1f} TFLOP/s in FP64, {fp32:.1f} in FP32, {deep:.0f} with five FP16 layers"
+    yield name, f"{words}, cuSOLVER's FP64 {vendor:.1f}"
+    small = [
+        listed(
+            (h200("e_recursions", "potrf", layers, "tflops", n=n) for n in SMALL[:2]),
+            ".1f",
+            " and ",
+        )
+        for layers in ("fp64", FP16_5, "vendor")
+    ]
+    words = f"{small[0]} in FP64, {small[1]} with five FP16 layers, cuSOLVER {small[2]}"
+    yield name, f"{words}, n = 8,192 and 16,384"
+    yield name, f"{third:.0f} with five FP16 layers"
+    lines = (ROOT / "experiments" / "h200" / "constants.csv").read_text().splitlines()
+    peaks = {
+        row["name"]: float(row["value"])
+        for row in csv.DictReader(line for line in lines if line[0] != "#")
+        if row["machine"] == "h200"
+    }
+    high, low = peaks["peak fp64"], peaks["peak fp16"]
+    yield name, f"peaks of {high:.1f} TFLOP/s in FP64 and {low:.0f} in FP16"
+    yield name, f"{100 * fp64 / high:.0f} % of the FP64 peak", VERDICT
+    shares = f"{100 * deep / low:.0f} to {100 * third / low:.0f} % of the FP16 peak"
+    yield name, f"{shares} with five FP16 layers", VERDICT
 
 
 def norms():
@@ -198,6 +311,11 @@ def norms():
     weak, medium, strong = (power(each) for each in column(large, "kl"))
     yield name, f"{weak} (weak), {medium} (medium), {strong} (strong)"
     rows = results("static_schedule_mxp", "kl", n="4096", accuracy="1e-07")
+    large = results("h200", "f_by_norm_fifth", accuracy="1e-05")
+    weak, medium, strong = (power(each) for each in column(large, "kl"))
+    yield name, f"{weak} (weak), {medium} (medium), {strong} (strong)"
+    about = {"correlation": "medium", "accuracy": "1e-07"}
+    yield name, f"{power(value('h200', 'f_by_norm_fifth', 'kl', **about))} (medium)"
     name = "Section IV-C: formats by norm, down to FP8"
     yield name, f"largest backward error {power(max(column(rows, 'backward_error')), 3)}"
     sizes = column(results("static_schedule_mxp", "maps"), "bytes_over_fp64")
@@ -220,9 +338,32 @@ def norms():
     yield name, f"{low:.0f} to {high:.0f} TFLOP/s with generation and nothing else running"
     low, high = ends(busy)
     yield name, f"{low:.0f} to {high:.0f} shortly after tests"
+    fourth = {
+        accuracy: results("h200", "f_by_norm_fourth", accuracy=accuracy)
+        for accuracy in ("1e-05", "1e-08", "fp64")
+    }
+    coarsest, finest, fp64 = (column(rows, "tflops") for rows in fourth.values())
+    words = "{} TFLOP/s with ε = 1e-5, {} with ε = 1e-8 (weak, medium, strong), FP64 tiles {:.0f}"
+    both = [listed(rates, ".0f", " and ") for rates in (coarsest, finest)]
+    yield name, words.format(*both, *fp64)
+    gains = [[each / fp64[0] for each in rates] for rates in (coarsest, finest)]
+    yield name, f"{gains[0][0]:.1f} times FP64 tiles", VERDICT
+    yield name, f"have {gains[0][1]:.1f} and {gains[0][2]:.1f} times", VERDICT
+    yield name, f"ε = 1e-8 {listed(gains[1], '.1f', ' and ')} times", VERDICT
+    rows = results("h200", "f_by_norm", n="16384")
+    least, tiles = (
+        1e3 * min(column([row for row in rows if (row["accuracy"] == "fp64") == whole], "seconds"))
+        for whole in (False, True)
+    )
+    assert least > tiles
+    yield name, f"by norm at best {least:.0f} ms, FP64 tiles {tiles:.0f} ms"
     name = "Section V-C2: low formats save memory"
     yield name, f"{float(coarse[0]['bytes_over_fp64']):.3f} of FP64's triangle"
+    sizes = listed(column(fourth["1e-05"], "bytes_over_fp64"), ".3f", " and ")
+    most = float(fourth["1e-08"][2]["bytes_over_fp64"])
+    yield name, f"{sizes} (weak, medium, strong) with ε = 1e-5, {most:.3f} (strong)"
     name = "Figure 13(a-c): traces by correlation"
+    yield name, f"{listed(column(fourth['1e-05'], 'seconds'), '.3f')} s in core"
     seconds = listed(column(coarse, "seconds"), ".2f")
     yield name, f"{seconds} s with BF16 in AVX-512, weak, medium, strong"
     rows = results("out_of_core", "paper_mixed", n="100000", accuracy="1e-05", policy="v3")
@@ -258,15 +399,35 @@ def out_of_core():
     seconds = took("sync", "async")
     yield name, f"{moved('sync')} GB in and {moved('sync', 'out')} GB out by each"
     yield name, f"{seconds[0]} and {seconds[1]} s"
+    rows = results("h200", "g_out_of_core_fourth")
+    gpu = {row["policy"]: {key: row[key] for key in row if key != "policy"} for row in rows}
+
+    def on_gpu(policy, *ends):
+        """Gigabytes that a policy moves on an H200, and its seconds."""
+        volume = sum(float(gpu[policy][f"bytes_{end}"]) for end in ends) / 1e9
+        return f"{volume:.1f}" if volume < 20 else f"{volume:.0f}"
+
+    lasted = {policy: f"{float(row['seconds']):.2f}" for policy, row in gpu.items() if policy}
+    assert on_gpu("sync", "in", "out") == on_gpu("async", "in", "out")
+    words = f"{on_gpu('sync', 'in')} GB in and {on_gpu('sync', 'out')} GB out by each"
+    yield name, f"{words}, {lasted['sync']} and {lasted['async']} s"
     segments = {row["segments"] for row in results("h200", "counts", what="by norms, out of core")}
     (segments,) = segments
     name = "Section V-A1: allocations make async slower than V1"
     yield name, f"{segments} segment out of core"
+    moves = [
+        f"{on_gpu(policy, 'in', 'out')} GB in {lasted[policy]} s" for policy in ("async", "v1")
+    ]
+    yield name, f"async moves {moves[0]}, V1 {moves[1]}"
+    yield from pinned()
     seconds = took("v1", "v2", "v3", "v3-lru")
     name = "Figure 3(a, b): V1 and V2"
     yield name, f"V1 reads {moved('v1')} GB and takes {seconds[0]} s"
     yield name, f"V2 {moved('v2')} GB and {seconds[1]} s"
+    second = f"V2 {on_gpu('v2', 'in')} GB and {lasted['v2']} s"
+    yield name, f"V1 reads {on_gpu('v1', 'in')} GB and takes {lasted['v1']} s, {second}"
     name = "Figure 3(c): V3"
+    yield name, f"v3 reads {on_gpu('v3', 'in')} GB and takes {lasted['v3']} s, {second}"
     yield name, f"v3 reads {moved('v3')} GB and takes {seconds[2]} s"
     yield name, f"v3-lru {moved('v3-lru')} GB and {seconds[3]} s"
     large = {
@@ -288,6 +449,9 @@ def out_of_core():
     name = "Section V: platforms, tile size by GPU"
     tiles = "tiles of 2,048, 4,096 and 8,192"
     yield name, f"{listed(rates, '.1f', ' and ')} TFLOP/s with {tiles}, four H100"
+    rows = results("h200", "f_by_norm", n="32768", accuracy="fp64")
+    tiles = "tiles of 1,024, 2,048 and 4,096"
+    yield name, f"{listed(column(rows, 'seconds'), '.3f', ' and ')} s with {tiles}"
     name = "Figure 6(a-c), headline: out-of-core cost hidden; 16.1, 54.7, 58.9 TFLOP/s"
     yield name, f"{on_disk:.0f} GFLOP/s on a disk, {in_core:.0f} in core"
     simulated = {
@@ -311,7 +475,17 @@ def out_of_core():
         for what in ("tflops", "of_in_core_rate")
     )
     yield name, f"{speed:.1f} TFLOP/s by v3 in 8 GB, {100 * share:.0f} % of the rate in core"
+    again, part = (float(gpu["v3"][key]) for key in ("tflops", "of_in_core_rate"))
+    yield name, f"{again:.1f} TFLOP/s, {100 * part:.0f} % of it"
+    yield name, f"{again:.1f} and {speed:.1f} TFLOP/s", VERDICT
+    yield name, f"{100 - 100 * share:.0f} to {100 - 100 * part:.0f} % of the rate", VERDICT
     name = "Figure 6, text: within 95 % of the GEMM rate"
+    whole = value("h200", "g_out_of_core_third", "tflops", n="65536", policy="")
+    yield name, f"{speed:.1f} TFLOP/s by v3, {whole:.1f} in core"
+    about = {"what": "C + AB'", "format": "fp64", "n": "16384"}
+    product = value("h200", "a_ceilings", "tflops", **about)
+    assert whole < 0.95 * product
+    yield name, f"products {product:.1f} TFLOP/s"
     rows = results("out_of_core", "rate", n="44900")
     shares = [100 * each for each in column(rows, "share_of_dgemm")]
     yield name, f"{shares[0]:.0f} % of the GEMM rate on a disk, {shares[1]:.0f} % in core"
@@ -325,6 +499,8 @@ def out_of_core():
     (row,) = {(r["bytes_in"], r["bytes_out"]) for r in simulated.values()}
     assert row[0] == "0"
     yield name, f"v3 writes {float(row[1]) / 1e9:.0f} GB and reads 0"
+    v3, v2, v1, none = (on_gpu(policy, "in") for policy in ("v3", "v2", "v1", "async"))
+    yield name, f"v3 reads {v3} GB, V2 {v2}, V1 {v1}, async {none}"
     name = "Figure 8: sync moves less than async by larger tiles"
     yield name, f"{moved('sync, larger tiles')} GB in by sync, {moved('async')} GB by async"
     name = "Figure 9(a-c), headline: scaling to four GPUs; 59.3, 176.3, 185.5 TFLOP/s"
@@ -358,6 +534,21 @@ def out_of_core():
     low, high = spans["v3"]
     yield name, f"v3 moves {low:.1f} GB (weak, ε = 1e-5) to {high:.1f} GB (strong, ε = 1e-8)"
     yield name, "async {:,.0f} to {:,.0f} GB".format(*spans["async"])
+
+
+def pinned():
+    """Yield the claims of paper 001's Section IV-A on host memory."""
+    name = "Section IV-A: pinned host memory"
+    rates = [
+        value("h200", "a_ceilings", "gb_per_s", what=f"{way}, {kind}", bytes="8589934592")
+        for kind in ("pinned", "pageable")
+        for way in ("host to device", "device to host")
+    ]
+    words = "{:.1f} and {:.1f} GB/s to and from pinned, {:.1f} and {:.1f} GB/s to and from pageable"
+    yield name, words.format(*rates)
+    (row,) = results("h200", "g_out_of_core_third", policy="v3")
+    first, second = (float(row[key]) for key in ("seconds_first", "seconds"))
+    yield name, f"the first run by v3, which pins, takes {first:.1f} s, the second {second:.1f} s"
 
 
 def refined():
@@ -441,7 +632,8 @@ def refined():
     packaged = value("h200", "h_refinement_fourth", "times_fp64", **about)
     yield "Solver on the GPU", f"{packaged:.2f} times FP64 by refine.solve, FP16 tiles, GMRES"
     times = f"{gpu['Matérn weak']} and {gpu['Matérn medium']} times FP64"
-    yield "Figure 4(a, b), speed; headline 4.7 times dposv", times
+    yield "Figure 4(a, b), speed; headline 4.7 times dposv", f"{times} by a script with IR"
+    yield from refined_on_gpu(FP16_3)
     about = {"spectrum": "clustered", "condition": "100000000.0", "outcome": "CONVERGED"}
     residual = max(column(results("refinement", "iterations", **about), "residual"))
     yield "Section 7: convergence criterion", f"residuals of up to {power(residual)} accepted"
@@ -514,6 +706,52 @@ def refined():
     yield name, f"geometric {geometric['GMRES']:.0f} and {far:.0f}"
 
 
+def refined_on_gpu(layers):
+    """Yield the claims of paper 002's solvers on an H200."""
+
+    def ends_of(table, n):
+        """The slowest and the fastest of the package's solvers with FP16 tiles."""
+        return ends(
+            float(row["times_fp64"])
+            for row in results("h200", table, n=n)
+            if row["solver"].startswith(("refine.solve, fp16", "refine.solve, fp32-fp16"))
+        )
+
+    name = "Solver on the GPU"
+    low, high = ends_of("h_refinement_fourth", "32768")
+    yield name, f"{low:.2f} to {high:.2f} times with FP16 and FP32-FP16 tiles"
+    low, high = ends_of("h_refinement_fifth", "16384")
+    yield name, f"{low:.2f} to {high:.2f} times with the same"
+
+    def fourth(solver):
+        """Speeds relative to FP64 for weak and medium correlation."""
+        rows = results("h200", "h_refinement_fourth", n="65536", solver=solver)
+        return listed(column(rows, "times_fp64"), ".2f", " and ")
+
+    name = "dsposv, headline: FP32 with IR 1.8 times dposv"
+    yield name, f"{fourth('fp32, ir')} times FP64 by a script of the study"
+
+    def first(matrix, solver, column):
+        about = {"n": "8192", "matrix": matrix[0], "condition": matrix[1]}
+        return value("h200", "h_refinement", column, solver=f"{layers}, {solver}", **about)
+
+    name = "Figure 4(a, b), speed; headline 4.7 times dposv"
+    packaged = fourth("refine.solve, fp16 tiles, gmres")
+    yield name, f"{packaged} times by refine.solve with FP16 tiles and GMRES"
+    yield name, f"The package has {packaged} times", VERDICT
+    easy, hard = (
+        first(("arithmetic", condition), "ir", "times_fp64") for condition in ("100.0", "10000.0")
+    )
+    words = f"{easy:.2f} (κ₂ = 100) and {hard:.2f} (1e4) times by a script with three FP16 layers"
+    yield name, words
+    geometric = ("geometric", "170000.0")
+    name = "Figure 6(a, b), iterations: 27 and 32 with c = 0.4"
+    yield name, f"GMRES {first(geometric, 'gmres', 'iterations'):.0f} by a script"
+    name = "Figures 5 to 7, speed: 4.5, 4.4, 2.5, 2.3, 3.3 times dposv"
+    slow = first(geometric, "gmres", "times_fp64")
+    yield name, f"GMRES {slow:.2f} times FP64 by a script, three FP16 layers, geometric (6b)"
+
+
 def value_of_condition(spectrum, condition):
     """Return κ∞ of a matrix of the study of refinement."""
     rows = results("refinement", "iterations", spectrum=spectrum, condition=condition)
@@ -556,6 +794,52 @@ def triangular():
     seconds = {what: float(row["seconds"]) for what, row in square.items()}
     name = "Figure 2 (NVIDIA): seconds against n"
     yield name, f"TRSM {seconds['trsm']:.2f} s, TRMM {seconds['trmm']:.2f} s"
+    yield from triangular_on_gpu()
+
+
+def triangular_on_gpu():
+    """Yield the claims of paper 003's routines on an H200."""
+
+    def gpu(what, column, table="e_recursions", **about):
+        about = {"layers": "fp64", "leaf": "default"} | about
+        return value("h200", table, column, what=what, **about)
+
+    def against(column, form):
+        return [
+            listed((gpu(what, column, n=n) for n in SMALL), form, " and ")
+            for what in ("trsm", "trmm")
+        ]
+
+    trsm, trmm = against("seconds", ".3f")
+    large = gpu("trsm", "seconds", "e_recursions_large", n="65536")
+    name = "Figure 2 (NVIDIA): seconds against n"
+    yield name, f"TRSM {trsm} s, TRMM {trmm} s with n = 8,192, 16,384 and 32,768"
+    yield name, f"TRSM {large:.2f} s"
+    rates = [gpu(what, "tflops", n="32768") for what in ("trsm", "trmm")]
+    yield "Section 4: NVIDIA A100", "TRSM {:.1f}, TRMM {:.1f} TFLOP/s".format(*rates)
+    spans = {}
+    for what in ("trsm", "trmm"):
+        low, high = ends(gpu(what, "times_vendor", n=n) for n in SMALL)
+        spans[what] = f"{low:.2f} to {high:.2f}"
+    name = "Figure 3, top right: TRMM, square, 50 to 200 % of cuBLAS"
+    yield name, f"{spans['trmm']} of cuBLAS"
+    name = "Figure 3, bottom right: TRSM, square, at least 2/3 of cuBLAS"
+    yield name, f"{spans['trsm']} of cuBLAS"
+    large = gpu("trsm", "times_vendor", "e_recursions_large", n="65536")
+    yield name, f"{large:.2f} of cuBLAS, FP64"
+    name = "Headline: comparable to the vendor for larger sizes"
+    yield name, f"TRSM {spans['trsm']}, TRMM {spans['trmm']} of cuBLAS"
+    name = "Section 3.1: base kernels below a threshold"
+    layers = {"layers": FP16_3, "n": "32768"}
+    trsm, trmm = (
+        listed(
+            (gpu(what, "seconds", leaf=leaf, **layers) for leaf in ("512", "1024", "2048")),
+            ".3f",
+            " and ",
+        )
+        for what in ("trsm", "trmm")
+    )
+    yield name, f"TRSM {trsm} s, TRMM {trmm} s with leaves of 512, 1,024 and 2,048"
 
 
 def batches():
@@ -637,11 +921,11 @@ def batches():
 def batches_on_gpu():
     rows = results("h200", "i_batches_fourth")
 
-    def best(layout, n, *words):
+    def best(layout, n, *words, form="float64"):
         """The best rate of the variants whose titles have all words, the title, milliseconds."""
         found = (
             (float(row["gflops"]), row["variant"], 1e3 * float(row["seconds"]))
-            for row in results("h200", "i_batches_fourth", n=n, dtype="float64")
+            for row in results("h200", "i_batches_fourth", n=n, dtype=form)
             if row["what"] == f"search, {layout}" and "fast" not in row["variant"]
         )
         return max(each for each in found if set(words) <= set(each[1].split()))
@@ -653,11 +937,22 @@ def batches_on_gpu():
     name = "Algorithm 5: factorization by a block of threads"
     rates = f"panels {panel[0]:.0f}, whole triangle {triangle[0]:.0f}"
     yield name, f"{rates}, rows in registers {in_rows[0]:,.0f} GFLOP/s"
+    orders = sorted({int(row["n"]) for row in rows if row["what"] == "search, canonical"})
+    faster = {
+        kind: [n for n in orders if all(beats(rows, str(n), form, kind) for form in FORMATS)]
+        for kind in ("block", "shared")
+    }
+    yield name, "registers are faster at n = {} to {}".format(*ends(faster["block"])), VERDICT
+    yield name, "shared memory at n = {} to {}".format(*ends(faster["shared"])), VERDICT
+    for some in faster.values():
+        assert some == [n for n in orders if some[0] <= n <= some[-1]]
     _, columns, _, block = panel[1].split()
     name = "Section VII: search space of the block kernel"
     yield name, f"the fastest panel has {columns} columns, block {block}"
     warps, block = (best("solve", "48", word)[2] for word in ("block", "shared"))
     name = "Section VI: solves by warps with shuffles"
+    yield name, f"by warps {warps:.3f} ms, by a block {block:.3f} ms"
+    warps, block = (best("solve", "64", word)[2] for word in ("block", "shared"))
     yield name, f"by warps {warps:.3f} ms, by a block {block:.3f} ms"
     whole, chunks = (best("interleaved", "64", *words)[0] for words in (("chunks",), ("x2",)))
     name = "Figures 7 and 17: interleaved without chunks"
@@ -666,6 +961,24 @@ def batches_on_gpu():
     yield "Figure 15: tiling", f"{listed(tiles, '.0f')} GFLOP/s, tiles 1, 2, 4"
     orders = [best("interleaved", "64", order)[0] for order in ("right", "left", "top")]
     yield "Figure 16: order of evaluation", "right {:.0f}, left {:.0f}, top {:.0f}".format(*orders)
+    single = [
+        best("interleaved", "64", order, form="float32")[0] for order in ("right", "left", "top")
+    ]
+    words = "right {:.0f}, left {:.0f}, top {:.0f} GFLOP/s in FP32".format(*single)
+    yield "Figure 16: order of evaluation", words
+    name = "Figure 18: chunk sizes 32 to 512"
+    chunks = [best("interleaved", "64", "top", "4", f"x{warps}")[0] for warps in (1, 2, 4)]
+    yield name, f"{listed(chunks, '.0f')} GFLOP/s, chunks of 32, 64, 128"
+    name = "Figure 13, headline: share of solves from 35 to 15 %"
+    shares = []
+    for n in ("5", "64"):
+        factor, solve = (best(kind, n)[2] for kind in ("canonical", "solve"))
+        shares.append(solve / (factor + solve))
+    yield name, f"{shares[0]:.2f} of the time at n = 5, {shares[1]:.2f} at n = 64"
+    name = "Figure 14, headlines: solves 30, complete 100 to 120 GFLOP/s"
+    yield name, f"substitutions {best('solve', '64', form='float32')[0]:.0f} GFLOP/s"
+    measured = ends(orders_with_times(rows))
+    yield "Headline: orders 5 to 100", "n = {} to {}".format(*measured)
     unrolled, any_way = (best("interleaved", "16", *words)[0] for words in (("unrolled",), ()))
     name = "Figure 19: unrolling pays up to about 20"
     yield name, f"unrolled {unrolled:.1f}, else {any_way:.1f} GFLOP/s, interleaved"
@@ -673,6 +986,9 @@ def batches_on_gpu():
     rates = [float(tuned["64", dtype]["gflops"]) for dtype in ("float32", "float64")]
     name = "Figure 20, headline: 600 GFLOP/s (IEEE)"
     yield name, "FP32 {:,.0f}, FP64 {:,.0f} GFLOP/s with copies".format(*rates)
+    rates = [float(tuned[n, "float32"]["gflops"]) for n in ("24", "32")]
+    yield name, "FP32 {:.0f} and {:.0f} GFLOP/s with copies, n = 24 and 32".format(*rates)
+    yield name, f"interleaved FP32 {max(single):.0f} GFLOP/s"
     low, high = ends(times_of_fast_roots(rows))
     name = "Figure 20, second curve: fast math, near 800 GFLOP/s"
     yield name, f"{low:.2f} to {high:.2f} times the time of IEEE arithmetic, n = 5 to 64"
@@ -688,6 +1004,26 @@ def batches_on_gpu():
         if (row["what"], row["n"], row["dtype"]) == ("potrfBatched", "64", "float64")
     )
     yield "Sections II and XII: references MKL, LAPACK, MAGMA", f"cuSOLVER {vendor:.0f} GFLOP/s"
+
+
+def beats(rows, n, form, kind):
+    """Return whether the fastest variant of a kind is faster than all panels."""
+
+    def fastest(first):
+        return max(
+            float(row["gflops"])
+            for row in rows
+            if (row["what"], row["n"], row["dtype"]) == ("search, canonical", n, form)
+            and row["variant"].startswith(first)
+            and "fast" not in row["variant"]
+        )
+
+    return fastest(kind) > fastest("panel")
+
+
+def orders_with_times(rows):
+    """Return the orders of matrices of the rows that have times."""
+    return {int(row["n"]) for row in rows if row["seconds"]}
 
 
 def spanned(study, table):
