@@ -18,6 +18,7 @@ from geomxp.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.slow
@@ -66,6 +67,50 @@ def test_whole_fits_in_mixed_formats_are_as_fast_as_readme_says():
         assert 1.95 <= middle("8000", method, "True") < 2.05
         for n in ("2000", "4000", "8000"):
             assert middle(n, method, "True", "memory_share") < 0.5
+
+
+def by_blocks(name):
+    """Return {(correlation, ε): {kind of blocks: row}} of a table of the study of trees."""
+    found = {}
+    for row in results("tree", name):
+        found.setdefault((row["correlation"], row["accuracy"]), {})[row["blocks"]] = row
+    return found
+
+
+def test_the_tables_of_the_trees_are_those_of_its_results():
+    text = (ROOT / "experiments" / "tree" / "README.md").read_text()
+    for (correlation, accuracy), rows in by_blocks("cpu").items():
+        kinds = [rows[f"tiles of {tile}"] for tile in (256, 512, 1024)]
+        tree, small, middle, _ = kinds = [rows["tree"], *kinds]
+        shown = (
+            ", ".join(f"{float(row['bytes']):.3f}" for row in kinds),
+            ", ".join(f"{int(row['products']):,}" for row in kinds),
+            ", ".join(f"{float(row['cpu_seconds']):.2f}" for row in kinds),
+        )
+        assert f"| {correlation} | {float(accuracy):.0e} |".replace("e-0", "e-") in text
+        assert f"| {' | '.join(shown)} |" in text
+        seconds = [float(row["cpu_seconds"]) for row in kinds]
+        assert 1.0 <= seconds[1] / seconds[0] <= 1.3
+        assert 0.9 <= seconds[0] / seconds[2] <= 1.2
+        assert float(middle["bytes"]) <= 1.31 * float(tree["bytes"])
+        assert 0.04 <= int(tree["products"]) / int(small["products"]) <= 0.68
+        errors = [float(row["error"]) for row in kinds]
+        assert max(errors) <= 1.7 * min(errors)
+    for (_, accuracy), rows in by_blocks("h200").items():
+        before = rows["tiles of 4096, squares in FP64"]
+        kinds = [rows["tree"], rows["tiles of 4096"], rows["tiles of 2048"], before]
+        seconds = [float(row["predicted_seconds"]) for row in kinds]
+        shown = ", ".join(f"{each:.3f}" for each in seconds)
+        launches = ", ".join(f"{int(row['launches']):,}" for row in kinds[:3])
+        waits = ", ".join(row["synchronizations"] for row in kinds[:3])
+        assert f"| {shown} | {seconds[3] / seconds[0]:.2f} | {launches} | {waits} |" in text
+        assert float(accuracy) < 1e-7 or 1.2 <= seconds[3] / seconds[0] <= 1.41
+
+
+def test_two_threads_gain_what_the_changelog_says_of_low_rank_tiles():
+    (row,) = (row for row in results("low_rank", "threads") if row["n"] == "65536")
+    assert float(row["ratio"]) >= 1.8
+    assert "two threads are 1.8 times as fast as one" in CHANGELOG
 
 
 def test_the_tables_of_the_calibration_are_those_of_its_results():
