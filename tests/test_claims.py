@@ -969,6 +969,7 @@ def python():
         "h200",
         "space_time",
         "multivariate",
+        "tree",
     ],
 )
 def test_experiments_run_when_tiny(name, python, tmp_path):

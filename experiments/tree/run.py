@@ -1,6 +1,6 @@
 """Formats by norm: a matrix that is halved recursively beside tiles, at equal backward errors.
 
-    python experiments/tree/run.py cpu [--n 8192] [--rounds 3] [--tiny]
+    python experiments/tree/run.py [cpu] [--n 8192] [--rounds 3] [--tiny]
     python experiments/tree/run.py h200 [--tiny]
 
 `cpu` writes results/cpu.csv: factorizations of Matérn matrices on one core, in turns: bytes,
@@ -178,7 +178,7 @@ def on_h200(n, correlation, accuracy):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("cpu", "h200"))
+    parser.add_argument("what", choices=("cpu", "h200"), nargs="?", default="cpu")
     parser.add_argument("--n", type=int, default=1024 if TINY else 8192)
     parser.add_argument("--rounds", type=int, default=1 if TINY else 3)
     parser.add_argument("--output", type=Path, default=RESULTS)
