@@ -152,14 +152,14 @@ def thread_rows(n):
     seconds = {1: [], 2: []}
     for repeat in range(2 if n < 1000 else 10):
         for threads, found in seconds.items():
-            # tiles are shared by so many threads, and so is the rest
+            # the tiles, and all other work, use this many threads
             with (
                 patch("geomxp.tiles.cholesky.usable_cores", lambda count=threads: count),
                 patch("geomxp.runtime.devices.usable_cores", lambda count=threads: count),
             ):
                 start = time.perf_counter()
                 tile_factor(model, seen, LOW_RANK.precision, tile)
-                # compilation, and memory that is taken for the first time
+                # the first repeat compiles and allocates memory: it does not count
                 found += [time.perf_counter() - start] if repeat else []
     one, two = (float(np.median(seconds[threads])) for threads in (1, 2))
     yield {"seconds_of_one_thread": one, "seconds_of_two_threads": two, "ratio": one / two}

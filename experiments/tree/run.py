@@ -68,7 +68,7 @@ def promised(model, seen, tile):
 
 
 def as_accurate(error, target, start):
-    """Return the largest ε, to 2 %, whose formats promise at most an error."""
+    """Return the largest ε, to 2 %, whose formats promise an error of at most `target`."""
     low, high = start / 1e3, start * 1e3
     while high / low > 1.02:
         middle = np.sqrt(low * high)

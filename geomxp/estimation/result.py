@@ -467,7 +467,7 @@ class Fit(Generic[Model]):
             lines.append(f"Vecchia's approximation, {neighbours}")
         if len(self.formats) > 1 or "fp64" not in self.formats:
             tiles = ", ".join(f"{count} {name}" for name, count in self.formats.items())
-            parts = "blocks" if self.method.whole else "tiles"
+            parts = "cells" if self.method.whole else "tiles"
             lines.append(f"{parts}: {tiles}; {self.promotions} promoted")
         if self.divergence is not None:
             lines.append(str(self.divergence))

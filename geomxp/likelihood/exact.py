@@ -685,8 +685,9 @@ class Exact(Likelihood):
         Rows of a tile; chosen by the number of locations if None. With "whole" the matrix is not
         cut into tiles but halved recursively, in one memory and without refinement. `layered`, and
         `uniform` in FP32 or FP64, then give the formats of the off-diagonal blocks from the
-        outermost inwards. Other rules choose a format for each block: it is cut in four where the
-        parts can have coarser ones.
+        outermost inwards. `by_tile_norm` and
+        `for_divergence` choose a format for each block, and cut a block in four where its parts can
+        have coarser formats. Other rules give the formats of the cells, the smallest blocks.
     on : str, sequence of str, or dask.distributed.Client
         "cpu", "gpu" or "gpu:N"; several of a kind share the work. Or a Dask cluster: the address of
         its scheduler, such as "tcp://host:8786", or a client.
@@ -804,7 +805,7 @@ class Exact(Likelihood):
             )
         if self.low_rank:
             raise InvalidInput(
-                f"{whole} has no blocks of low rank: leave it or low_rank=True (--low-rank) out."
+                f"{whole} cannot be combined with low_rank=True (--low-rank): leave one out."
             )
         for form in layers or ():
             if form.products is not form:

@@ -180,8 +180,8 @@ def _routines_of(dtype, _):
 def _described(terms, dtype):
     """Return the `operands` of pairs of low-rank tiles, or of arrays, side by side: (terms, 10).
 
-    An array (m, r) has 0 in place of V and of n. Return also what lies at the addresses, to be kept
-    as long: arrays are converted to a type of numbers.
+    An array (m, r) has 0 in place of V and of n. Return also the objects at these addresses, which
+    must be kept until the call has ended; arrays are converted to `dtype`.
     """
     rows, held, size = [], [], np.dtype(dtype).itemsize
     for left, right in terms:
@@ -269,7 +269,8 @@ def takes_part(left, right):
 def solve(c, lower):
     """Return C L⁻' of a compressed `Sum`: a `LowRankTile` with L⁻¹V, or an array.
 
-    `lower` returns L in FP64, or for U and V in FP32 in that: the error is that of L's rounding.
+    `lower(dtype)` returns L in a type, that of V for a low-rank tile: with V in FP32 the solve has
+    the error of L rounded to FP32.
     """
     tile = c.compressed()
     if isinstance(tile, LowRankTile):

@@ -151,7 +151,7 @@ def _side_by_side(routines, terms, left, right):
         else:
             _call(gemm, (_N, _T, n, r, s, one, w, n, inner, r, zero, theirs, n))
         at += min(r, s)
-    # the addresses are in it
+    # this use keeps the memory of `space` alive: only its addresses were passed on
     space[0, 0] = 0
 
 
@@ -269,7 +269,7 @@ def subtract_squares(routines, terms, c):
         _call(routines.lacpy, (_A, m, r, u, m, factors[at], m))
         _call(routines.trmm, (_R, _U, _T, _N, m, r, number(1), q, rows, factors[at], m))
         at += r
-    # the addresses are in it
+    # this use keeps the memory of `space` alive: only its addresses were passed on
     space[0, 0] = 0
     _call(routines.syrk, (_L, _N, m, at, number(-1), factors, m, number(1), c, m))
 

@@ -30,8 +30,8 @@ LARGEST_DIAGONAL_LEAF = 4096
 quarters need fewer launches, and launches take longer than the products."""
 
 LARGEST_FP64_SQUARE = 1024
-"""The largest order of FP64 products of a tile in planes with itself: a quarter of the work of an
-FP64 update of order 4,096, which took 15 to 20 % of a factorization of 65,536 on an H200."""
+"""Largest order of a diagonal block that an FP32 tile in planes updates in FP64. For a diagonal
+tile of order 4,096 a quarter of the FP64 work of its updates remains."""
 
 LEAST_SUM_COLUMNS, MOST_SUM_COLUMNS = 256, 1024
 """Columns that a GPU's units sum before they add to FP32. They cut partial sums off where FP32
@@ -139,10 +139,10 @@ def gemm(c, pairs, form, columns=0):
 
 
 def _subtract_square(c, tile, alpha, columns):
-    """Lower triangle of an FP64 C <- C - A A' on a GPU, for A in two planes, by halves.
+    """Lower triangle of an FP64 C <- C - A A' on a GPU, by halves, for A in two FP16 planes.
 
-    Sums of squares are FP64, see `arithmetic`: those of blocks up to `LARGEST_FP64_SQUARE`. Other
-    entries are products in planes.
+    Diagonal blocks up to `LARGEST_FP64_SQUARE` are FP64 products, because they hold sums of squares
+    (see `arithmetic`); the blocks below them are products in planes.
     """
     if len(c) <= LARGEST_FP64_SQUARE:
         a = tile.widen()
@@ -414,7 +414,8 @@ def solver(diagonal, forms, columns=0, at_once=False):
     """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats.
 
     Inverses are multiplied in planes if there are `columns`, see `columns_of_sum`, unless FP32 is
-    asked for. `at_once`: by one inverse, of the whole tile.
+    asked for. With `at_once` the tile is solved with one inverse, of the
+    whole tile.
     """
     lower = _in(np.float32, diagonal)
     planes = in_planes(columns) if columns and FP32 not in forms else None

@@ -496,7 +496,7 @@ class ByTileNorm(PrecisionRule):
         forms = forms if FP64 in forms else (*forms, FP64)
         shares = np.stack([(form.unit_roundoff * norms) ** 2 for form in forms])
         allowed = (self.accuracy * frobenius(norms) / sizes.sum()) ** 2 * np.outer(sizes, sizes)
-        # at most FP64
+        # FP64 is always allowed
         allowed = np.maximum(allowed, shares[-1])
         chosen = joined(forms, shares, allowed, sizes, least)
         return _map(norms, lambda i, k: chosen[i, k], scale=self.scale, accuracy=self.accuracy)
@@ -662,7 +662,7 @@ class ForDivergence(PrecisionRule):
         return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety, clumped)
 
     def joined(self, norms, sizes, least, **asked):
-        """See `PrecisionRule.joined`: blocks have the shares of the cheapest map of cells."""
+        """See `PrecisionRule.joined`: blocks keep to the shares of the cheapest map of cells."""
         cells, forms = self(norms, sizes=sizes, **asked), candidates()
         share = {f: shares(norms, asked["precisions"], sizes, f) for f in forms}
         below = [(i, k) for i in range(len(sizes)) for k in range(i)]

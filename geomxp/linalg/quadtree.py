@@ -4,7 +4,7 @@
     [A21 A22]    format, else it is cut in four, and so on
 
 A `PrecisionMap` on the cells, whose number is T per dimension, is the whole description: `blocks`
-lists the largest squares that it allows. `joined` is the way there, from shares of an error that
+lists the largest blocks that it allows. `joined` chooses the formats, from shares of an error that
 add up over cells. Ranges of cells are pairs (first, last).
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .formats import Format
 
 LEAST_SAVING = 0.07
-"""Part of its bytes that a block must save to be cut in four: fewer bytes do not pay for smaller
-products."""
+"""Fraction of its bytes that cutting a block must save; a smaller saving does not make up for
+smaller products."""
 
 
 class Block(NamedTuple):
@@ -61,7 +61,7 @@ def _half(cells):
 def _quarters(above, left):
     """Return the parts of a block, in the order of their columns.
 
-    A square is cut in four, another block across.
+    A square is cut in four; another block in two, across its longer side.
     """
     high, wide = _half(above), _half(left)
     columns = halves(left) if wide >= high else (left,)

@@ -22,7 +22,8 @@ ASSEMBLY_BLOCK_ROWS = 512
 """Rows and columns of a block: a few milliseconds for one thread."""
 
 STRIP_ENTRIES = 2**18
-"""Entries of small tiles that are generated at once for their norms: one call takes 50 µs."""
+"""Entries of adjacent small tiles that one call generates for their norms; a call has an overhead
+of 50 µs."""
 
 
 def blocks(n):
@@ -112,9 +113,10 @@ def norms_of(generator):
 
 
 def norms_of_groups(originals):
-    """Return norms as `norms_of` for cells of which several stand in one block in any case.
+    """Return the norms of all cells, computed by groups of cells that always belong to one block.
 
-    The square of such a group is shared by the areas of its cells: sums over blocks stay the same.
+    The squared norm of a group is divided among its cells in proportion to their areas, so that
+    sums over blocks are unchanged.
     """
     layout, (*about, _) = originals.layout, originals.source
     side, heights = layout.joined, layout.heights
@@ -264,7 +266,7 @@ class Originals:
         return norms_of(self)
 
     def norms_for(self, rule):
-        """Return norms for a precision rule: of groups of cells, if it joins cells to blocks."""
+        """Return the norms that a precision rule needs: by groups of cells if it joins cells."""
         grouped = self.layout.joined > 1 and rule.joins
         return norms_of_groups(self) if grouped else self.norms()
 

@@ -137,7 +137,7 @@ def finish(store, i, k):
 
     def pairs():
         if isinstance(tile, Sum):
-            # it is compressed after all updates: no product can begin before the last one
+            # a sum is compressed after its last update, so that it can wait for the whole row
             left = store.row(i, k)
             yield from zip(left, left if i == k else store.row(k, k), strict=True)
             return

@@ -16,8 +16,8 @@ WHOLE = "whole"
 
 LARGEST_CPU_CELL, GPU_CELL, MOST_CELLS = 256, 1024, 256
 """Rows of the cells of a matrix that is halved, and the most cells in a dimension. A GPU's cells
-are the smallest diagonal blocks that cuSOLVER factors fast; it cuts other blocks down to two cells,
-because smaller products do not fill it."""
+are the smallest diagonal blocks that cuSOLVER factors fast; off-diagonal blocks are cut down to two
+cells in a dimension, because smaller products leave a GPU partly idle."""
 
 TILE_OVERHEAD_BYTES = 500
 """Bytes of a tile beside its numbers: the objects that hold it, and its place in lists."""
@@ -27,9 +27,9 @@ TILE_OVERHEAD_BYTES = 500
 class Layout:
     """Square tiles, of order n; those of the last block row and column may be smaller.
 
-    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n. If tiles
-    are the cells of a `tree.Tree`, which joins those of one format to blocks, `joined` is the
-    number of cells in a dimension down to which a block is cut; else it is 0.
+    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n. `joined`
+    is 0 for tiles. For the cells of a `tree.Tree` it is the fewest cells in a dimension of a part
+    of an off-diagonal block.
 
     Examples
     --------

@@ -3,7 +3,8 @@
 | request | placement | store | tiles are finished by |
 |---|---|---|---|
 | a CPU | `InMemory` | `InCore` | threads |
-| a CPU or a GPU, the matrix halved | `InMemory` | `Tree` | BLAS's threads, or streams |
+| a CPU, the matrix halved | `InMemory` | `Tree` | threads |
+| a GPU, the matrix halved | `InMemory` | `GpuTree` | streams |
 | a CPU and a store class | `InMemory` | that class | threads |
 | a GPU | `InMemory` | `GpuStore`, or `InCore` for very large tiles | streams, or threads |
 | several devices, or a bounded memory | `OutOfCore` | `OutOfCoreStore` | threads |
@@ -124,7 +125,7 @@ class Placement:
     def layout(self, n, tile=None):
         """Return the layout for n locations; if `tile` is None with a size for the devices.
 
-        Of `layout.WHOLE` the cells of a tree.
+        For `layout.WHOLE` its tiles are the cells of a tree.
         """
         if tile == WHOLE:
             return Layout.of_cells(n, self.on_gpu)
@@ -541,7 +542,7 @@ class MemoryPlan:
             )
             return "\n".join(lines)
         if layout.joined:
-            tiles = f"{tiles}; those of one format are joined to blocks"
+            tiles = f"{tiles}; adjacent cells of one format form a block"
         lines += [
             f"  {'cells' if layout.joined else 'tiles'}            {self.tiles:,} of "
             f"{layout.tile:,} rows: {tiles}",

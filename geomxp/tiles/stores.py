@@ -215,10 +215,10 @@ class Store:
         return [self.final(i, j) for j in range(k)]
 
     def blocks(self, start=0, backwards=False):
-        """Yield (rows, columns, tile) of all final tiles, each after those that a solve needs.
+        """Yield (rows, columns, tile) in the order of a solve with L, or with L' if `backwards`.
 
-        Rows and columns are slices; columns before `start` are left out. `backwards` for solves
-        with L'.
+        Rows and columns are slices of the matrix; tiles that end at or before column `start` are
+        omitted.
         """
         first, rows = start // self.layout.tile, self.layout.rows
         pairs = ((i, k) for i in range(first, self.layout.tiles) for k in range(first, i + 1))

@@ -2,7 +2,7 @@
 
 The blocks are those of `linalg.quadtree`, and are computed left-looking:
 
-    A_b <- A_b - Σ L_c L_d'    for the parts of blocks c left of b, and d left of the diagonal
+    A_b <- A_b - Σ L_c L_d'    c: parts left of b in its rows; d: those in the rows of its columns
     L_b <- A_b L_kk⁻'          by halves of b's columns; L_kk is the triangle of these columns
 
 A block is generated once and rounded once. A sum over an inner dimension of up to n is cut where a
@@ -29,8 +29,8 @@ from .cholesky import run, solved_in, update_tile, working_format
 from .stores import Store, fp32_in_planes, in_format
 
 MOST_BLOCK_SHARE = 4
-"""The largest blocks have n over this many rows: the one that is being computed then takes a
-sixteenth of the memory of the lower triangle in FP64."""
+"""Blocks have at most n over this many rows: the array of a block in work then takes at most an
+eighth of the memory of the lower triangle in FP64, a sixteenth if it is FP32."""
 
 
 def largest_block_bytes(layout):
@@ -39,9 +39,9 @@ def largest_block_bytes(layout):
 
 
 class Part(NamedTuple):
-    """A block, or columns of the block that is being computed once they are final.
+    """A block, or final columns of the block in work.
 
-    `number` is that of its tile, `rows` and `columns` are slices of the matrix.
+    `number` identifies its tile; `rows` and `columns` are slices of the matrix.
     """
 
     number: int
@@ -51,9 +51,10 @@ class Part(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Subtract products of parts from some rows and columns of a block: slices of the block.
+    """Subtract products of parts from some rows and columns of a block.
 
-    `pairs` are (left, right): two of (part, rows, columns), with slices of the part.
+    `rows` and `columns` are slices of the block; each pair is (left, right), both
+    (part, rows, columns) with slices of the part.
     """
 
     rows: slice
@@ -62,7 +63,7 @@ class Update(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Keep columns of a block, which are final, as a part: they are read before the block is."""
+    """Store final columns of a block as a part, for later updates of the same block."""
 
     columns: slice
     part: Part
@@ -143,7 +144,7 @@ class Tree(Store):
         Raises
         ------
         NotPositiveDefinite
-            The tree is then empty.
+            If a cell on the diagonal has no Cholesky factor. The tree is then empty.
         """
         try:
             self.run(self.order())
@@ -156,7 +157,7 @@ class Tree(Store):
     # What there is to do, on any device.
 
     def steps(self, part, numbers):
-        """Return the steps that compute a block; `numbers` gives those of parts of blocks."""
+        """Return the steps that compute a block; `numbers` yields numbers for its parts."""
         cells, left = self.cells(part.columns), slice(0, part.columns.start)
         given = self._left_of(part.rows, left), self._left_of(part.columns, left)
         updates = self._updates(part, part.rows, part.columns, *given)
@@ -279,7 +280,7 @@ def _common(a, b):
 
 
 def _meeting(lefts, rights):
-    """Return the numbers of the parts in two lists that share columns, as pairs."""
+    """Return the pairs (a, b) for which lefts[a] and rights[b] share columns."""
     if not (lefts and rights):
         return []
     first, last = (

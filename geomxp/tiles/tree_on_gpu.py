@@ -1,6 +1,7 @@
 """Trees on one GPU: one thread of the CPU issues all operations, and waits once, at the end.
 
-Blocks are dealt to S streams, and the cells of the diagonal have another one. A stream waits for
+Off-diagonal blocks are distributed over S streams; the cells of the diagonal have a stream of their
+own. A stream waits for
 the latest block on each other stream that it reads. Exponents, info words and counts of missed
 pairs stay on the GPU, as in `on_gpu`; the factors of all products are known from the numbers of
 their parts, which one transfer brings to the GPU.
@@ -139,7 +140,7 @@ class _Run:
         return out
 
     def _wait(self, number, place):
-        """Let a stream wait for a block on another one, unless it has for a later one there."""
+        """Let a stream wait for a block on another, unless it has waited for a later one there."""
         other, event = self.done[number]
         if other != place and self.known.get((place, other), -1) < number:
             self.streams[place].wait_event(event)
@@ -165,9 +166,10 @@ class _Run:
         return parts.get(number) or self.tree.tiles[number]
 
     def _cut(self, operand, tile, form, casts):
-        """Return some rows and columns of a part; FP32 and FP64 numbers in the format of a product.
+        """Return some rows and columns of a part.
 
-        `casts` are those of this update.
+        FP32 and FP64 parts are cast to the format of the product. `casts` keeps the casts of this
+        update.
         """
         part, rows, columns = operand
         if form is not FP64 and tile.form in {FP32, FP64} - {form} and not tile.split:
