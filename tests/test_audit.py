@@ -943,8 +943,8 @@ def batches_on_gpu():
         kind: [n for n in orders if all(beats(rows, str(n), form, kind) for form in FORMATS)]
         for kind in ("block", "shared")
     }
-    orders = "{} to {}".format(*ends(faster["block"]))
-    yield name, f"registers are faster than the panel at n = {orders}", VERDICT
+    span = "{} to {}".format(*ends(faster["block"]))
+    yield name, f"registers are faster than the panel at n = {span}", VERDICT
     yield name, "shared memory at n = {} to {}".format(*ends(faster["shared"])), VERDICT
     for some in faster.values():
         assert some == [n for n in orders if some[0] <= n <= some[-1]]
