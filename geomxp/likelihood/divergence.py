@@ -13,7 +13,7 @@ from ..covariance.ordering import hilbert
 from ..data.arrays import checked_inputs
 from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
-from ..linalg.precision import PrecisionMap
+from ..linalg.precision import PrecisionMap, layers_of
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
@@ -316,10 +316,11 @@ def estimate_divergence(
     check_is_method(method)
     if isinstance(probes, bool) or not isinstance(probes, Integral) or probes < 2:
         raise InvalidInput(f"`probes` must be a whole number, 2 or more. Got {probes!r}.")
-    if method.approximate or not method.tiled or method.refine:
+    halved = method.whole and layers_of(method.precision) is None
+    if method.approximate or not (method.tiled or halved) or method.refine:
         raise InvalidInput(
-            "`method` must have tiles, such as Exact(for_divergence(1e-3)), and not refine. Got "
-            f"{method!r:.200}."
+            '`method` must have tiles, or formats by norm or divergence with tile="whole", such as '
+            f"Exact(for_divergence(1e-3)), and not refine. Got {method!r:.200}."
         )
     if isinstance(locations, Observations):
         locations = locations.inputs

@@ -1062,8 +1062,8 @@ def check_is_method(method):
 
 
 def _counted(method, promotions):
-    """Return how many tiles, or blocks of a matrix that is halved, were promoted, in words."""
-    what = "block" if method is not None and method.whole else "tile"
+    """Return how many tiles, or cells of a matrix that is halved, were promoted, in words."""
+    what = "cell" if method is not None and method.whole else "tile"
     return f"1 {what} was" if promotions == 1 else f"{promotions:,} {what}s were"
 
 

@@ -283,8 +283,11 @@ def _meeting(lefts, rights):
     """Return the pairs (a, b) for which lefts[a] and rights[b] share columns."""
     if not (lefts and rights):
         return []
-    first, last = (
-        [np.array([getattr(part.columns, end) for part in parts]) for parts in (lefts, rights)]
-        for end in ("start", "stop")
+    starts, ends = (
+        np.array([getattr(b.columns, end) for b in rights]) for end in ("start", "stop")
     )
-    return np.argwhere(np.minimum.outer(*last) > np.maximum.outer(*first)).tolist()
+    pairs = []
+    for a, left in enumerate(lefts):
+        shared = (ends > left.columns.start) & (starts < left.columns.stop)
+        pairs += ((a, b) for b in np.flatnonzero(shared).tolist())
+    return pairs

@@ -193,16 +193,26 @@ class _Run:
             return
         diagonal = tree.number(k, k)
         self._wait(diagonal, place)
-        form = solved_in(self.formats, tree.layout, tree.cells(block.rows)[0], k)
-        trsm(array, tree.tiles[diagonal], form, self.triangles.get(k), tree.sums)
+        form, at_once = self._solved_in(tree.cells(block.rows)[0], k)
+        trsm(array, tree.tiles[diagonal], form, self.triangles.get((k, at_once)), tree.sums)
+
+    def _solved_in(self, i, k):
+        """Return the format of the products of a solve, and whether one inverse does it at once.
+
+        The error of one inverse of a whole cell grows with the cell's condition. The rounding of
+        blocks in coarse formats hides it.
+        """
+        form = solved_in(self.formats, self.tree.layout, i, k)
+        return form, form is self.formats[i, k] and form.coarse
 
     def _prepare(self, k, block):
-        """Make the inverse that the solves of FP32 arrays in column k read on all streams."""
-        rows, layout = range(k + 1, len(self.formats)), self.tree.layout
-        below = {solved_in(self.formats, layout, i, k) for i in rows} - {FP64}
-        if below:
-            tile = self.tree.tiles[block.number]
-            self.triangles[k] = solver(tile, below, self.tree.sums, at_once=True)
+        """Make the inverses that the solves of FP32 arrays in column k read on all streams."""
+        tile, rows = self.tree.tiles[block.number], range(k + 1, len(self.formats))
+        below = {self._solved_in(i, k) for i in rows}
+        for at_once in (False, True):
+            forms = {form for form, once in below if once is at_once} - {FP64}
+            if forms:
+                self.triangles[k, at_once] = solver(tile, forms, self.tree.sums, at_once)
 
     def _stored(self, block, number, array):
         """Return a final block, or a part of it, in its format; its exponent stays on the GPU."""

@@ -129,7 +129,7 @@ def test_more_bytes_than_a_quarter_of_fp64_are_never_taken_for_a_block():
 def test_a_matrix_without_a_factor_in_its_formats_gets_finer_ones(on):
     seen = testing.observations(300)
     smooth = gx.Matern(1.0, 0.3, 1.5, 1e-5)
-    with pytest.warns(gx.GeomxpWarning, match="blocks were promoted to finer formats"):
+    with pytest.warns(gx.GeomxpWarning, match="cells were promoted to finer formats"):
         found = gx.log_likelihood(seen, smooth, gx.Exact(by_tile_norm(1e-2), "whole", on=on))
     assert found.promotions > 0
     exact = gx.log_likelihood(seen, smooth)
@@ -141,6 +141,16 @@ def test_a_matrix_without_a_factor_in_its_formats_gets_finer_ones(on):
         gx.log_likelihood(
             twins, gx.Matern(1.0, 3.0, 8.0), gx.Exact(by_tile_norm(1e-8), "whole", on=on)
         )
+
+
+@pytest.mark.parametrize("rule", [by_tile_norm(1e-3), for_divergence(1e-2)], ids=str)
+def test_random_vectors_measure_the_divergence_of_a_tree(rule):
+    places, method = testing.places(600), gx.Exact(rule, "whole")
+    exact = gx.kl_divergence(MODEL, places, method).kl
+    found = gx.estimate_divergence(MODEL, places, method, probes=64)
+    assert abs(found.kl - exact) < 4 * found.standard_error + 0.2 * exact
+    with pytest.raises(gx.InvalidInput, match='formats by norm or divergence with tile="whole"'):
+        gx.estimate_divergence(MODEL, places, gx.Exact(gx.layered("fp16", "fp32"), "whole"))
 
 
 def test_the_layout_of_cells():
@@ -200,6 +210,17 @@ def test_a_gpu_computes_what_the_cpu_does(monkeypatch, rule):
     ours, theirs = here.solve(b), there.solve(b)
     assert np.linalg.norm(theirs - ours) <= 100 * scale * np.linalg.norm(ours)
     np.testing.assert_allclose(there.multiply(b), here.multiply(b), atol=scale)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("smoothness", [1.5, 2.5])
+@pytest.mark.parametrize("accuracy", [1e-5, 1e-7])
+def test_solves_on_a_gpu_are_accurate_with_ill_conditioned_cells(monkeypatch, smoothness, accuracy):
+    monkeypatch.setattr(Layout, "of_cells", lambda n, on_gpu=False: Layout(n, 128, 1))
+    model, seen = gx.Matern(1.0, 0.3, smoothness, 1e-4), testing.observations(600)
+    here, there = (whole(seen, by_tile_norm(accuracy), on, model) for on in ("cpu", "gpu"))
+    sigma = sigma_of(seen, model)
+    assert error_of(there, sigma) <= 1.5 * error_of(here, sigma)
 
 
 @pytest.mark.gpu
