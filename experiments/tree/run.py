@@ -182,6 +182,7 @@ def main():
     parser.add_argument("--n", type=int, default=1024 if TINY else 8192)
     parser.add_argument("--rounds", type=int, default=1 if TINY else 3)
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--every", default="0/1", help="part/of: some of the matrices")
     parser.add_argument("--anew", action="store_true", help="replace all rows")
     parser.add_argument("--tiny", action="store_true", help="show that it runs")
     given = parser.parse_args()
@@ -195,7 +196,8 @@ def main():
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows = on_cpu(given.rounds) if given.what == "cpu" else on_h200
     path = given.output / f"{given.what}.csv"
-    resume(path, cells[:1] if TINY else cells, rows, anew=given.anew)
+    every = tuple(map(int, given.every.split("/")))
+    resume(path, cells[:1] if TINY else cells, rows, every=every, anew=given.anew)
 
 
 if __name__ == "__main__":

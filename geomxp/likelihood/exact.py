@@ -464,7 +464,8 @@ class ExactEvaluator(Evaluator):
             self._first_kl = self.divergence.kl
         rule, factor = self._rule, DIVERGENCE_MARGIN * self.divergence.kl / self._divergence_limit
         finite = np.isfinite(factor) and self._raises < MOST_RAISES
-        self._raised = rule.tightened(factor) if finite else Uniform(FP64)
+        error = self._frozen.formats.error if isinstance(self._frozen, Frozen) else None
+        self._raised = rule.tightened(factor, error) if finite else Uniform(FP64)
         self._raises += 1
         if not self._warned:
             self._warned = True

@@ -348,8 +348,11 @@ class PrecisionRule:
         """Return the rule to try when this one's factorization fails."""
         return Uniform(FP64)
 
-    def tightened(self, factor):
-        """Return a finer rule, for a divergence smaller by a factor; by default `finer()`."""
+    def tightened(self, factor, error=None):
+        """Return a finer rule, for a divergence smaller by a factor; by default `finer()`.
+
+        `error` is what the present formats promise.
+        """
         return self.finer()
 
 
@@ -505,9 +508,13 @@ class ByTileNorm(PrecisionRule):
         """Return the rule to try when this one's factorization fails: ε/10."""
         return replace(self, accuracy=self.accuracy / 10)
 
-    def tightened(self, factor):
-        """See `PrecisionRule.tightened`: the divergence is proportional to ε²."""
-        return replace(self, accuracy=float(f"{self.accuracy / sqrt(factor):.1e}"))
+    def tightened(self, factor, error=None):
+        """See `PrecisionRule.tightened`: the divergence is proportional to the squared error.
+
+        Formats may promise a smaller error than ε: that of FP32, for example.
+        """
+        present = min(self.accuracy, error or self.accuracy)
+        return replace(self, accuracy=float(f"{present / sqrt(factor):.1e}"))
 
 
 def by_tile_norm(
@@ -681,7 +688,7 @@ class ForDivergence(PrecisionRule):
         """Return the rule to try when this one's factorization fails."""
         return replace(self, safety=self.safety * 100)
 
-    def tightened(self, factor):
+    def tightened(self, factor, error=None):
         """See `PrecisionRule.tightened`."""
         return replace(self, kl=float(f"{self.kl / factor:.1e}"))
 

@@ -557,7 +557,8 @@ def test_all_kernels_of_a_source_are_found():
     expected |= {"fp64_to_fp64", "fp32_to_fp64", "fp8_to_fp16"}
     scaled = {f"{source}_to_{form}" for source in ("fp64", "fp32") for form in ("fp16", "fp8")}
     scaled |= {f"{form}_to_{out}" for form in ("fp16", "fp8") for out in ("fp32", "fp64")}
-    expected |= {f"{name}_by_pointer" for name in scaled} | {"factors"}
+    expected |= {f"{name}_by_pointer" for name in scaled}
+    expected |= {"factors", "factors_of_pairs"}
     expected |= {f"{source}_to_fp8_by_rows" for source in ("fp64", "fp32")}
     planes = {f"{form}_to_planes" for form in ("fp64", "fp32")}
     planes |= {f"planes_to_{form}" for form in ("fp64", "fp32")}

@@ -8,9 +8,10 @@ import pytest
 import geomxp as gx
 from geomxp.cli.main import main
 from geomxp.covariance import neighbours
+from geomxp.covariance import generate
 from geomxp.likelihood import cost, divergence, factors
 from geomxp.runtime import devices
-from geomxp.tiles import assemble, placement
+from geomxp.tiles import placement
 from geomxp.tiles.layout import Layout
 
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
@@ -19,14 +20,13 @@ MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
 @pytest.fixture
 def tiles(monkeypatch):
     """The number of generated entries, with 10 MB of free memory on any machine."""
-    count, tile = [0], assemble.Originals.tile
+    count, write = [0], generate.TablePairs.write
 
-    def counted(self, *rest, **options):
-        found = tile(self, *rest, **options)
-        count[0] += found.size
-        return found
+    def counted(self, what, rows, columns, out, **options):
+        write(self, what, rows, columns, out, **options)
+        count[0] += out.size
 
-    monkeypatch.setattr(assemble.Originals, "tile", counted)
+    monkeypatch.setattr(generate.TablePairs, "write", counted)
     for module in (devices, factors, placement):
         monkeypatch.setattr(module, "free_memory", lambda: 10**7)
     return count

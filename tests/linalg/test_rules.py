@@ -352,3 +352,6 @@ def test_a_rule_is_tightened_to_one_that_text_makes_again():
         finer = rule.tightened(7.0)
         assert eval(in_words(finer), {"gx": gx}) == finer
         assert (finer.accuracy or finer.kl) < (rule.accuracy or rule.kl)
+    # from the error that formats promise, where it is smaller than ε
+    assert gx.by_tile_norm(1e-5).tightened(4.0, 6e-8) == gx.by_tile_norm(3e-8)
+    assert gx.by_tile_norm(1e-5).tightened(4.0, 1e-3) == gx.by_tile_norm(5e-6)
