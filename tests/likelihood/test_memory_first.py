@@ -7,8 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.cli.main import main
-from geomxp.covariance import neighbours
-from geomxp.covariance import generate
+from geomxp.covariance import generate, neighbours
 from geomxp.likelihood import cost, divergence, factors
 from geomxp.runtime import devices
 from geomxp.tiles import placement
