@@ -414,8 +414,7 @@ def solver(diagonal, forms, columns=0, at_once=False):
     """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats.
 
     Inverses are multiplied in planes if there are `columns`, see `columns_of_sum`, unless FP32 is
-    asked for. With `at_once` the tile is solved with one inverse, of the
-    whole tile.
+    asked for. With `at_once` the tile is solved with one inverse, of the whole tile.
     """
     lower = _in(np.float32, diagonal)
     planes = in_planes(columns) if columns and FP32 not in forms else None
