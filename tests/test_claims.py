@@ -69,6 +69,15 @@ def test_whole_fits_in_mixed_formats_are_as_fast_as_readme_says():
             assert middle(n, method, "True", "memory_share") < 0.5
 
 
+def test_fits_in_low_rank_tiles_take_what_the_study_says():
+    rows = {row["n"]: row for row in results("fit_time", "low_rank", method="low rank")}
+    fast = {n: float(row["times_as_fast"]) for n, row in rows.items()}
+    assert (f"{fast['4000']:.1f}", f"{fast['8000']:.1f}") == ("1.2", "5.9")
+    assert f"{1 / fast['2000']:.0f}" == "12"
+    assert [f"{100 * float(rows[n]['memory_share']):.0f}" for n in ("4000", "8000")] == ["18", "10"]
+    assert max(float(row["estimates_moved"]) for row in rows.values()) == 0.033
+
+
 def by_blocks(name):
     """Return {(correlation, ε): {kind of blocks: row}} of a table of the study of trees."""
     found = {}
