@@ -686,9 +686,9 @@ class Exact(Likelihood):
         Rows of a tile; chosen by the number of locations if None. With "whole" the matrix is not
         cut into tiles but halved recursively, in one memory and without refinement. `layered`, and
         `uniform` in FP32 or FP64, then give the formats of the off-diagonal blocks from the
-        outermost inwards. `by_tile_norm` and
-        `for_divergence` choose a format for each block, and cut a block in four where its parts can
-        have coarser formats. Other rules give the formats of the cells, the smallest blocks.
+        outermost inwards. `by_tile_norm` and `for_divergence` choose a format for each block, and
+        cut a block in four where its parts can have coarser formats. Other rules give the formats
+        of the cells, the smallest blocks.
     on : str, sequence of str, or dask.distributed.Client
         "cpu", "gpu" or "gpu:N"; several of a kind share the work. Or a Dask cluster: the address of
         its scheduler, such as "tcp://host:8786", or a client.

@@ -28,14 +28,14 @@ from ..linalg.recursive import not_positive
 from .cholesky import run, solved_in, update_tile, working_format
 from .stores import Store, fp32_in_planes, in_format
 
-MOST_BLOCK_SHARE = 4
+BLOCKS_ACROSS = 4
 """Blocks have at most n over this many rows: the array of a block in work then takes at most an
 eighth of the memory of the lower triangle in FP64, a sixteenth if it is FP32."""
 
 
 def largest_block_bytes(layout):
     """Return an upper bound of the bytes of a block that is being computed, with its casts."""
-    return 16 * (-(-layout.tiles // MOST_BLOCK_SHARE) * layout.tile) ** 2
+    return 16 * (-(-layout.tiles // BLOCKS_ACROSS) * layout.tile) ** 2
 
 
 class Part(NamedTuple):
@@ -85,7 +85,7 @@ class Tree(Store):
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
         self.sums = columns_of_sum(formats)
-        most = -(-self.layout.tiles // MOST_BLOCK_SHARE)
+        most = -(-self.layout.tiles // BLOCKS_ACROSS)
         self.parts, self.tiles = [], {}
         # the number of each cell's block
         self._number = np.full((self.layout.tiles, self.layout.tiles), -1)
@@ -131,8 +131,7 @@ class Tree(Store):
 
     def order(self):
         """Return the first cell of each block, in the order in which blocks are finished."""
-        firsts = ((self.cells(part.rows)[0], self.cells(part.columns)[0]) for part in self.parts)
-        return list(firsts)
+        return [(self.cells(part.rows)[0], self.cells(part.columns)[0]) for part in self.parts]
 
     def run(self, tiles):
         """Finish blocks, each listed after those that it needs, given by their first cells."""
