@@ -155,10 +155,10 @@ def _plus(x, count, y):
 
 
 @njit(nogil=True, cache=True)
-def _take(values, numbers, count, out):
-    """Out <- values[numbers]."""
+def _take(values, numbers, first, count, out):
+    """Out <- values[numbers - first]."""
     for p in range(count):
-        out[p] = values[numbers[p]]
+        out[p] = values[numbers[p] - first]
 
 
 @njit(nogil=True, cache=True)
@@ -206,7 +206,7 @@ def _fill(
             if kinds is not None:
                 variables, of_columns, inverses, starts, top, amplitudes = kinds
                 of_rows, variable = variables[i:k], of_columns[j]
-                _take(inverses[variable], of_rows, n, v)
+                _take(inverses[variable], of_rows, 0, n, v)
                 _multiply(v, n, s)
             if clock is not None:
                 times, others, inverse_time, base_time = clock
@@ -226,9 +226,9 @@ def _fill(
                 times_of_rows, times_of_columns = lags
                 numbers, when = times_of_rows[i:k], times_of_columns[j]
                 if stretch is not None:
-                    _take(stretch[when], numbers, n, g)
+                    _take(stretch[when], numbers, 0, n, g)
                     _multiply(g, n, s)
-                _take(decay[when], numbers, n, g)
+                _take(decay[when], numbers, 0, n, g)
             if mapping is not None:
                 fold_strip(mapping, n, s)
             if single is not None:
@@ -241,7 +241,7 @@ def _fill(
                 _begin_at(starts[variable], of_rows, n, row)
             _polynomial(rows, row, t, n, scale, values)
             if kinds is not None:
-                _take(amplitudes[variable], of_rows, n, h)
+                _take(amplitudes[variable], of_rows, 0, n, h)
                 _multiply(h, n, values)
             if decay is not None:
                 _multiply(g, n, values)
@@ -344,6 +344,7 @@ def _add_pairs(
     fields,
     change,
     weights,
+    first,
     alpha_x,
     alpha_y,
     beside_x,
@@ -360,9 +361,9 @@ def _add_pairs(
     for j in range(j0, j1):
         alpha = alpha_y[j]
         if of_rows is None:
-            column, i = weights.T[j], j + 1
+            column, i = weights.T[j - first], j + 1
         else:
-            column = weights.T[of_columns[j]]
+            column = weights.T[of_columns[j] - first]
             i = np.searchsorted(of_rows, of_columns[j], side="right")
         while i < last:
             k = min(last, i + STRIP_ENTRIES)
@@ -384,9 +385,9 @@ def _add_pairs(
                 fold_strip(mapping, count, s)
             missed += _intervals(bits, base, top, count, row, t)
             if of_rows is None:
-                _less(ours, alpha, column[i:k], count, w)
+                _less(ours, alpha, column[i - first : k - first], count, w)
             else:
-                _take(column, of_rows[i:k], count, w)
+                _take(column, of_rows[i:k], first, count, w)
                 _less(ours, alpha, w, count, w)
             for c in range(beside_x.shape[0]):
                 _add(beside_x[c][i:k], beside_y[c, j], w[:count])
@@ -520,9 +521,9 @@ def add_pairs(
 
     Function f is g[a]·e[b] + g[c]·e[d] with (a, b, c, d) = `fields[f, :4]`, without the second
     product where c = -1, and e[b] without a clock; times u'Mu/|u|² with M = change[fields[f, 4]]
-    where this is not -1. `weights` is S, its lower triangle in Fortran order, `sums` is (F,), and
-    the products are (F, n) and (F, m), without columns where they are not wanted; one array if rows
-    and columns are the same.
+    where this is not -1. `weights` are S[f:, f:], its lower triangle in Fortran order, or columns
+    of it, and f; `sums` is (F,), and the products are (F, n) and (F, m), without columns where they
+    are not wanted; one array if rows and columns are the same.
     """
     times = inverse_time = of_time = times_of_columns = None
     base_in_time = stretch = -1
@@ -537,7 +538,7 @@ def add_pairs(
     return _add_pairs(
         *(tuple(rows.points), rows.numbers, tuple(columns.points), columns.numbers, j0, j1),
         *(inverse, mapping or None, tables, base, times, times_of_columns, inverse_time, of_time),
-        *(base_in_time, stretch, fields, change if len(change) else None, weights),
+        *(base_in_time, stretch, fields, change if len(change) else None, *weights),
         *(rows.alpha, columns.alpha, rows.beside, columns.beside, sums, q_x, q_y),
         (*strips, e, g),
     )

@@ -28,11 +28,12 @@ class Sums:
     products: np.ndarray  # (∂Σ/∂θ)α, (n, k) in Fortran order; no rows unless requested
 
 
-def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=True):
+def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=True, columns=None):
     """Return the `Sums` of the derivatives of Σ(θ) = C + diag(noise) with weights.
 
     `weights`, (n, n), holds S in the lower triangle, `alpha` is α, (n,), and `beside` is B, (n, p),
-    where p may be 0.
+    where p may be 0. With `columns`, a slice from f to l, `weights` is S[f:, f:l], and the sums are
+    those of these entries and, by symmetry, of the rows f:l above the diagonal.
 
     Examples
     --------
@@ -48,44 +49,57 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     True
     """
     names, n = tuple(names), len(inputs)
+    columns = slice(0, n) if columns is None else columns
     beside = np.ascontiguousarray(beside.T)
     noise = model.noise(inputs)
     of_field = [name for name in names if name not in noise.names]
-    totals, columns = {}, {}
+    totals, q = {}, {}
     if of_field:
         method = by_table if model.tabulated and generate.loops().add_pairs else by_blocks
-        totals, columns = method(model.pairs(inputs), of_field, weights, alpha, beside, products)
-    diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
+        vectors = alpha, beside, products, columns
+        totals, q = method(model.pairs(inputs), of_field, weights, *vectors)
+    diagonal, near = _diagonal(weights, alpha, beside, columns)
     for name in set(names).difference(of_field):
         own = noise.derivative(name)
-        totals[name], columns[name] = (own * diagonal).sum(), own * alpha
+        totals[name], q[name] = (own * diagonal).sum(), own * near
     weighted = np.array([totals[name] for name in names])
     if not products:
         return Sums(names, np.full(len(names), np.nan), weighted, np.empty((0, len(names))))
     stacked = np.empty((n, len(names)), order="F")
     for k, name in enumerate(names):
-        stacked[:, k] = columns[name]
+        stacked[:, k] = q[name]
     return Sums(names, alpha @ stacked, weighted, stacked)
 
 
-def _columns(n):
-    return [slice(j, min(j + THREAD_COLUMNS, n)) for j in range(0, n, THREAD_COLUMNS)]
+def _diagonal(weights, alpha, beside, columns):
+    """Return the diagonal of W and α, (n,), both 0 outside some columns."""
+    diagonal, near = np.zeros((2, len(alpha)))
+    near[columns] = alpha[columns]
+    diagonal[columns] = alpha[columns] ** 2 - weights.diagonal() + (beside[:, columns] ** 2).sum(0)
+    return diagonal, near
 
 
-def by_table(pairs, names, weights, alpha, beside, products):
+def _parts(columns):
+    """Return the slices of columns, or of rows, that a thread takes at a time."""
+    steps = range(columns.start, columns.stop, THREAD_COLUMNS)
+    return [slice(j, min(j + THREAD_COLUMNS, columns.stop)) for j in steps]
+
+
+def by_table(pairs, names, weights, alpha, beside, products, columns):
     """Return sums and products by parameter, from the polynomials of tables.
 
     The derivative of a term by a parameter is a sum of functions of pairs, each times a number, or
     a number for each two variables: its sums are sums of the functions' sums with these numbers.
     """
-    diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
-    totals, columns = np.zeros(len(names)), np.zeros((len(names), len(alpha) if products else 0))
+    diagonal, near = _diagonal(weights, alpha, beside, columns)
+    totals, rows = np.zeros(len(names)), np.zeros((len(names), len(alpha) if products else 0))
     for part in pairs.parts:
         found = [part.term.functions(name) for name in names]
         functions = list(dict.fromkeys(one for some in found for _, one in some))
         if not functions:
             continue
-        sums, q = pairs.until_reached(_sums_of(part, functions, weights, alpha, beside, products))
+        vectors = alpha, beside, products, columns
+        sums, q = pairs.until_reached(_sums_of(part, functions, weights, *vectors))
         # by parameter, function and pair of variables
         factors = np.zeros((len(names), *sums.shape))
         for row, some in zip(factors, found, strict=True):
@@ -100,11 +114,11 @@ def by_table(pairs, names, weights, alpha, beside, products):
         kinds = np.zeros(len(alpha), dtype=int) if part.kinds is None else part.kinds[0]
         totals += own @ np.bincount(kinds, diagonal, sums.shape[1])
         if products and part.kinds is None:
-            columns += factors[:, :, 0, 0] @ q[:, 0] + own * alpha
+            rows += factors[:, :, 0, 0] @ q[:, 0] + own * near
         elif products:
-            for column, factor, each in zip(columns, factors, own, strict=True):
-                column += np.einsum("frj,fjr->r", factor[:, kinds], q) + each[kinds] * alpha
-    return dict(zip(names, totals, strict=True)), dict(zip(names, columns, strict=True))
+            for row, factor, each in zip(rows, factors, own, strict=True):
+                row += np.einsum("frj,fjr->r", factor[:, kinds], q) + each[kinds] * near
+    return dict(zip(names, totals, strict=True)), dict(zip(names, rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -131,13 +145,19 @@ class _Places:
     def __len__(self):
         return len(self.alpha)
 
+    def among(self, columns):
+        """Return the slice of those that are among some columns of all locations."""
+        if self.numbers is None:
+            return columns
+        return slice(*np.searchsorted(self.numbers, (columns.start, columns.stop)).tolist())
+
     @property
     def rows(self):
         """Rows of vectors of all locations."""
         return slice(None) if self.numbers is None else self.numbers
 
 
-def _sums_of(part, functions, weights, alpha, beside, products):
+def _sums_of(part, functions, weights, alpha, beside, products, columns):
     """Return work(further) of `TablePairs.until_reached`: sums and products of functions of pairs.
 
     These are (k, p, p) and (k, p, n): the sum over columns of one variable, for each row. Of
@@ -164,10 +184,10 @@ def _sums_of(part, functions, weights, alpha, beside, products):
     p = len(part.term.correlations)
     groups = [_Places.of(part, variable, alpha, beside) for variable in range(p)]
     tasks = [
-        (i, j, slice(first, min(first + THREAD_COLUMNS, len(groups[j]))))
+        (i, j, some)
         for i, j in np.ndindex(p, p)
         if len(groups[i])
-        for first in range(0, len(groups[j]), THREAD_COLUMNS)
+        for some in _parts(groups[j].among(columns))
     ]
 
     def work(further):
@@ -184,7 +204,7 @@ def _sums_of(part, functions, weights, alpha, beside, products):
         }
 
         def sums_of(task):
-            i, j, columns = task
+            i, j, some = task
             ours, theirs = groups[i], groups[j]
             sums = np.zeros(len(functions))
             q_x = np.zeros((len(functions), len(ours) if products else 0))
@@ -194,13 +214,13 @@ def _sums_of(part, functions, weights, alpha, beside, products):
             missed = generate.loops().add_pairs(
                 ours,
                 theirs,
-                *(columns.start, columns.stop, np.atleast_2d(part.inverse)[i, j], part.mapping),
+                *(some.start, some.stop, np.atleast_2d(part.inverse)[i, j], part.mapping),
                 *(
                     (own[int(starts[i, j])], base),
                     in_time,
                     fields,
                     changes,
-                    weights,
+                    (weights, columns.start),
                     sums,
                     q_x,
                     q_y,
@@ -208,7 +228,7 @@ def _sums_of(part, functions, weights, alpha, beside, products):
             )
             return sums, q_x, q_y, missed
 
-        found = in_threads(sums_of, tasks, n * n)
+        found = in_threads(sums_of, tasks, n * (columns.stop - columns.start))
         total, q = np.zeros((len(functions), p, p)), np.zeros((len(functions), p, n))
         q = q if products else q[:, :, :0]
         for (i, j, _), (sums, q_x, q_y, _) in zip(tasks, found, strict=True):
@@ -222,15 +242,17 @@ def _sums_of(part, functions, weights, alpha, beside, products):
     return work
 
 
-def by_blocks(pairs, names, weights, alpha, beside, products):
+def by_blocks(pairs, names, weights, alpha, beside, products, columns):
     """As `by_table`, from blocks of derivatives: without a table or without numba."""
     vectors, n = np.column_stack((alpha, beside.T)), len(alpha)
+    first = columns.start
 
-    def add(columns):
-        ours = (block for block in blocks(n, THREAD_COLUMNS) if block[1] == columns)
-        return _sweep(pairs, names, ours, weights, vectors, alpha if products else None)
+    def add(some):
+        ours = [(rows, some) for rows in (some, *_parts(slice(some.stop, n)))]
+        about = weights, vectors, alpha if products else None
+        return _sweep(pairs, names, ours, *about, first=first)
 
-    parts = in_threads(add, _columns(n), n * n)
+    parts = in_threads(add, _parts(columns), n * (columns.stop - first))
     totals, q = sum(part[0] for part in parts), sum(part[1] for part in parts)
     return dict(zip(names, totals, strict=True)), dict(zip(names, q.T, strict=True))
 
@@ -257,8 +279,10 @@ def blocks(n, width=None):
             yield slice(top, min(top + width, n)), columns
 
 
-def derivative_products(model, inputs, names, alpha, index=None):
+def derivative_products(model, inputs, names, alpha, index=None, width=None):
     """Return (∂Σ/∂θ)α for every parameter of Σ(θ), (n, k), from the CPU or a GPU.
+
+    `width` is that of `blocks`.
 
     Examples
     --------
@@ -272,11 +296,41 @@ def derivative_products(model, inputs, names, alpha, index=None):
     >>> bool((of_nugget[:, 0] == alpha[:, 0]).all())
     True
     """
-    pairs, some = model.pairs(inputs), blocks(len(inputs))
+    pairs, some = model.pairs(inputs), blocks(len(inputs), width)
     if set(names) <= set(model.noise(inputs).names):
         some = ()
     _, products = _sweep(pairs, tuple(names), some, alpha=alpha, index=index)
     return products
+
+
+def derivative_times(model, inputs, names, matrix, last=None):
+    """Return {name: (∂Σ/∂θ)A} for an (n, m) array in RAM, in its type.
+
+    Rows of A from `last` on are 0. Those of a product are computed by one thread.
+
+    Examples
+    --------
+    >>> from geomxp import Inputs, Matern
+    >>> places, model = np.random.default_rng(0).random((40, 2)), Matern(1.0, 0.3, 0.8)
+    >>> found = derivative_times(model, Inputs(places), ("variance",), np.eye(40))
+    >>> bool(np.allclose(found["variance"], model(places, places)))
+    True
+    """
+    n, noise, pairs = len(inputs), model.noise(inputs), model.pairs(inputs)
+    of_field = [name for name in names if name not in noise.names]
+    known = _parts(slice(0, n if last is None else last))
+    found = {name: np.zeros_like(matrix) for name in of_field}
+
+    def add(rows):
+        for some in known:
+            blocks = pairs.derivatives(rows, some, of_field)
+            for name, block in blocks.items():
+                found[name][rows] += block.astype(matrix.dtype, copy=False) @ matrix[some]
+
+    in_threads(add, _parts(slice(0, n)) if of_field else (), n * n)
+    for name in set(names).difference(of_field):
+        found[name] = noise.derivative(name).astype(matrix.dtype)[:, None] * matrix
+    return found
 
 
 def weighted_sums(model, inputs, names, weights, vectors):
@@ -291,8 +345,11 @@ def weighted_sums(model, inputs, names, weights, vectors):
     return totals
 
 
-def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=None):
-    """Return Σ W ∂Σ, (k,), with weights, and (∂Σ)α, (n, k), with α, over some of the blocks."""
+def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=None, first=0):
+    """Return Σ W ∂Σ, (k,), with weights, and (∂Σ)α, (n, k), with α, over some of the blocks.
+
+    The weights are S[f:, f:], or some columns of it, for the first row f.
+    """
     noise = pairs.model.noise(pairs.a)
     of_field = [name for name in names if name not in noise.names]
     of_noise = {name: noise.derivative(name) for name in set(names) - set(of_field)}
@@ -308,7 +365,7 @@ def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=Non
             own = rows == columns
             if weights is not None:
                 # entries above the diagonal may be anything, NaN included
-                part = weights[rows, columns]
+                part = weights[_less(rows, first), _less(columns, first)]
                 part = xp.tril(part) if own else part
                 # transposed twice: columns are contiguous then, as S's and the derivatives' are
                 w = (vectors[columns] @ vectors[rows].T).T - part
@@ -326,6 +383,10 @@ def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=Non
                     block *= w
                     totals[names.index(name)] += (1.0 if own else 2.0) * block.sum()
         return (totals, products) if index is None else (totals.get(), products.get(order="A"))
+
+
+def _less(rows, first):
+    return slice(rows.start - first, rows.stop - first)
 
 
 def _arrays_on(index):

@@ -73,6 +73,14 @@ GPU_DERIVATIVE_BLOCKS = 16
 """Blocks of derivatives that a GPU computes at one time."""
 
 
+LEAST_PANEL_COLUMNS = 256
+"""Columns of Σ⁻¹ that are solved for together: with fewer, reading the tiles takes longer than
+work."""
+
+PANEL_BYTES = 2**23
+"""Memory of blocks of covariances and their derivatives beside a panel, for each parameter."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """Predicted cost of a method for one data set.
@@ -111,8 +119,8 @@ def predicted_cost(method: Likelihood, n: int, dimensions: int = 2, free: int = 
     Exact: n³/3 operations for the factorization, 2n³/3 for Σ⁻¹, which the score needs, and the
     covariances of n²/2 pairs of locations. A fit has about 8 evaluations, and the observed
     information, which costs about one evaluation more than it has parameters. Where tiles leave no
-    memory for Σ⁻¹, it has about 100 evaluations without derivatives. A method of your own counts as
-    exact.
+    memory for 256 columns of Σ⁻¹, it has about 100 evaluations without derivatives. A method of
+    your own counts as exact.
 
     Vecchia's approximation with m neighbours: n·m³ operations for the blocks, and the covariances
     of n·m² pairs. A fit has about 15 evaluations; its standard errors cost about 24.
@@ -154,9 +162,17 @@ def _of_exact(method, n, dimensions, free):
     needed, fits = _bytes_of_exact(method, n)
     if not _measurable(method.on):
         return Cost(None, None, needed, fits)
-    # beside coarse formats Σ⁻¹ is FP32
-    scoring = method.dense or bytes_for(n, 1 if method.noisy else 4) < free_memory()
+    scoring = method.dense or _columns(method, n) > 0
     return Cost(*_seconds_of_exact(n, dimensions, free, scoring), needed, fits)
+
+
+def _columns(method, n):
+    """Return the columns of Σ⁻¹ for which there is memory."""
+    room = free_memory()
+    if method.memory is not None:
+        room = min(room, bytes_of("memory", method.memory))
+    # beside coarse formats Σ⁻¹ is FP32
+    return columns_of_panel(n, room, share=0.5 if method.noisy else 1.0)
 
 
 def _seconds_of_exact(n, dimensions=2, free=4, scoring=True):
@@ -274,6 +290,17 @@ def bytes_for(n, matrices, device=None):
     return needed + GPU_DERIVATIVE_BLOCKS * 8 * min(n, sums.BLOCK_ORDER) ** 2
 
 
+def columns_of_panel(n, room, matrices=1, share=1.0, tile=1024):
+    """Return how many columns of so many n×n matrices fit, with the rows of a tile in work.
+
+    `share` is the size of a matrix in those of FP64. It is 0 if fewer than `LEAST_PANEL_COLUMNS`
+    fit.
+    """
+    column = int(8 * share * (n + 2 * tile)) * matrices
+    width = int(room - bytes_for(n, 0) - PANEL_BYTES * matrices) // column
+    return width if width >= min(n, LEAST_PANEL_COLUMNS) else 0
+
+
 def closing(method: Likelihood, free: int) -> int:
     """Return how many evaluations the standard errors of a fit cost, after the search."""
     return SIMULATION_EVALUATIONS if method.approximate else OBSERVED_INFORMATION_EVALUATIONS + free
@@ -288,7 +315,7 @@ def on_disk(n, free):
     `free` are the bytes of memory that are free.
     """
     size = f"{max(1, int(free / 2e9))}GB"
-    return size, _seconds_of_exact(n, scoring=bytes_for(n, 4) < free / 2)[1], 4 * n * (n + 1)
+    return size, _seconds_of_exact(n, scoring=columns_of_panel(n, free / 2) > 0)[1], 4 * n * (n + 1)
 
 
 def alternatives(n: int, on_gpu: bool = False) -> str:

@@ -13,21 +13,17 @@ one a congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of
 
 On a GPU score and average information need one n×n matrix: P∂Σα by solves while L stands there,
 then Σ⁻¹ in its place, then the sums by blocks. The whitened derivatives L⁻¹∂ΣL⁻ᵀ stay there if it
-has room for all of them, and in RAM otherwise.
+has room for all of them, and in RAM otherwise. Where there is no memory for Σ⁻¹, score and
+information come from panels of its columns and of these derivatives': see `inverse` and `expected`.
 """
 
 from dataclasses import replace
 
 import numpy as np
-import scipy
 
-from ..covariance.inputs import Inputs
-from ..covariance.parameter import NOISE
-from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive
 from ..linalg.backend import backend_of
-from ..tiles.assemble import derivative_matrix, diagonal_matrix
-from ..tiles.factor import CholeskyFactor, on_host
+from . import expected, inverse
 from .base import Derivatives
 
 SECOND_DERIVATIVE_STEP = 1e-4
@@ -49,12 +45,14 @@ def differentiate(
     stay=False,
     dtype=np.float64,
     space=None,
+    panels=(),
 ):
     """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
     Expected and observed information only with `curvature`. `index` is the number of the GPU where
     a factor in tiles becomes one array, of this type, in `space` if that is given; `stay` tells
-    whether whitened derivatives stay on a GPU.
+    whether whitened derivatives stay on a GPU. With `panels`, slices of all columns, a factor in
+    tiles stays as it is, and only so many columns are in memory at a time.
 
     The inverse of a factor in coarse formats may be FP32, X ≈ Σ⁻¹. Then `Derivatives.error`
     estimates what it adds to the error of the score: with the residual r, for which E rα' = I,
@@ -79,47 +77,48 @@ def differentiate(
         transformed.project(both, rooted if order is None else rooted[order], order, curvature)
     places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
-    lower, expected = factor.into_dense(index, dtype, space), None
     beside = projection if reml else projection[:, :0]
-    way, inverted = in_place if backend_of(lower).on_gpu else in_ram, False
-    with recursive.fast_underflow(lower):
-        if curvature:
-            about = model, places, observations.metric, names
-            expected, lower, inverted = _expected(lower, *about, white, stay)
-        q, half, weigh, inverse = way(lower, inverted, model, places, names, alpha, beside)
-        weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
-        average = 0.5 * (half - along.T @ along)
-        average = (average + average.T) / 2
-        observed = None
-        if curvature:
-            observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
+    moves = _moves(model, names) if curvature else []
+    models = [model, *(moved for *_, moved in moves)]
+    given, fisher = (models, places, names, alpha, beside), None
+    about = model, places, observations.metric, names
+    if panels:
+        last_row = model(places[-1:], places).astype(dtype)
+        with recursive.fast_underflow(last_row):
+            if curvature:
+                fisher = expected.by_columns(factor, panels, dtype, *about, projection, white)
+            sums = inverse.by_columns(factor, panels, dtype, *given)
+    else:
+        lower, inverted = factor.into_dense(index, dtype, space), False
+        way = inverse.in_place if backend_of(lower).on_gpu else inverse.in_ram
+        with recursive.fast_underflow(lower):
+            if curvature:
+                fisher, lower, inverted = expected.in_one_array(lower, *about, white, stay)
+            sums = way(lower, inverted, *given)
+    q, (weighted, *moved) = sums.products, sums.weighted
+    quadratic, along = alpha @ q, projection.T @ q
+    average = 0.5 * (sums.squares - along.T @ along)
+    average = (average + average.T) / 2
+    observed = None
+    if curvature:
+        observed = 2 * average - fisher - 0.5 * _bending(model, names, moves, moved)
     trace = quadratic - weighted
     score = 0.5 * (quadratic - trace)
-    found = Derivatives(names, score, average, quadratic, trace, expected, observed)
-    if lower.dtype == np.float32:
+    found = Derivatives(names, score, average, quadratic, trace, fisher, observed)
+    if sums.times is not None:
         residual = least_squares.residual if order is None else least_squares.residual[order]
-        missing = np.abs(residual @ symmetric_product(inverse, q) - quadratic)
-        scale = _scale_of(model)
+        missing = np.abs(residual @ sums.times - quadratic)
+        scale = expected.scale_of(model)
         if scale in names:
             k, variance = names.index(scale), model.parameters()[scale]
-            rest = _trace_of_noise(inverse, model.noise(places).variances, beside)
-            along = variance * trace[k] + rest - (len(lower) - beside.shape[1])
+            # tr(QN), with Q = X - BB'
+            diagonal = sums.diagonal - (beside**2).sum(axis=1)
+            rest = float(diagonal @ model.noise(places).variances)
+            along = variance * trace[k] + rest - (len(alpha) - beside.shape[1])
             missing[k] = max(missing[k], abs(along) / variance)
         errors = np.sqrt(np.maximum(np.diag(average), np.finfo(float).tiny))
         found = replace(found, error=0.5 * missing / errors)
     return transformed.beside(found, q, asked) if transformed.names else found
-
-
-def _scale_of(model):
-    """Return the name of the variance that scales the whole field, None if there are several."""
-    linear = [p.name for p in model.table if p.linear and p.role != NOISE]
-    return linear[0] if len(linear) == 1 else None
-
-
-def _trace_of_noise(inverse, variances, beside):
-    """Return tr(QN) for a diagonal N, with Q = X - BB'."""
-    diagonal = on_host(inverse.diagonal()).astype(np.float64) - (beside**2).sum(axis=1)
-    return float(diagonal @ variances)
 
 
 class Transformed:
@@ -187,177 +186,9 @@ class Transformed:
         )
 
 
-def in_ram(lower, inverted, model, places, names, alpha, beside):
-    """Return q = (∂Σ)α, q'Σ⁻¹q, a function, model to Σ W∂Σ, and Σ⁻¹, which overwrites L.
-
-    `inverted` tells that `lower` is L⁻¹.
-    """
-    inverse = recursive.inverse_from(lower if inverted else recursive.inverted(lower))
-    # one sweep over the pairs of locations computes both the products and the sums
-    sums = derivative_sums(model, places, names, inverse, alpha, beside)
-    q = sums.products
-
-    def weigh(other):
-        if other is model:
-            return sums.weighted
-        return derivative_sums(
-            other, places, names, inverse, alpha, beside, products=False
-        ).weighted
-
-    return q, q.T @ symmetric_product(inverse, q), weigh, inverse
-
-
-def in_place(lower, inverted, model, places, names, alpha, beside):
-    """As `in_ram`, without memory of the size of Σ besides L, which Σ⁻¹ overwrites."""
-    q = derivative_products(model, places, names, alpha, backend_of(lower).index(lower))
-    # L⁻¹q, while L or its inverse is there
-    if inverted:
-        white = on_host(recursive.trmm(lower, backend_of(lower).put(q, lower)))
-    else:
-        white, lower = CholeskyFactor(lower).half_solve(q), recursive.inverted(lower)
-    inverse, vectors = recursive.inverse_from(lower), np.column_stack((alpha, beside))
-
-    def weigh(other):
-        return weighted_sums(other, places, names, inverse, vectors)
-
-    return q, white.T @ white, weigh, inverse
-
-
-def _expected(lower, model, places, metric, names, white, stay):
-    """Return F, the array of L, and whether L⁻¹ has overwritten L in it.
-
-    F comes from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
-
-    The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
-    that σ²M = E - M_N. With a nugget alone N = τ²∂Σ/∂τ².
-    """
-    # σ² needs no matrix of its own if it scales the whole field
-    scale = _scale_of(model)
-    known, noise, size = model.noise(Inputs.of(places, metric)), "noise", 1.0
-    if len(known) == 1 and known.names:
-        noise, size = known.names[0], known.coefficients[0]
-    held = [name for name in names if name != scale]
-    if scale in names and size > 0 and noise not in held:
-        held.append(noise)
-    diagonals = {name: known.derivative(name) for name in held if name in known.names}
-    if "noise" in held:
-        diagonals["noise"] = known.variances
-    # those from L⁻¹ last
-    late = {name for name, own in diagonals.items() if (own >= 0).all()}
-    held.sort(key=lambda name: name in late)
-    matrices, inverted = {}, False
-    for name in held:
-        if name in late and not inverted:
-            lower, inverted = recursive.inverted(lower), True
-        if inverted:
-            matrix = recursive.whitened_diagonal(lower, diagonals[name])
-        else:
-            matrix = _whitened(lower, model, places, metric, name, diagonals.get(name))
-        matrices[name] = _projected(matrix if stay else on_host(matrix), white)
-    gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
-    traces = {
-        name: float(on_host(matrix.diagonal()).sum(dtype=np.float64))
-        for name, matrix in matrices.items()
-    }
-    gram |= {(b, a): value for (a, b), value in gram.items()}
-    if scale in names:
-        rank, variance = len(lower) - white.shape[1], model.parameters()[scale]
-        for name in held:
-            beside = size * gram[noise, name] if size else 0.0
-            gram[scale, name] = gram[name, scale] = (traces[name] - beside) / variance
-        own = size * (traces[noise] + variance * gram[scale, noise]) if size else 0.0
-        gram[scale, scale] = (rank - own) / variance**2
-    rows = [[gram[a, b] for b in names] for a in names]
-    expected = 0.5 * np.reshape(rows, (len(names), len(names)))
-    return expected, lower, inverted
-
-
-def _whitened(lower, model, places, metric, name, diagonal):
-    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ where L is; a GPU stores only it and L.
-
-    `diagonal` is ∂Σ by a parameter of the noise, None for others.
-    """
-    index = backend_of(lower).index(lower)
-    if diagonal is not None:
-        change = diagonal_matrix(diagonal, len(lower), index, lower.dtype)
-    else:
-        change = derivative_matrix(model, places, metric, name, index, lower.dtype)
-    return recursive.congruence(lower, change)
-
-
-def _projected(matrix, white):
-    """Return E M E, its lower triangle, with E = I - QQ' for orthonormal columns Q.
-
-    On a GPU the whole of it, as `_inner` reads it there.
-    """
-    backend = backend_of(matrix)
-    if backend.on_gpu:
-        recursive.mirror(matrix)
-    if not white.shape[1]:
-        return matrix
-    if backend.on_gpu:
-        with backend.on(matrix):
-            q = backend.put(white, matrix)
-            product = matrix @ q
-            half = product - 0.5 * (q @ (q.T @ product))
-            for some in _panels(len(matrix)):
-                matrix[:, some] -= q @ half[some].T + half @ q[some].T
-        return matrix
-    product = symmetric_product(matrix, white)
-    half = np.asfortranarray(product - 0.5 * white @ (white.T @ product), matrix.dtype)
-    return _blas("syr2k", matrix)(
-        -1.0, np.asfortranarray(white, matrix.dtype), half, 1.0, matrix, lower=1, overwrite_c=1
-    )
-
-
-def symmetric_product(matrix, vectors):
-    """Return AX, (n, m), from the lower triangle of A; on a GPU the upper one is filled in."""
-    vectors = np.asfortranarray(vectors, matrix.dtype)
-    backend = backend_of(matrix)
-    if not backend.on_gpu:
-        return _blas("symm", matrix)(1.0, matrix, vectors, lower=1)
-    recursive.mirror(matrix)
-    with backend.on(matrix):
-        return backend.get(matrix @ backend.put(vectors, matrix))
-
-
-def _blas(name, a):
-    """Return BLAS's routine for an array of FP64 or FP32 in RAM."""
-    return getattr(scipy.linalg.blas, ("s" if a.dtype == np.float32 else "d") + name)
-
-
-def _panels(n, width=256):
-    """Return the slices of n columns."""
-    return [slice(first, min(first + width, n)) for first in range(0, n, width)]
-
-
-def _inner(a, b):
-    """Return Σ_ij A_ij B_ij of two symmetric matrices, from their lower triangles.
-
-    On a GPU from the whole of them.
-    """
-    backend, total = backend_of(a), 0.0
-    if backend.on_gpu:
-        with backend.on(a):
-            parts = [
-                backend.xp.vdot(*(m.T[some].astype(np.float64, copy=False) for m in (a, b)))
-                for some in _panels(len(a), 4096 if a.dtype == np.float64 else 1024)
-            ]
-            return float(sum(parts))
-    for some in _panels(len(a)):
-        first, last = some.start, some.stop
-        left, right = a[first:, first:last], b[first:, first:last]
-        below = last - first
-        total += 2 * np.einsum("ij,ij->", left[below:], right[below:], dtype=np.float64)
-        # what stands above the diagonals may be anything, NaN too
-        left, right = np.tril(left[:below], -1), np.tril(right[:below], -1)
-        total += 2 * np.einsum("ij,ij->", left, right, dtype=np.float64)
-    return float(total + a.diagonal().astype(np.float64) @ b.diagonal())
-
-
-def _bending(model, names, weigh):
-    """Return Σ_ij W_ij ∂_jkΣ_ij, (k, k), by differences of second order with W held."""
-    table, result = {p.name: p for p in model.table}, np.zeros((len(names), len(names)))
+def _moves(model, names):
+    """Return (k, weight, model) of the models whose sums give differences of second order."""
+    table, moves = {p.name: p for p in model.table}, []
     for k, name in enumerate(names):
         parameter = table[name]
         if parameter.linear:
@@ -369,8 +200,16 @@ def _bending(model, names, weigh):
         if parameter.value - step < parameter.lower:
             weights = FORWARD_WEIGHTS
         for move, weight in weights.items():
-            moved = model.replace(**{name: parameter.value + move * step})
-            result[:, k] += weight / step * weigh(moved)
+            moved = {name: parameter.value + move * step}
+            moves.append((k, weight / step, model.replace(**moved)))
+    return moves
+
+
+def _bending(model, names, moves, sums):
+    """Return Σ_ij W_ij ∂_jkΣ_ij, (k, k), from the sums Σ W ∂Σ, with W held, of `_moves`."""
+    table, result = {p.name: p for p in model.table}, np.zeros((len(names), len(names)))
+    for (k, weight, _), sum_ in zip(moves, sums, strict=True):
+        result[:, k] += weight * sum_
     linear = np.array([table[name].linear for name in names], dtype=bool)
     # the column of a linear parameter equals its row
     result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)

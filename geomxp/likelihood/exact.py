@@ -9,6 +9,7 @@ import time
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -71,7 +72,7 @@ from .base import (
     gaussian_log_likelihood,
     noiseless_twins,
 )
-from .cost import bytes_for
+from .cost import bytes_for, columns_of_panel
 from .derivatives import differentiate
 from .differences import Differences
 from .factors import (
@@ -522,9 +523,12 @@ class ExactEvaluator(Evaluator):
         curvatures = len(wanted) if curvature else 0
         # before the tiles take their part of the memory
         index, stay = self._assembled_on(curvatures), self._whitened_stay(curvatures)
-        for matrices, device in self._matrices(curvatures):
-            check_memory(len(self.observations), matrices, device, self._held(device))
-        fine = not self.moves or self._room_for(curvatures, 1.0)
+        panels = () if self._room_for(curvatures) else self._panels(curvatures, self._share)
+        if not panels:
+            for matrices, device in self._matrices(curvatures):
+                check_memory(len(self.observations), matrices, device, self._held(device))
+        in_fp64 = self._panels(curvatures, 1.0) if panels else ()
+        fine = not self.moves or bool(in_fp64) or self._room_for(curvatures, 1.0)
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
@@ -535,11 +539,15 @@ class ExactEvaluator(Evaluator):
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             given = self, factor, least_squares, model, names, curvature, index, stay
             dtype = self._type_of_inverse(factor, fine)
-            derivatives = differentiate(*given, dtype, self._inverse_space(dtype, index))
+            if panels:
+                given = *given, dtype, None, in_fp64 if dtype == FP64.dtype else panels
+            else:
+                given = *given, dtype, self._inverse_space(dtype, index)
+            derivatives = differentiate(*given)
             error = derivatives.error
             if error is not None and fine and not (error < LARGEST_SCORE_ERROR).all():
                 # tiles and blocks were copied
-                derivatives = differentiate(*given)
+                derivatives = differentiate(*given[:8], FP64.dtype, None, in_fp64)
         self._last = (model, evaluation, derivatives)
         return derivatives
 
@@ -585,7 +593,9 @@ class ExactEvaluator(Evaluator):
 
     def has_curvature(self, names):
         """See `Evaluator.has_curvature`."""
-        return self.differences or (self.scoring and self._room_for(len(names)))
+        if self.differences:
+            return True
+        return self.scoring and (self._room_for(len(names)) or bool(self._panels(len(names))))
 
     @property
     def scoring(self):
@@ -593,7 +603,33 @@ class ExactEvaluator(Evaluator):
         if self.differences:
             return True
         # in core it overwrites L; tiles have to be assembled first
-        return (self.placement.in_core and self.method.dense) or self._room_for(0)
+        whole = (self.placement.in_core and self.method.dense) or self._room_for(0)
+        return whole or bool(self._panels(0))
+
+    def _panels(self, curvatures, share=None):
+        """Return slices of columns of Σ⁻¹, a panel of which fits where the whole does not.
+
+        Empty if not even `LEAST_PANEL_COLUMNS` fit. With curvatures a panel has columns of so many
+        whitened derivatives too, which only tiles of one machine give.
+        """
+        method, n = self.method, len(self.observations)
+        whole = method.layers is not None or is_cluster(method.on)
+        if method.dense or (curvatures and whole):
+            return ()
+        share = self._share if share is None else share
+        room = free_memory() - self._bytes_of_tiles(share)
+        if self.placement.memory is not None:
+            room = min(room, self.placement.memory)
+        if self.placement.in_core and self.device.index is not None:
+            room = min(room, int(0.9 * self.device.free_memory() / 4))
+        tile = self.placement.layout(n, method.tile_for(n)).tile
+        # solves with all of L copy their columns, in FP64
+        width = columns_of_panel(n, room, 1 + curvatures, 4.0 if whole else share, tile)
+        if not width:
+            return ()
+        count = -(-n // width)
+        ends = [n * part // count for part in range(count + 1)]
+        return [slice(first, last) for first, last in pairwise(ends)]
 
     @property
     def _share(self):
@@ -622,6 +658,18 @@ class ExactEvaluator(Evaluator):
             return ((1 + curvatures, self.device),)
         # L and one whitened derivative beside it; all of these in RAM
         return (2, self.device), (curvatures, Device("cpu"))
+
+    def _bytes_of_tiles(self, share):
+        """Return the bytes of RAM that tiles have yet to take, about."""
+        placement, n = self.placement, len(self.observations)
+        elsewhere = placement.memory is not None or is_cluster(self.method.on)
+        if elsewhere or (placement.in_core and self.device.index is not None):
+            return 0
+        if isinstance(self._frozen, Frozen):
+            needed = self._frozen.formats.bytes(placement.layout(n, self.method.tile_for(n)))
+        else:
+            needed = int(4 * share * n * (n + 1))
+        return needed - (0 if self._workspace is None else min(needed, self._workspace.bytes))
 
     def _whitened_stay(self, curvatures):
         """Whether a GPU has room for all whitened derivatives, beside L and the tiles."""

@@ -939,11 +939,16 @@ def potrf(a):
 
 
 def trsm(lower, b, transposed=False):
-    """Return the x of L x = b, or L'x = b, for a lower triangular L and b of (n,) or (n, m)."""
+    """Return the x of L x = b, or L'x = b, for a lower triangular L and b of (n,) or (n, m).
+
+    In L's type, FP64 or FP32.
+    """
     if backend_of(lower).on_gpu:
         # op(L) X = B is X' op(L)' = B'
         return _from_the_right(solve, lower, b, not transposed)
-    x, info = scipy.linalg.lapack.dtrtrs(lower, b, lower=1, trans=transposed)
+    lapack = scipy.linalg.lapack
+    trtrs = lapack.dtrtrs if lower.dtype == FP64.dtype else lapack.strtrs
+    x, info = trtrs(lower, b, lower=1, trans=transposed)
     _check_diagonal(info)
     return x
 

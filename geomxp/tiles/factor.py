@@ -184,6 +184,14 @@ class _Ordered(Factor):
         """Return `dense(index, dtype)`; see `CholeskyFactor.into_dense`."""
         return self.dense(index, dtype)
 
+    def inverse_columns(self, columns, dtype=np.float64):
+        """Return Σ⁻¹[f:, f:l] for columns f to l, in the factor's order."""
+        first, last = columns.start, columns.stop
+        units = np.zeros((len(self.order), last - first), order="F")
+        units[self.order[first:last], np.arange(last - first)] = 1.0
+        found = self.solve(units)
+        return np.asfortranarray(found[self.order[first:]], dtype)
+
     @gpu_memory()
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹ in FP64, in the order of the locations."""
@@ -345,12 +353,7 @@ class TileFactor(_Ordered):
                 (part.start for part in map(layout.rows, range(layout.tiles)) if y[part].any()),
                 layout.n,
             )
-            for rows, columns, tile in self.store.blocks(start):
-                if rows == columns:
-                    y[rows] = recursive.trsm(tile.widen(), y[rows])
-                else:
-                    add_product(y[rows], tile, y[columns], -1.0)
-        return y
+        return self._forward(y, start)
 
     @gpu_memory()
     def solve(self, b):
@@ -358,13 +361,56 @@ class TileFactor(_Ordered):
         y = self.whiten(b)
         with device_of(y):
             y /= self._unit
-            # Y <- L⁻'Y
-            for rows, columns, tile in self.store.blocks(backwards=True):
+        return self._unsorted(self._backward(y)).reshape(b.shape, order="A")
+
+    def _forward(self, y, start=0):
+        """Y <- L⁻¹Y without the unit, where rows before `start` are 0."""
+        with device_of(y):
+            for rows, columns, tile in self.store.blocks(start):
                 if rows == columns:
-                    y[rows] = recursive.trsm(tile.widen(), y[rows], transposed=True)
+                    y[rows] = recursive.trsm(tile.widen(y.dtype), y[rows])
+                else:
+                    add_product(y[rows], tile, y[columns], -1.0)
+        return y
+
+    def _backward(self, y, start=0, stop=None):
+        """Y <- L⁻'Y without the unit, in rows from `start` on, where rows from `stop` on are 0."""
+        with device_of(y):
+            for rows, columns, tile in self.store.blocks(start, True, stop):
+                if rows == columns:
+                    y[rows] = recursive.trsm(tile.widen(y.dtype), y[rows], transposed=True)
                 else:
                     add_product(y[columns], tile, y[rows], -1.0, transposed=True)
-        return self._unsorted(y).reshape(b.shape, order="A")
+        return y
+
+    @gpu_memory()
+    def inverse_columns(self, columns, dtype=np.float64):
+        """See `_Ordered.inverse_columns`; it takes ⅔ of the operations of a solve, on average."""
+        y = self._units(columns, dtype, self._unit**-2)
+        y = self._backward(self._forward(y, columns.start), columns.start)
+        return _from_row(columns.start, on_host(y))
+
+    @gpu_memory()
+    def congruence_columns(self, columns, products, dtype=np.float64):
+        """Return {name: (L⁻¹ A L⁻ᵀ)[f:, f:l]} of symmetric matrices A, for columns f to l.
+
+        ``products(z)`` returns {name: Az}, in the factor's order, for an (n, l - f) array on the
+        host whose rows from l on are 0.
+        """
+        z = self._backward(self._units(columns, dtype, self._unit**-2), stop=columns.stop)
+        found = products(on_host(z))
+        del z
+        for name, product in found.items():
+            y = self._forward(self._beside(product))
+            found[name] = _from_row(columns.start, on_host(y))
+        return found
+
+    def _units(self, columns, dtype, size):
+        """Return columns of the unit matrix times a number, beside L."""
+        first, count = columns.start, columns.stop - columns.start
+        units = np.zeros((self.store.layout.n, count), dtype, order="F")
+        units[first + np.arange(count), np.arange(count)] = size
+        return self._beside(units)
 
     @gpu_memory()
     def multiply(self, x):
@@ -409,6 +455,16 @@ class TileFactor(_Ordered):
         """Return b on the device of L."""
         first = self.store.final(0, 0).values
         return backend_of(first).put(b, first)
+
+
+def _from_row(first, y):
+    """Return y[first:] as an array in Fortran order, which takes y's memory."""
+    n, m = y.shape
+    flat, rows = y.reshape(-1, order="F"), n - first
+    for column in range(m if first else 0):
+        # towards the front: columns that follow are not overwritten
+        flat[column * rows : (column + 1) * rows] = y[first:, column]
+    return flat[: rows * m].reshape(rows, m, order="F")
 
 
 def add_product(y, tile, x, alpha, transposed=False):

@@ -263,6 +263,17 @@ class OutOfCoreStore(Store):
         self.slow.read((i, k), data)
         return Tile(header.form, header.values.over(data), header.exponent)
 
+    def blocks(self, start=0, backwards=False, stop=None):
+        """See `Store.blocks`; a thread reads the next tile while the caller works on one."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        tiles = super().blocks(start, backwards, stop)
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(next, tiles, None)
+            while (tile := coming.result()) is not None:
+                coming = reader.submit(next, tiles, None)
+                yield tile
+
     def forget(self, i, k):
         """Discard tile (i, k): it will be computed again."""
         self.headers.pop((i, k), None)

@@ -950,6 +950,7 @@ def _described(x, progress, method, store, shift=0.0):
 _KEPT_ATTRIBUTES = (
     *("precision_map", "promotions", "nbytes", "store", "order", "originals", "moved", "events"),
     *("log_determinant", "multiply", "into_dense", "into_inverse", "half_solve", "whiten"),
+    *("inverse_columns", "congruence_columns"),
 )
 """What a refined factor has of the mixed one; L⁻¹ alone cannot be refined."""
 

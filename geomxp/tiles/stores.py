@@ -214,14 +214,15 @@ class Store:
         """Return L_ij for j < k, all of them final."""
         return [self.final(i, j) for j in range(k)]
 
-    def blocks(self, start=0, backwards=False):
+    def blocks(self, start=0, backwards=False, stop=None):
         """Yield (rows, columns, tile) in the order of a solve with L, or with L' if `backwards`.
 
-        Rows and columns are slices of the matrix; tiles that end at or before column `start` are
-        omitted.
+        Rows and columns are slices of the matrix; tiles that end at or before column `start`, or
+        begin at or after row `stop`, are omitted.
         """
         first, rows = start // self.layout.tile, self.layout.rows
-        pairs = ((i, k) for i in range(first, self.layout.tiles) for k in range(first, i + 1))
+        last = self.layout.tiles if stop is None else -(-stop // self.layout.tile)
+        pairs = ((i, k) for i in range(first, last) for k in range(first, i + 1))
         for i, k in reversed(list(pairs)) if backwards else pairs:
             yield rows(i), rows(k), self.final(i, k)
 

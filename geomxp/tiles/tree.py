@@ -119,10 +119,11 @@ class Tree(Store):
         """Return `load(i, k)`, with the casts of a cell on the diagonal."""
         return self.load(i, k)
 
-    def blocks(self, start=0, backwards=False):
+    def blocks(self, start=0, backwards=False, stop=None):
         """See `Store.blocks`."""
+        stop = self.layout.n if stop is None else stop
         for number, rows, columns, _ in reversed(self.parts) if backwards else self.parts:
-            if columns.stop > start:
+            if columns.stop > start and rows.start < stop:
                 yield rows, columns, self.tiles[number]
 
     def close(self):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.covariance.sums import derivative_sums
+from geomxp.covariance.sums import derivative_sums, derivative_times
 
 MODELS = {
     "plane": (gx.Matern(1.3, 0.1, 0.8, 0.1), "euclidean", 1.0),
@@ -58,6 +58,62 @@ def test_sums_do_not_depend_on_the_products():
     lone = derivative_sums(*arguments, products=False)
     np.testing.assert_array_equal(lone.weighted, derivative_sums(*arguments).weighted)
     assert lone.products.shape == (0, 4)
+
+
+TERMS = {
+    **MODELS,
+    "space-time": (gx.Gneiting(2.0, 0.4, 2.0, 0.8, 0.6, 0.7, 0.3, 0.1), "euclidean", 1.0),
+    "several variables": (
+        gx.Independent((1.0, 2.0), (0.2, 0.3), (0.5, 1.0), (0.1, 0.2)),
+        "euclidean",
+        1.0,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", TERMS)
+def test_sums_of_panels_of_columns_add_up_to_those_of_the_whole(kind, dtype):
+    model, metric, extent = TERMS[kind]
+    n, random = 600, np.random.default_rng(8)
+    inputs = gx.Inputs(
+        extent * random.random((n, 2)),
+        metric,
+        time=random.random(n) if "time" in kind else None,
+        variable=random.integers(0, 2, n) if "variables" in kind else None,
+    )
+    weights = random.standard_normal((n, n)).astype(dtype)
+    weights = np.asfortranarray(weights + weights.T)
+    alpha, beside = random.standard_normal(n), random.standard_normal((n, 2))
+    names = tuple(model.parameters())
+    whole = derivative_sums(model, inputs, names, weights, alpha, beside)
+    parts = []
+    # one column, fewer than a thread takes, and more
+    for first, last in ((0, 1), (1, 130), (130, 600)):
+        weights_of_part = np.array(weights[first:, first:last], order="F")
+        weights_of_part[np.triu_indices(last - first, 1)] = np.nan
+        given = model, inputs, names, weights_of_part, alpha, beside
+        parts.append(derivative_sums(*given, columns=slice(first, last)))
+    for field in ("weighted", "quadratic", "products"):
+        expected = getattr(whole, field)
+        size = np.abs(expected).max() + np.abs(whole.weighted).max() * (field == "weighted")
+        found = sum(getattr(part, field) for part in parts)
+        # sums over n² pairs in another order
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * n * size)
+
+
+def test_products_with_an_array_are_those_of_dense_derivatives():
+    (model, inputs, names, *_), dense = case("anisotropic", 300)
+    matrix = np.random.default_rng(1).standard_normal((300, 7))
+    matrix[200:] = 0.0
+    for last in (None, 200):
+        found = derivative_times(model, inputs, names, matrix, last)
+        for name in names:
+            np.testing.assert_allclose(found[name], dense[name] @ matrix, rtol=0, atol=1e-11)
+    single = derivative_times(model, inputs, names, matrix.astype(np.float32))
+    assert {part.dtype for part in single.values()} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(single["range"], found["range"], rtol=0, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from cases import by_pairs
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import sums
-from geomxp.likelihood import derivatives
+from geomxp.likelihood import derivatives, exact, inverse
 from geomxp.linalg import recursive
 from geomxp.runtime.devices import Device
 
@@ -109,6 +109,90 @@ def test_tiles_give_the_derivatives_of_the_whole(reml):
         np.testing.assert_allclose(ours_, theirs_, rtol=1e-9, atol=1e-8)
 
 
+WAYS_BY_COLUMNS = {
+    "fp64": gx.Exact(tile=16),
+    "by norm": gx.Exact(gx.by_tile_norm(1e-6), tile=16),
+    "tree": gx.Exact(gx.by_tile_norm(1e-6), tile="whole"),
+    "layers": gx.Exact(gx.layered("fp32", "fp64"), tile="whole"),
+    "refined": gx.Exact(gx.by_tile_norm(1e-6), tile=16, refine="cg"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "reml", "way"), by_pairs(list(MODELS), [False, True], list(WAYS_BY_COLUMNS))
+)
+def test_panels_of_columns_give_the_derivatives_of_the_whole(monkeypatch, kind, reml, way):
+    model, whole = evaluator_of(kind, reml, WAYS_BY_COLUMNS[way], 100)
+    _, parts = evaluator_of(kind, reml, WAYS_BY_COLUMNS[way], 100)
+    panels = [slice(0, 37), slice(37, 38), slice(38, 100)]
+    monkeypatch.setattr(parts, "_room_for", lambda *a: False)
+    monkeypatch.setattr(parts, "_panels", lambda *a: panels)
+    names, about = tuple(model.parameters()), {"curvature": way != "layers"}
+    theirs = whole.derivatives(model, names, **about)
+    ours = parts.derivatives(model, names, **about)
+    single = theirs.error is not None
+    # FP32 where the inverse has it
+    assert single == (ours.error is not None) == (way in ("by norm", "tree", "refined"))
+    for field in ("score", "information", "quadratic", "trace", "expected", "observed"):
+        a, b = getattr(ours, field), getattr(theirs, field)
+        if b is None:
+            assert a is None
+            continue
+        tolerance = (5e-5 if single else 1e-10) * np.abs(b).max()
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+    assert parts(model).log_likelihood == whole(model).log_likelihood
+
+
+def test_panels_in_fp32_with_a_large_error_are_computed_in_fp64(monkeypatch):
+    monkeypatch.setattr(exact, "LARGEST_SCORE_ERROR", 0.0)
+    method = gx.Exact(gx.by_tile_norm(1e-6), tile=16)
+    model, whole = evaluator_of("plane", True, method, 100)
+    _, parts = evaluator_of("plane", True, method, 100)
+    monkeypatch.setattr(parts, "_room_for", lambda *a: False)
+    monkeypatch.setattr(parts, "_panels", lambda *a: [slice(0, 60), slice(60, 100)])
+    dtypes, real = [], derivatives.differentiate
+    # the type of the inverse is the ninth argument
+    monkeypatch.setattr(exact, "differentiate", lambda *a: dtypes.append(a[8]) or real(*a))
+    found = parts.derivatives(model, tuple(model.parameters()))
+    assert dtypes == [np.float32, np.float64]
+    monkeypatch.setattr(exact, "differentiate", real)
+    expected = whole.derivatives(model, tuple(model.parameters()))
+    np.testing.assert_allclose(found.score, expected.score, rtol=1e-9)
+
+
+def test_a_score_in_a_bounded_memory_comes_from_panels_within_it(tmp_path):
+    n, memory = 1500, 30_000_000
+    model, evaluator = evaluator_of("plane", False, gx.Exact(tile=128), n=n)
+    names = tuple(model.parameters())
+    bounded = gx.Exact(tile=128, memory=memory, scratch=tmp_path)
+    _, on_disk = evaluator_of("plane", False, bounded, n=n)
+    assert on_disk.scoring
+    assert not on_disk._room_for(0)
+    assert len(on_disk._panels(0)) > 3
+    theirs = evaluator.derivatives(model, names)
+    tracemalloc.start()
+    ours = on_disk.derivatives(model, names)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < memory
+    np.testing.assert_allclose(ours.score, theirs.score, rtol=1e-9, atol=1e-8)
+    np.testing.assert_allclose(ours.information, theirs.information, rtol=1e-9)
+
+
+def test_panels_cover_all_columns_and_grow_with_the_memory():
+    counts = []
+    for memory in ("32MB", "45MB", "60MB"):
+        _, evaluator = evaluator_of("plane", False, gx.Exact(tile=128, memory=memory), n=2000)
+        assert evaluator.scoring
+        panels = evaluator._panels(0)
+        assert [panel.start for panel in panels] == [0, *(panel.stop for panel in panels[:-1])]
+        assert panels[-1].stop == 2000
+        counts.append(len(panels))
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) == 3
+
+
 def test_derivatives_and_evaluation_of_the_last_model_are_kept():
     model, evaluator = evaluator_of("plane", False)
     direct = evaluator(model)
@@ -164,7 +248,7 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
     monkeypatch.setattr(sums, "BLOCK_ORDER", 32)
-    monkeypatch.setattr(derivatives, "in_ram", derivatives.in_place)
+    monkeypatch.setattr(inverse, "in_ram", inverse.in_place)
     ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
     assert (ours.trace != theirs.trace).any()  # another order of summation
     assert_same_derivatives(
@@ -181,8 +265,8 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     places = gx.Inputs(evaluator.observations.locations, "euclidean")
     alpha, beside = np.ones(n), np.ones((n, 2))
     tracemalloc.start()
-    q, _, weigh, _ = derivatives.in_place(lower, False, model, places, names, alpha, beside)
-    weigh(model)
+    given = [model], places, names, alpha, beside
+    q = inverse.in_place(lower, False, *given).products
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # L has 8 MB; the table of the correlation less than one
@@ -228,9 +312,9 @@ def test_tiles_on_a_gpu_are_assembled_there_if_they_fit(monkeypatch):
         monkeypatch.setattr(Device, "free_memory", lambda self, free=free: free)
         model, evaluator = evaluator_of("plane", False, gx.Exact(tile=100, on="gpu"), n=300)
         way = "in_place" if free > 2**30 else "in_ram"
-        real = getattr(derivatives, way)
+        real = getattr(inverse, way)
         monkeypatch.setattr(
-            derivatives, way, lambda lower, *a, real=real: used.append(lower) or real(lower, *a)
+            inverse, way, lambda lower, *a, real=real: used.append(lower) or real(lower, *a)
         )
         scores.append(evaluator.derivatives(model, tuple(model.parameters())).score)
     assert [isinstance(lower, np.ndarray) for lower in used] == [False, True]
@@ -239,7 +323,7 @@ def test_tiles_on_a_gpu_are_assembled_there_if_they_fit(monkeypatch):
     model, evaluator = evaluator_of("plane", False, gx.Exact(tile=100, on="gpu"), n=300)
     places = [evaluator._assembled_on(0)]
     monkeypatch.setattr(evaluator, "_assembled_on", lambda count: places.pop())
-    monkeypatch.setattr(evaluator, "_matrices", lambda count: ())
+    monkeypatch.setattr(evaluator, "_matrices", lambda *a: ())
     evaluator.derivatives(model, tuple(model.parameters()))
     assert not isinstance(used[-1], np.ndarray)
     np.testing.assert_allclose(*scores, rtol=1e-8, atol=1e-8)

@@ -12,6 +12,7 @@ from geomxp.linalg import loops
 from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor, product
+from geomxp.tiles.layout import WHOLE
 
 MODEL = gx.Matern(1.7, 0.15, 0.8, 0.05)
 U = 2.0**-53
@@ -259,3 +260,63 @@ def test_explained_variances_of_cupy_arrays_come_back_as_vectors_only(tile):
     squares, cross = factor.explained_by(np.zeros((n, 0)))(there)
     np.testing.assert_allclose(squares, here[0], rtol=1e-9)
     assert cross.shape == (40, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("columns", [slice(0, 1), slice(0, 101), slice(16, 48), slice(70, 101)])
+@pytest.mark.parametrize("unit", [1.0, 4.0**9])
+@pytest.mark.parametrize(
+    ("rule", "tile"),
+    [
+        *((rule, 16) for rule in (gx.uniform("fp64"), gx.by_tile_norm(1e-4))),
+        *((rule, WHOLE) for rule in (gx.by_tile_norm(1e-4), gx.layered("fp16", "fp32"))),
+    ],
+)
+def test_columns_are_those_of_the_inverse_and_of_congruences(rule, tile, unit, columns, dtype):
+    n, places = 101, places_of(101)
+    method = gx.Exact(rule, tile=tile)
+    model = gx.Matern(1.7 * unit, 0.15, 0.8, 0.05 * unit)
+    factor = method.prepare(gx.Observations(places, np.ones(n))).factorize(model)
+    lower = factor.dense()
+    inverse = np.linalg.inv(lower @ lower.T)
+    rounding = np.finfo(dtype).eps * np.linalg.cond(sigma_of(places)) * n
+    found = factor.inverse_columns(columns, dtype)
+    assert found.dtype == dtype
+    assert found.flags.f_contiguous
+    size = np.abs(inverse).max()
+    np.testing.assert_allclose(
+        np.tril(found), np.tril(inverse[columns.start :, columns]), rtol=0, atol=rounding * size
+    )
+    if tile == WHOLE and rule == gx.layered("fp16", "fp32"):
+        return
+    changes = {"one": random((n, n)), "two": np.diag(np.arange(n) / n)}
+    changes["one"] += changes["one"].T
+    read = []
+
+    def products(z):
+        read.append(z.copy())
+        return {name: np.asfortranarray(a.astype(dtype) @ z) for name, a in changes.items()}
+
+    parts = factor.congruence_columns(columns, products, dtype)
+    (z,) = read
+    assert not z[columns.stop :].any()
+    half = np.linalg.inv(lower)
+    for name, change in changes.items():
+        want = (half @ change @ half.T)[columns.start :, columns]
+        scale = np.linalg.norm(half, 2) ** 2 * np.linalg.norm(change, 2)
+        np.testing.assert_allclose(parts[name], want, rtol=0, atol=rounding * scale)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", [16, WHOLE])
+def test_columns_of_tiles_on_a_gpu_are_those_of_a_cpu(tile):
+    places, columns = gx.Observations(places_of(101), np.ones(101)), slice(16, 48)
+    found = []
+    for on in ("cpu", "gpu"):
+        method = gx.Exact(gx.by_tile_norm(1e-12), tile=tile, on=on)
+        factor = method.prepare(places).factorize(MODEL)
+        parts = factor.congruence_columns(columns, lambda z: {"range": 2.0 * z})
+        found.append((factor.inverse_columns(columns), parts["range"]))
+    for ours, theirs in zip(*found, strict=True):
+        assert isinstance(theirs, np.ndarray)
+        np.testing.assert_allclose(np.tril(ours), np.tril(theirs), rtol=0, atol=1e-8 * ours.max())
