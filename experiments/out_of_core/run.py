@@ -6,14 +6,15 @@
 Measured on this machine, RAM over a disk: volume.csv (bytes and seconds of all policies, with the
 planned bytes and simulated seconds; Figure 8), mixed.csv (planned and measured bytes with formats
 by norm; Figure 12), rate.csv (rate against n past the budget, with the resident memory as another
-process sees it; Figure 6), simulator.csv (simulated beside measured seconds), devices.csv (1 to 4
-devices), resume.csv (a run that is killed), timeline.json (traces by policy; Figure 7) and
+process sees it; Figure 6), fit.csv (whole fits in RAM and in a bounded memory, with and without
+derivatives), simulator.csv (simulated beside measured seconds), devices.csv (1 to 4 devices),
+resume.csv (a run that is killed), timeline.json (traces by policy; Figure 7) and
 correlations.json (traces with formats by norm; Figure 13). Simulated on described GPUs: paper.csv,
 paper_mixed.csv, numa.csv and scaling.csv (1 to 4 GPUs by n and size of tiles; Figure 9). All
-but `rate`, `simulator` and `gpu` if none is named, in a quarter of an hour.
+but `rate`, `fit`, `simulator` and `gpu` if none is named, in a quarter of an hour.
 
 volume.csv, mixed.csv and rate.csv keep the rows of earlier runs, unless --anew is given, and add
-what is missing. The runs of rate.csv and resume.csv are processes of their own.
+what is missing. The runs of rate.csv, fit.csv and resume.csv are processes of their own.
 """
 
 import argparse
@@ -44,7 +45,7 @@ from geomxp.tiles.plan import POLICIES, Sizes
 from geomxp.tiles.simulate import MACHINES, SLOW_MEMORY_PLACES, measured, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import TINY, ceilings, peak, resume, write_rows
+from common import QUIET, TINY, ceilings, peak, resume, write_rows
 
 HERE = Path(__file__).parent
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
@@ -55,6 +56,8 @@ CORRELATIONS = {
 ACCURACIES = (1e-5,) if TINY else (1e-5, 1e-6, 1e-7, 1e-8)
 THIN = 8
 """Every so many locations give the norms of a large matrix's tiles up to a factor."""
+
+FITTED = ("variance", "range", "nugget")
 
 PAPER = {"A100-PCIe": 935.7, "H100-PCIe": 437.4, "GH200": 480.0}
 """GB that the paper moves for 160k, each at its own tile size."""
@@ -70,8 +73,35 @@ PAPER_FOUR = {"A100-PCIe": 59.3, "H100-PCIe": 176.3, "GH200": 185.5}
 """Largest rates of four GPUs in Figure 9, TFLOP/s."""
 
 
+def fit(case):
+    """Fit the model as a case says, with its smoothness held; return what it took."""
+    n, rule = case["n"], gx.by_tile_norm(1e-5) if case["formats"] == "by norm" else None
+    method = gx.Exact(rule or gx.uniform("fp64"), tile=case["tile"], memory=case["memory"])
+    places = lay_out(n, "uniform", 0)
+    seen = gx.Observations(places, gx.simulate(MODEL, places, seed=1)[0])
+    options = {"fixed": {"smoothness": 0.5}, "trend": "zero", **QUIET}
+    # loops are compiled
+    few = gx.Observations(places[:300], seen.values[:300])
+    gx.fit(few, method=replace(method, tile=64, memory="100MB"), **options)
+    # the simulation had the whole matrix
+    Path("/proc/self/clear_refs").write_text("5")
+    before, start = _resident(os.getpid()), time.perf_counter()
+    found = gx.fit(seen, MODEL, method, search=case["search"], **options)
+    seconds = time.perf_counter() - start
+    return {
+        "seconds": seconds,
+        "evaluations": found.evaluations,
+        "outcome": found.outcome.ending,
+        "resident": _resident(os.getpid()) - before,
+        "estimates": [found.model.parameters()[name] for name in FITTED],
+        "errors": [found.standard_errors[name] for name in FITTED],
+    }
+
+
 def work(case, host=None):
     """Factor one matrix as a case says; return what it took. `host` is RAM that may be reused."""
+    if "search" in case:
+        return fit(case)
     n, tile = case["n"], case["tile"]
     model = CORRELATIONS[case["correlation"]] if "correlation" in case else MODEL
     seen = Observations(lay_out(n, "uniform", 0), np.zeros(n))
@@ -334,6 +364,34 @@ def rate_study(cases, tile, on="cpu", rates=None):
     return cells, partial(rate_rows, tile=tile, rates=rates)
 
 
+def fit_rows(n, tile, budget):
+    """Yield the rows of fit.csv; the first one is FP64 in RAM."""
+    ways = [("FP64", None, "scoring"), ("FP64", budget, "scoring"), ("FP64", budget, "bobyqa")]
+    ways += [("by norm", None, "scoring"), ("by norm", budget, "scoring")]
+    known = None
+    for formats, memory, search in ways:
+        about = {"n": n, "tile": tile, "formats": formats, "memory": memory, "search": search}
+        found = (work if TINY else run)(about)
+        known = known or found
+        kept, ours = (
+            [np.array(one[part], dtype=float) for part in ("estimates", "errors")]
+            for one in (known, found)
+        )
+        shifts = np.abs(ours[0] - kept[0]) / kept[1]
+        yield {
+            **{"n": n, "tile": tile, "formats": formats, "search": search},
+            "memory": memory or "in RAM",
+            "memory_in_matrices": round(memory / (8 * n * n), 3) if memory else None,
+            "seconds": found["seconds"],
+            "times_the_first": found["seconds"] / known["seconds"],
+            "evaluations": found["evaluations"],
+            "outcome": found["outcome"],
+            "resident": found["resident"],
+            "largest_shift_in_standard_errors": shifts.max(),
+            "largest_change_of_errors": np.abs(ours[1] / kept[1] - 1).max(),
+        }
+
+
 def simulator_rows(cases, tile):
     """Yield rows of simulator.csv: cases of (n, budget or None, policy) on this machine."""
     for n, budget, policy in cases:
@@ -498,6 +556,7 @@ def studies(tiny, arguments):
             "paper": lambda: paper_rows((14_000,), 2048),
             "paper_mixed": lambda: paper_mixed_rows((8_000,), 2048),
             "rate": lambda: rate_study([(320, 250_000)], 32, rates=ceilings(256)),
+            "fit": lambda: fit_rows(320, 64, 45_000_000),
             "simulator": lambda: simulator_rows([(192, None, "v3"), (192, 150_000, "v3")], 32),
             "numa": lambda: numa_rows(10_000, 2048, (2,)),
             "scaling": lambda: scaling_rows([(10_000, 2048)], (1, 2)),
@@ -515,6 +574,7 @@ def studies(tiny, arguments):
             *([(16_384, None), (16_384, two // 4), (44_900, two), (44_900, None)], 512),
             rates=ceilings(),
         ),
+        "fit": lambda: fit_rows(8000, 512, 150_000_000),
         "simulator": lambda: simulator_rows(
             [
                 *((12_288, None, "v3"), (12_288, 150_000_000, "v3"), (12_288, 150_000_000, "v1")),
@@ -535,7 +595,7 @@ def studies(tiny, arguments):
     }
 
 
-LONG = ("rate", "simulator", "gpu")
+LONG = ("rate", "fit", "simulator", "gpu")
 """Studies that run only if they are named."""
 
 TIMED = ("volume", "rate", "simulator")

@@ -139,7 +139,9 @@ def test_panels_of_columns_give_the_derivatives_of_the_whole(monkeypatch, kind, 
         if b is None:
             assert a is None
             continue
-        tolerance = (5e-5 if single else 1e-10) * np.abs(b).max()
+        # second derivatives are differences of sums with FP32 weights
+        rounding = (1e-3 if field == "observed" else 5e-5) if single else 1e-10
+        tolerance = rounding * np.abs(b).max()
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
     assert parts(model).log_likelihood == whole(model).log_likelihood
 
@@ -182,7 +184,7 @@ def test_a_score_in_a_bounded_memory_comes_from_panels_within_it(tmp_path):
 
 def test_panels_cover_all_columns_and_grow_with_the_memory():
     counts = []
-    for memory in ("32MB", "45MB", "60MB"):
+    for memory in ("32MB", "36MB", "60MB"):
         _, evaluator = evaluator_of("plane", False, gx.Exact(tile=128, memory=memory), n=2000)
         assert evaluator.scoring
         panels = evaluator._panels(0)
