@@ -7,6 +7,7 @@ matrix units' routines. Arrays are in Fortran order.
 """
 
 import ctypes
+import os
 import platform
 import sys
 import sysconfig
@@ -31,6 +32,9 @@ from .views import by_columns, leading
 
 BLAS_TYPES = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
 
+MKL_CBWR_AUTO = 2
+"""MKL's mode in which the same call has the same bits; its rates are the same."""
+
 
 @cache
 def mkl():
@@ -40,9 +44,13 @@ def mkl():
     paths = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
     for name in (*sorted(paths), find_library("mkl_rt")):
         try:
-            return ctypes.CDLL(name) if name else None
+            found = ctypes.CDLL(name) if name else None
         except OSError:
             continue
+        if found is not None and "MKL_CBWR" not in os.environ:
+            # else bits depend on the address of an array; it must be the first call
+            found.MKL_CBWR_Set(c_int(MKL_CBWR_AUTO))
+        return found
     return None
 
 

@@ -240,7 +240,8 @@ def test_a_fit_in_mixed_formats_is_that_in_fp64(fitted, way, kind):
         error = plain.standard_errors[name]
         assert abs(fit.model.parameters()[name] - plain.model.parameters()[name]) < 0.01 * error
         assert fit.standard_errors[name] == pytest.approx(error, rel=0.01)
-    assert fit.evaluations <= plain.evaluations + 2
+    # a drop of ℓ by chance costs three
+    assert fit.evaluations <= plain.evaluations + 3
     assert fit.divergence.kl < 1e-4
 
 
