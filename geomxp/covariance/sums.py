@@ -303,10 +303,11 @@ def derivative_products(model, inputs, names, alpha, index=None, width=None):
     return products
 
 
-def derivative_times(model, inputs, names, matrix, last=None):
+def derivative_times(model, inputs, names, matrix, last=None, found=None):
     """Return {name: (∂Σ/∂θ)A} for an (n, m) array in RAM, in its type.
 
-    Rows of A from `last` on are 0. Those of a product are computed by one thread.
+    Rows of A from `last` on are 0. Those of a product are computed by one thread. The products are
+    added to the arrays in `found`, if it is given.
 
     Examples
     --------
@@ -319,7 +320,7 @@ def derivative_times(model, inputs, names, matrix, last=None):
     n, noise, pairs = len(inputs), model.noise(inputs), model.pairs(inputs)
     of_field = [name for name in names if name not in noise.names]
     known = _parts(slice(0, n if last is None else last))
-    found = {name: np.zeros_like(matrix) for name in of_field}
+    found = {name: np.zeros_like(matrix) for name in names} if found is None else found
 
     def add(rows):
         for some in known:
@@ -329,7 +330,7 @@ def derivative_times(model, inputs, names, matrix, last=None):
 
     in_threads(add, _parts(slice(0, n)) if of_field else (), n * n)
     for name in set(names).difference(of_field):
-        found[name] = noise.derivative(name).astype(matrix.dtype)[:, None] * matrix
+        found[name] += noise.derivative(name).astype(matrix.dtype)[:, None] * matrix
     return found
 
 

@@ -12,6 +12,8 @@ Whole matrices take three factorizations' operations each. Where they do not fit
 of L⁻ᵀ, of their products with ∂_jΣ, and of the solves of these take six to seven.
 """
 
+from functools import partial
+
 import numpy as np
 
 from ..covariance.inputs import Inputs
@@ -112,20 +114,24 @@ def by_columns(factor, panels, dtype, model, places, metric, names, solved, whit
     smooth = [name for name in changes.held if name not in changes.diagonals]
     inputs = Inputs.of(places, metric)
 
-    def products(z, last=None):
-        found = derivative_times(model, inputs, smooth, z, last)
+    def add_products(z, found, last=None):
+        derivative_times(model, inputs, smooth, z, last, found)
         for name, own in changes.diagonals.items():
-            found[name] = own.astype(z.dtype)[:, None] * z
-        return found
+            np.multiply(z, own[:, None], out=found[name], casting="same_kind")
 
     halves = {}
-    for name, change in products(solved).items() if white.shape[1] else ():
+    if white.shape[1]:
+        halves = {name: np.zeros_like(solved) for name in changes.held}
+        add_products(solved, halves)
+    for name, change in halves.items():
         product = factor.half_solve(in_order_of_locations(change, factor.order))
         halves[name] = product - 0.5 * white @ (white.T @ product)
     gram, traces = dict.fromkeys(changes.pairs, 0.0), dict.fromkeys(changes.held, 0.0)
     for columns in panels:
         first, last = columns.start, columns.stop
-        found = factor.congruence_columns(columns, lambda z, last=last: products(z, last), dtype)
+        # no two panels at a time
+        add, found, part = partial(add_products, last=last), None, None
+        found = factor.congruence_columns(columns, changes.held, add, dtype)
         for name, half in halves.items():
             for some in _panels(last - first):
                 mine = slice(first + some.start, first + some.stop)

@@ -77,6 +77,8 @@ def by_columns(factor, panels, dtype, models, places, names, alpha, beside):
     weighted = [np.zeros(len(names)) for _ in models]
     for columns in panels:
         first, last = columns.start, columns.stop
+        # no two panels at a time
+        part = below = None
         part = factor.inverse_columns(columns, dtype)
         for total, model in zip(weighted, models, strict=True):
             total += derivative_sums(

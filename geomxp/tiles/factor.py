@@ -1,11 +1,12 @@
 """Cholesky factor of a covariance matrix: solves, products and the log-determinant."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..linalg import recursive
+from ..linalg import blas, recursive
 from ..linalg.backend import backend_of, device_of
 from ..linalg.device import copy_on_gpu, empty_matrix
 from ..linalg.formats import FP64
@@ -363,22 +364,24 @@ class TileFactor(_Ordered):
             y /= self._unit
         return self._unsorted(self._backward(y)).reshape(b.shape, order="A")
 
-    def _forward(self, y, start=0):
-        """Y <- L⁻¹Y without the unit, where rows before `start` are 0."""
+    def _forward(self, y, start=0, solve=None):
+        """Y <- L⁻¹Y without the unit, where rows before `start` are 0; see `_solve`."""
+        solve = solve or _solve
         with device_of(y):
             for rows, columns, tile in self.store.blocks(start):
                 if rows == columns:
-                    y[rows] = recursive.trsm(tile.widen(y.dtype), y[rows])
+                    solve(tile.widen(y.dtype), y[rows], False)
                 else:
                     add_product(y[rows], tile, y[columns], -1.0)
         return y
 
-    def _backward(self, y, start=0, stop=None):
+    def _backward(self, y, start=0, stop=None, solve=None):
         """Y <- L⁻'Y without the unit, in rows from `start` on, where rows from `stop` on are 0."""
+        solve = solve or _solve
         with device_of(y):
             for rows, columns, tile in self.store.blocks(start, True, stop):
                 if rows == columns:
-                    y[rows] = recursive.trsm(tile.widen(y.dtype), y[rows], transposed=True)
+                    solve(tile.widen(y.dtype), y[rows], True)
                 else:
                     add_product(y[columns], tile, y[rows], -1.0, transposed=True)
         return y
@@ -386,24 +389,36 @@ class TileFactor(_Ordered):
     @gpu_memory()
     def inverse_columns(self, columns, dtype=np.float64):
         """See `_Ordered.inverse_columns`; it takes ⅔ of the operations of a solve, on average."""
+        first = columns.start
         y = self._units(columns, dtype, self._unit**-2)
-        y = self._backward(self._forward(y, columns.start), columns.start)
-        return _from_row(columns.start, on_host(y))
+        with _shared(y) as solve:
+            y = self._backward(self._forward(y, first, solve), first, solve=solve)
+        return _from_row(first, on_host(y))
 
     @gpu_memory()
-    def congruence_columns(self, columns, products, dtype=np.float64):
+    def congruence_columns(self, columns, names, add_products, dtype=np.float64):
         """Return {name: (L⁻¹ A L⁻ᵀ)[f:, f:l]} of symmetric matrices A, for columns f to l.
 
-        ``products(z)`` returns {name: Az}, in the factor's order, for an (n, l - f) array on the
-        host whose rows from l on are 0.
+        ``add_products(z, found)`` adds Az to ``found[name]``, in the factor's order, for an
+        (n, l - f) array on the host whose rows from l on are 0.
         """
-        z = self._backward(self._units(columns, dtype, self._unit**-2), stop=columns.stop)
-        found = products(on_host(z))
+        z = self._units(columns, dtype, self._unit**-2)
+        with _shared(z) as solve:
+            z = self._backward(z, stop=columns.stop, solve=solve)
+        # side by side: one solve reads the tiles
+        n, count = z.shape
+        y = np.zeros((n, count * len(names)), dtype, order="F")
+        parts = [slice(count * k, count * (k + 1)) for k in range(len(names))]
+        add_products(
+            on_host(z), {name: y[:, some] for name, some in zip(names, parts, strict=True)}
+        )
         del z
-        for name, product in found.items():
-            y = self._forward(self._beside(product))
-            found[name] = _from_row(columns.start, on_host(y))
-        return found
+        with _shared(y := self._beside(y)) as solve:
+            y = on_host(self._forward(y, solve=solve))
+        return {
+            name: _from_row(columns.start, y[:, some])
+            for name, some in zip(names, parts, strict=True)
+        }
 
     def _units(self, columns, dtype, size):
         """Return columns of the unit matrix times a number, beside L."""
@@ -455,6 +470,28 @@ class TileFactor(_Ordered):
         """Return b on the device of L."""
         first = self.store.final(0, 0).values
         return backend_of(first).put(b, first)
+
+
+def _solve(lower, y, transposed):
+    """Y <- L⁻¹Y or L⁻'Y for one diagonal tile."""
+    y[...] = recursive.trsm(lower, y, transposed)
+
+
+@contextmanager
+def _shared(y):
+    """Share products and solves of many columns among geomxp's threads; yield their `_solve`.
+
+    Between calls threads of BLAS would wait on the cores that read tiles.
+    """
+    if backend_of(y).on_gpu:
+        yield _solve
+        return
+
+    def solve(lower, block, transposed):
+        blas.trsm(lower, block, side="L", trans="T" if transposed else "N")
+
+    with blas.own_threads():
+        yield solve
 
 
 def _from_row(first, y):

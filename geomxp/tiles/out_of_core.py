@@ -21,6 +21,9 @@ from .memories import aligned
 from .plan import Plan, Sizes, policy_named
 from .stores import Store, in_format, original, readable
 
+READERS = 2
+"""Threads that read tiles ahead of a solve, one each."""
+
 MOST_QUEUED_STEPS = 64
 """Steps that wait in the queue of a worker at most."""
 
@@ -263,16 +266,18 @@ class OutOfCoreStore(Store):
         self.slow.read((i, k), data)
         return Tile(header.form, header.values.over(data), header.exponent)
 
-    def blocks(self, start=0, backwards=False, stop=None):
-        """See `Store.blocks`; a thread reads the next tile while the caller works on one."""
+    def finals(self, pairs):
+        """See `Store.finals`; threads read the next tiles while the caller works on one."""
         from concurrent.futures import ThreadPoolExecutor
 
-        tiles = super().blocks(start, backwards, stop)
-        with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(next, tiles, None)
-            while (tile := coming.result()) is not None:
-                coming = reader.submit(next, tiles, None)
-                yield tile
+        with ThreadPoolExecutor(READERS) as readers:
+            coming = deque()
+            for i, k in pairs:
+                coming.append(readers.submit(self.final, i, k))
+                if len(coming) > READERS:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
 
     def forget(self, i, k):
         """Discard tile (i, k): it will be computed again."""

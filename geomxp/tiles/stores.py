@@ -222,9 +222,15 @@ class Store:
         """
         first, rows = start // self.layout.tile, self.layout.rows
         last = self.layout.tiles if stop is None else -(-stop // self.layout.tile)
-        pairs = ((i, k) for i in range(first, last) for k in range(first, i + 1))
-        for i, k in reversed(list(pairs)) if backwards else pairs:
-            yield rows(i), rows(k), self.final(i, k)
+        pairs = [(i, k) for i in range(first, last) for k in range(first, i + 1)]
+        pairs = pairs[::-1] if backwards else pairs
+        for (i, k), tile in zip(pairs, self.finals(pairs), strict=True):
+            yield rows(i), rows(k), tile
+
+    def finals(self, pairs):
+        """Yield L_ik of each pair (i, k)."""
+        for i, k in pairs:
+            yield self.final(i, k)
 
     def promote(self, k):
         """Give block row k finer formats; return the number of tiles that changed."""

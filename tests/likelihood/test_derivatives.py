@@ -164,20 +164,21 @@ def test_panels_in_fp32_with_a_large_error_are_computed_in_fp64(monkeypatch):
 
 
 def test_a_score_in_a_bounded_memory_comes_from_panels_within_it(tmp_path):
-    n, memory = 1500, 30_000_000
+    n, memory = 1500, 40_000_000
     model, evaluator = evaluator_of("plane", False, gx.Exact(tile=128), n=n)
     names = tuple(model.parameters())
     bounded = gx.Exact(tile=128, memory=memory, scratch=tmp_path)
     _, on_disk = evaluator_of("plane", False, bounded, n=n)
     assert on_disk.scoring
     assert not on_disk._room_for(0)
-    assert len(on_disk._panels(0)) > 3
+    assert len(on_disk._panels(0)) == 2
     theirs = evaluator.derivatives(model, names)
     tracemalloc.start()
     ours = on_disk.derivatives(model, names)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < memory
+    # one panel at a time, and nothing of the interpreter's share
+    assert peak < memory - 2**24
     np.testing.assert_allclose(ours.score, theirs.score, rtol=1e-9, atol=1e-8)
     np.testing.assert_allclose(ours.information, theirs.information, rtol=1e-9)
 
