@@ -55,6 +55,34 @@ def test_the_table_of_the_rebuild_is_that_of_its_results():
         assert f"| {row['task']} | {seconds:.2f} | {memory:.2f} |" in text
 
 
+def test_fits_in_a_bounded_memory_are_those_that_their_study_describes():
+    text = (ROOT / "experiments" / "out_of_core" / "README.md").read_text()
+    text = " ".join(re.search(r"- \*\*Fits\*\*.*?(?=\n- )", text, re.S)[0].split())
+    ways = ("FP64", "FP64", "FP64", "by norm", "by norm")
+    rows = results("out_of_core", "fit", n="8000")
+    assert tuple(row["formats"] for row in rows) == ways
+    inside, bounded, blind, norm, both = ({k: number(v) for k, v in row.items()} for row in rows)
+    assert f"{bounded['memory_in_matrices']:.2g} of a matrix" in text
+    assert f"{bounded['times_the_first']:.1f} times as long as in RAM" in text
+    assert f"it uses {inside['resident'] / 1e9:.1f} GB" in text
+    assert f"Without derivatives it takes {blind['times_the_first']:.1f} times" in text
+    assert f"it takes {both['times_the_first']:.1f} times as long as FP64 in RAM" in text
+    assert f"in RAM {norm['times_the_first']:.2f} times" in text
+    columns = "largest_shift_in_standard_errors", "largest_change_of_errors"
+    assert max(bounded[column] for column in columns) < 2e-10
+    assert max(each[columns[0]] for each in (norm, both)) < 4e-4
+    over = [row["resident"] / row["memory"] for row in (bounded, blind, both)]
+    assert f"{min(over):.1f} to {max(over):.1f} times the limit" in text
+
+
+def number(text):
+    """Return a number, or the text that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def test_whole_fits_in_mixed_formats_are_as_fast_as_readme_says():
     def middle(n, method, held, column="times_as_fast"):
         about = {"n": n, "smoothness": "0.5", "held": held, "method": method}
