@@ -306,8 +306,8 @@ def derivative_products(model, inputs, names, alpha, index=None, width=None):
 def derivative_times(model, inputs, names, matrix, last=None, found=None):
     """Return {name: (∂Σ/∂θ)A} for an (n, m) array in RAM, in its type.
 
-    Rows of A from `last` on are 0. Those of a product are computed by one thread. The products are
-    added to the arrays in `found`, if it is given.
+    Rows of A from `last` on are 0. Each row of a product is computed by one thread, so that sums do
+    not depend on their number. Products are added to the arrays in `found`, if it is given.
 
     Examples
     --------

@@ -72,13 +72,13 @@ ORDERING_OPERATIONS, NEIGHBOUR_SEARCH_OPERATIONS = 2e5, 8e3
 GPU_DERIVATIVE_BLOCKS = 16
 """Blocks of derivatives that a GPU computes at one time."""
 
-
 LEAST_PANEL_COLUMNS = 256
-"""Columns of Σ⁻¹ that are solved for together: with fewer, reading the tiles takes longer than
-work."""
+"""Columns of Σ⁻¹ that are solved for together: with fewer, reading the tiles takes longer than the
+arithmetic."""
 
-PANEL_BYTES = 2**23
-"""Memory of blocks of covariances and their derivatives beside a panel, for each parameter."""
+PANEL_BYTES, PANEL_BYTES_PER_CORE = 2**23, 2**21
+"""Memory of blocks of covariances and their derivatives beside a panel, for each parameter: at
+least, and for each core."""
 
 
 @dataclass(frozen=True)
@@ -162,17 +162,20 @@ def _of_exact(method, n, dimensions, free):
     needed, fits = _bytes_of_exact(method, n)
     if not _measurable(method.on):
         return Cost(None, None, needed, fits)
-    scoring = method.dense or _columns(method, n) > 0
+    scoring = method.dense or _columns(method, n) >= min(n, LEAST_PANEL_COLUMNS)
     return Cost(*_seconds_of_exact(n, dimensions, free, scoring), needed, fits)
 
 
 def _columns(method, n):
-    """Return the columns of Σ⁻¹ for which there is memory."""
-    room = free_memory()
+    """Return the columns of Σ⁻¹ for which there is memory; see `ExactEvaluator`."""
+    # beside coarse formats Σ⁻¹ is FP32; solves with layers copy their columns, in FP64
+    share = 4.0 if method.layers is not None else (0.5 if method.noisy else 1.0)
     if method.memory is not None:
-        room = min(room, bytes_of("memory", method.memory))
-    # beside coarse formats Σ⁻¹ is FP32
-    return columns_of_panel(n, room, share=0.5 if method.noisy else 1.0)
+        room = min(free_memory(), bytes_of("memory", method.memory))
+    else:
+        room = free_memory() - int(4 * min(share, 1.0) * n * (n + 1))
+    tile = method.tile if isinstance(method.tile, int) else 1024
+    return columns_of_panel(n, room, share=share, tile=tile)
 
 
 def _seconds_of_exact(n, dimensions=2, free=4, scoring=True):
@@ -291,14 +294,13 @@ def bytes_for(n, matrices, device=None):
 
 
 def columns_of_panel(n, room, matrices=1, share=1.0, tile=1024):
-    """Return how many columns of so many n×n matrices fit, with the rows of a tile in work.
+    """Return how many columns fit in `room` for each of so many n×n matrices, at least 0.
 
-    `share` is the size of a matrix in those of FP64. It is 0 if fewer than `LEAST_PANEL_COLUMNS`
-    fit.
+    Beside the rows of two tiles; `share` is the size of an entry relative to FP64's.
     """
     column = int(8 * share * (n + 2 * tile)) * matrices
-    width = int(room - bytes_for(n, 0) - PANEL_BYTES * matrices) // column
-    return width if width >= min(n, LEAST_PANEL_COLUMNS) else 0
+    beside = max(PANEL_BYTES, PANEL_BYTES_PER_CORE * usable_cores()) * matrices
+    return max(0, int(room - bytes_for(n, 0) - beside) // column)
 
 
 def closing(method: Likelihood, free: int) -> int:
@@ -315,7 +317,11 @@ def on_disk(n, free):
     `free` are the bytes of memory that are free.
     """
     size = f"{max(1, int(free / 2e9))}GB"
-    return size, _seconds_of_exact(n, scoring=columns_of_panel(n, free / 2) > 0)[1], 4 * n * (n + 1)
+    return (
+        size,
+        _seconds_of_exact(n, scoring=columns_of_panel(n, free / 2) >= LEAST_PANEL_COLUMNS)[1],
+        4 * n * (n + 1),
+    )
 
 
 def alternatives(n: int, on_gpu: bool = False) -> str:

@@ -14,7 +14,8 @@ one a congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of
 On a GPU score and average information need one n×n matrix: P∂Σα by solves while L stands there,
 then Σ⁻¹ in its place, then the sums by blocks. The whitened derivatives L⁻¹∂ΣL⁻ᵀ stay there if it
 has room for all of them, and in RAM otherwise. Where there is no memory for Σ⁻¹, score and
-information come from panels of its columns and of these derivatives': see `inverse` and `expected`.
+information come from panels of columns of Σ⁻¹ and of the whitened derivatives: see `inverse` and
+`expected`.
 """
 
 from dataclasses import replace
@@ -45,14 +46,14 @@ def differentiate(
     stay=False,
     dtype=np.float64,
     space=None,
-    panels=(),
+    width=0,
 ):
     """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
     Expected and observed information only with `curvature`. `index` is the number of the GPU where
     a factor in tiles becomes one array, of this type, in `space` if that is given; `stay` tells
-    whether whitened derivatives stay on a GPU. With `panels`, slices of all columns, a factor in
-    tiles stays as it is, and only so many columns are in memory at a time.
+    whether whitened derivatives stay on a GPU. With a `width` a factor in tiles stays as it is, and
+    only so many columns are in memory at a time.
 
     The inverse of a factor in coarse formats may be FP32, X ≈ Σ⁻¹. Then `Derivatives.error`
     estimates what it adds to the error of the score: with the residual r, for which E rα' = I,
@@ -82,12 +83,12 @@ def differentiate(
     models = [model, *(moved for *_, moved in moves)]
     given, fisher = (models, places, names, alpha, beside), None
     about = model, places, observations.metric, names
-    if panels:
+    if width:
         last_row = model(places[-1:], places).astype(dtype)
         with recursive.fast_underflow(last_row):
             if curvature:
-                fisher = expected.by_columns(factor, panels, dtype, *about, projection, white)
-            sums = inverse.by_columns(factor, panels, dtype, *given)
+                fisher = expected.by_columns(factor, width, dtype, *about, projection, white)
+            sums = inverse.by_columns(factor, width, dtype, *given)
     else:
         lower, inverted = factor.into_dense(index, dtype, space), False
         way = inverse.in_place if backend_of(lower).on_gpu else inverse.in_ram

@@ -9,7 +9,6 @@ import time
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
-from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -72,7 +71,7 @@ from .base import (
     gaussian_log_likelihood,
     noiseless_twins,
 )
-from .cost import bytes_for, columns_of_panel
+from .cost import LEAST_PANEL_COLUMNS, bytes_for, columns_of_panel
 from .derivatives import differentiate
 from .differences import Differences
 from .factors import (
@@ -123,6 +122,10 @@ rule."""
 
 LARGEST_SCORE_ERROR = 0.01
 """Estimated error of a score by an inverse in FP32, in standard errors, above which it is FP64."""
+
+LEAST_COLUMNS_ON_REQUEST = 16
+"""Columns of Σ⁻¹ and of whitened derivatives that are computed together at least where information
+is asked for by name, and the memory is bounded."""
 
 LARGEST_FP32_EXPONENT = 16
 """Exponents of Σ's unit, 4^e, with which Σ⁻¹ is far from the limits of FP32."""
@@ -523,12 +526,13 @@ class ExactEvaluator(Evaluator):
         curvatures = len(wanted) if curvature else 0
         # before the tiles take their part of the memory
         index, stay = self._assembled_on(curvatures), self._whitened_stay(curvatures)
-        panels = () if self._room_for(curvatures) else self._panels(curvatures, self._share)
-        if not panels:
+        # as few columns as `has_curvature` would not offer, where they are asked for all the same
+        room = self._room_for(curvatures)
+        width = 0 if room else self._columns_in_memory(curvatures, LEAST_COLUMNS_ON_REQUEST)
+        if not width:
             for matrices, device in self._matrices(curvatures):
                 check_memory(len(self.observations), matrices, device, self._held(device))
-        in_fp64 = self._panels(curvatures, 1.0) if panels else ()
-        fine = not self.moves or bool(in_fp64) or self._room_for(curvatures, 1.0)
+        fine = not self.moves or width > 0 or self._room_for(curvatures, 1.0)
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
@@ -539,15 +543,15 @@ class ExactEvaluator(Evaluator):
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             given = self, factor, least_squares, model, names, curvature, index, stay
             dtype = self._type_of_inverse(factor, fine)
-            if panels:
-                given = *given, dtype, None, in_fp64 if dtype == FP64.dtype else panels
-            else:
-                given = *given, dtype, self._inverse_space(dtype, index)
-            derivatives = differentiate(*given)
+            # columns in FP64 take the memory of this many
+            in_fp64 = -(-width // 2) if self.moves else width
+            space = None if width else self._inverse_space(dtype, index)
+            width = in_fp64 if dtype == FP64.dtype else width
+            derivatives = differentiate(*given, dtype, space, width)
             error = derivatives.error
             if error is not None and fine and not (error < LARGEST_SCORE_ERROR).all():
                 # tiles and blocks were copied
-                derivatives = differentiate(*given[:8], FP64.dtype, None, in_fp64)
+                derivatives = differentiate(*given, FP64.dtype, None, in_fp64)
         self._last = (model, evaluation, derivatives)
         return derivatives
 
@@ -595,41 +599,38 @@ class ExactEvaluator(Evaluator):
         """See `Evaluator.has_curvature`."""
         if self.differences:
             return True
-        return self.scoring and (self._room_for(len(names)) or bool(self._panels(len(names))))
+        count = len(names)
+        return self.scoring and (self._room_for(count) or self._columns_in_memory(count) > 0)
 
     @property
     def scoring(self):
-        """Whether memory has room for the dense Σ⁻¹ that score and information need."""
+        """Whether there is memory for Σ⁻¹, or for panels of its columns."""
         if self.differences:
             return True
         # in core it overwrites L; tiles have to be assembled first
         whole = (self.placement.in_core and self.method.dense) or self._room_for(0)
-        return whole or bool(self._panels(0))
+        return whole or self._columns_in_memory(0) > 0
 
-    def _panels(self, curvatures, share=None):
-        """Return slices of columns of Σ⁻¹, a panel of which fits where the whole does not.
+    def _columns_in_memory(self, curvatures, least=LEAST_PANEL_COLUMNS):
+        """Return how many columns of Σ⁻¹ fit in the memory at a time; 0 if it must be whole.
 
-        Empty if not even `LEAST_PANEL_COLUMNS` fit. With curvatures a panel has columns of so many
-        whitened derivatives too, which only tiles of one machine give.
+        0, too, if they are fewer than `least`: with curvatures, of Σ⁻¹ and of each whitened
+        derivative, which only tiles on one machine provide.
         """
         method, n = self.method, len(self.observations)
         whole = method.layers is not None or is_cluster(method.on)
         if method.dense or (curvatures and whole):
-            return ()
-        share = self._share if share is None else share
-        room = free_memory() - self._bytes_of_tiles(share)
+            return 0
+        room = free_memory() - self._bytes_of_tiles()
         if self.placement.memory is not None:
             room = min(room, self.placement.memory)
         if self.placement.in_core and self.device.index is not None:
             room = min(room, int(0.9 * self.device.free_memory() / 4))
         tile = self.placement.layout(n, method.tile_for(n)).tile
         # solves with all of L copy their columns, in FP64
-        width = columns_of_panel(n, room, 1 + curvatures, 4.0 if whole else share, tile)
-        if not width:
-            return ()
-        count = -(-n // width)
-        ends = [n * part // count for part in range(count + 1)]
-        return [slice(first, last) for first, last in pairwise(ends)]
+        share = 4.0 if whole else self._share
+        width = columns_of_panel(n, room, 1 + curvatures, share, tile)
+        return 0 if width < min(n, least) else width * (1 + curvatures)
 
     @property
     def _share(self):
@@ -659,8 +660,8 @@ class ExactEvaluator(Evaluator):
         # L and one whitened derivative beside it; all of these in RAM
         return (2, self.device), (curvatures, Device("cpu"))
 
-    def _bytes_of_tiles(self, share):
-        """Return the bytes of RAM that tiles have yet to take, about."""
+    def _bytes_of_tiles(self):
+        """Return about how many bytes of RAM the tiles still need."""
         placement, n = self.placement, len(self.observations)
         elsewhere = placement.memory is not None or is_cluster(self.method.on)
         if elsewhere or (placement.in_core and self.device.index is not None):
@@ -668,7 +669,7 @@ class ExactEvaluator(Evaluator):
         if isinstance(self._frozen, Frozen):
             needed = self._frozen.formats.bytes(placement.layout(n, self.method.tile_for(n)))
         else:
-            needed = int(4 * share * n * (n + 1))
+            needed = int(4 * self._share * n * (n + 1))
         return needed - (0 if self._workspace is None else min(needed, self._workspace.bytes))
 
     def _whitened_stay(self, curvatures):

@@ -8,8 +8,8 @@ and the unit matrix for ML:
 The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so that
 σ²M = E - M_N. With a nugget alone N = τ²∂Σ/∂τ².
 
-Whole matrices take three factorizations' operations each. Where they do not fit, panels of columns
-of L⁻ᵀ, of their products with ∂_jΣ, and of the solves of these take six to seven.
+A whole matrix takes as many operations as three factorizations. Where they do not fit, panels of
+columns take as many as six for each matrix, and one more for L⁻ᵀ.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ from ..linalg import recursive
 from ..linalg.backend import backend_of
 from ..tiles.assemble import derivative_matrix, diagonal_matrix
 from ..tiles.factor import on_host
-from .inverse import blas, in_order_of_locations, symmetric_product
+from .inverse import blas, in_order_of_locations, panels_of, symmetric_product
 
 
 class Changes:
@@ -105,8 +105,8 @@ def in_one_array(lower, model, places, metric, names, white, stay):
     return changes.information(gram, traces, rank), lower, inverted
 
 
-def by_columns(factor, panels, dtype, model, places, metric, names, solved, white):
-    """Return F, with only panels of columns in memory; the factor stays as it is.
+def by_columns(factor, width, dtype, model, places, metric, names, solved, white):
+    """Return F, with so many columns of all matrices in memory; the factor stays as it is.
 
     `white` are orthonormal columns L⁻¹R, (n, p), that E removes, and `solved` is Σ⁻¹R.
     """
@@ -117,6 +117,7 @@ def by_columns(factor, panels, dtype, model, places, metric, names, solved, whit
     def add_products(z, found, last=None):
         derivative_times(model, inputs, smooth, z, last, found)
         for name, own in changes.diagonals.items():
+            # one product with nothing to add to
             np.multiply(z, own[:, None], out=found[name], casting="same_kind")
 
     halves = {}
@@ -127,7 +128,7 @@ def by_columns(factor, panels, dtype, model, places, metric, names, solved, whit
         product = factor.half_solve(in_order_of_locations(change, factor.order))
         halves[name] = product - 0.5 * white @ (white.T @ product)
     gram, traces = dict.fromkeys(changes.pairs, 0.0), dict.fromkeys(changes.held, 0.0)
-    for columns in panels:
+    for columns in panels_of(len(places), width // (1 + len(changes.held))):
         first, last = columns.start, columns.stop
         # no two panels at a time
         add, found, part = partial(add_products, last=last), None, None

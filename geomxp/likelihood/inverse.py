@@ -1,13 +1,14 @@
-"""What the score of the exact log-likelihood takes from Σ⁻¹: in RAM, in place, or by columns.
+"""What the score of the exact log-likelihood needs of Σ⁻¹: in RAM, in place, or by columns.
 
-In RAM Σ⁻¹ overwrites L, and one sweep over the pairs of locations computes products and sums. On a
-GPU it overwrites L too, and sums are by blocks. Where Σ⁻¹ does not fit, its columns are solved for
-with the tiles of L, a panel of them at a time: for the columns f to l below the diagonal these are
-solves with the rows and columns of L from f on, so that all of them together take no more
-operations than Σ⁻¹ from L, 2n³/3, and the tiles are read twice for each panel.
+In RAM Σ⁻¹ overwrites L, and one sweep over the pairs of locations computes products and sums. So it
+does on a GPU, where the sums are computed by blocks. Where Σ⁻¹ does not fit, its columns are solved
+for with the tiles of L, a panel of them at a time: for the columns f to l below the diagonal these
+are solves with the rows and columns of L from f on, so that all of them together take no more
+operations than Σ⁻¹ from L, 2n³/3, and each panel reads these tiles twice.
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import scipy
@@ -68,14 +69,21 @@ def in_place(lower, inverted, models, places, names, alpha, beside):
     return InverseSums(q, white.T @ white, weighted, *_of_fp32(inverse, times))
 
 
-def by_columns(factor, panels, dtype, models, places, names, alpha, beside):
-    """As `in_ram`, with only a panel of columns of Σ⁻¹ in memory; the factor stays as it is."""
+def panels_of(n, width):
+    """Return slices of n columns, as equal as possible, of at most this width."""
+    count = -(-n // max(1, width))
+    ends = [n * part // count for part in range(count + 1)]
+    return [slice(first, last) for first, last in pairwise(ends)]
+
+
+def by_columns(factor, width, dtype, models, places, names, alpha, beside):
+    """As `in_ram`, with so many columns of Σ⁻¹ in memory at a time; the factor stays as it is."""
     n, single = len(places), dtype == np.float32
     q = derivative_products(models[0], places, names, alpha, width=PRODUCT_BLOCK_ROWS)
     solved = factor.solve(in_order_of_locations(q, factor.order))
     times, diagonal = np.zeros((n, len(names))), np.empty(n)
     weighted = [np.zeros(len(names)) for _ in models]
-    for columns in panels:
+    for columns in panels_of(n, width):
         first, last = columns.start, columns.stop
         # no two panels at a time
         part = below = None

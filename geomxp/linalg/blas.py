@@ -33,7 +33,7 @@ from .views import by_columns, leading
 BLAS_TYPES = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
 
 MKL_CBWR_AUTO = 2
-"""MKL's mode in which the same call has the same bits; its rates are the same."""
+"""MKL's mode in which equal calls give equal bits, wherever arrays lie; it is as fast."""
 
 
 @cache
@@ -47,8 +47,8 @@ def mkl():
             found = ctypes.CDLL(name) if name else None
         except OSError:
             continue
-        if found is not None and "MKL_CBWR" not in os.environ:
-            # else bits depend on the address of an array; it must be the first call
+        if hasattr(found, "MKL_CBWR_Set") and "MKL_CBWR" not in os.environ:
+            # without it bits depend on the addresses of arrays; nothing after MKL's first call
             found.MKL_CBWR_Set(c_int(MKL_CBWR_AUTO))
         return found
     return None

@@ -125,9 +125,9 @@ WAYS_BY_COLUMNS = {
 def test_panels_of_columns_give_the_derivatives_of_the_whole(monkeypatch, kind, reml, way):
     model, whole = evaluator_of(kind, reml, WAYS_BY_COLUMNS[way], 100)
     _, parts = evaluator_of(kind, reml, WAYS_BY_COLUMNS[way], 100)
-    panels = [slice(0, 37), slice(37, 38), slice(38, 100)]
     monkeypatch.setattr(parts, "_room_for", lambda *a: False)
-    monkeypatch.setattr(parts, "_panels", lambda *a: panels)
+    # three panels of Σ⁻¹, and more of these with whitened derivatives
+    monkeypatch.setattr(parts, "_columns_in_memory", lambda *a: 37)
     names, about = tuple(model.parameters()), {"curvature": way != "layers"}
     theirs = whole.derivatives(model, names, **about)
     ours = parts.derivatives(model, names, **about)
@@ -152,7 +152,7 @@ def test_panels_in_fp32_with_a_large_error_are_computed_in_fp64(monkeypatch):
     model, whole = evaluator_of("plane", True, method, 100)
     _, parts = evaluator_of("plane", True, method, 100)
     monkeypatch.setattr(parts, "_room_for", lambda *a: False)
-    monkeypatch.setattr(parts, "_panels", lambda *a: [slice(0, 60), slice(60, 100)])
+    monkeypatch.setattr(parts, "_columns_in_memory", lambda *a: 60)
     dtypes, real = [], derivatives.differentiate
     # the type of the inverse is the ninth argument
     monkeypatch.setattr(exact, "differentiate", lambda *a: dtypes.append(a[8]) or real(*a))
@@ -171,7 +171,7 @@ def test_a_score_in_a_bounded_memory_comes_from_panels_within_it(tmp_path):
     _, on_disk = evaluator_of("plane", False, bounded, n=n)
     assert on_disk.scoring
     assert not on_disk._room_for(0)
-    assert len(on_disk._panels(0)) == 2
+    assert 750 < on_disk._columns_in_memory(0) < 1500
     theirs = evaluator.derivatives(model, names)
     tracemalloc.start()
     ours = on_disk.derivatives(model, names)
@@ -183,17 +183,48 @@ def test_a_score_in_a_bounded_memory_comes_from_panels_within_it(tmp_path):
     np.testing.assert_allclose(ours.information, theirs.information, rtol=1e-9)
 
 
-def test_panels_cover_all_columns_and_grow_with_the_memory():
+def test_panels_cover_all_columns():
+    for n, width in ((1, 5), (10, 3), (12, 4), (5, 5), (7, 1)):
+        panels = inverse.panels_of(n, width)
+        assert [k for panel in panels for k in range(panel.start, panel.stop)] == list(range(n))
+        assert max(panel.stop - panel.start for panel in panels) <= width
+
+
+@pytest.mark.parametrize("rule", [gx.uniform("fp64"), gx.by_tile_norm(1e-5)], ids=["fp64", "norm"])
+def test_columns_grow_with_the_memory_and_those_in_fp64_take_no_more(monkeypatch, rule):
     counts = []
-    for memory in ("32MB", "36MB", "60MB"):
-        _, evaluator = evaluator_of("plane", False, gx.Exact(tile=128, memory=memory), n=2000)
-        assert evaluator.scoring
-        panels = evaluator._panels(0)
-        assert [panel.start for panel in panels] == [0, *(panel.stop for panel in panels[:-1])]
-        assert panels[-1].stop == 2000
-        counts.append(len(panels))
-    assert counts == sorted(counts, reverse=True)
-    assert len(set(counts)) == 3
+    for memory in ("24MB", "32MB", "45MB", "60MB"):
+        method = gx.Exact(rule, tile=128, memory=memory)
+        _, evaluator = evaluator_of("plane", False, method, n=2600)
+        counts.append(evaluator._columns_in_memory(0))
+        assert evaluator.scoring == (counts[-1] > 0)
+        assert evaluator._columns_in_memory(3) <= counts[-1]
+    assert counts[0] == 0
+    assert counts == sorted(set(counts))
+    # in extreme units the inverse is FP64, which may take no more memory
+    taken, real = [], derivatives.differentiate
+    monkeypatch.setattr(exact, "differentiate", lambda *a: taken.append(a[8:]) or real(*a))
+    model = gx.Matern(1.7 * 4.0**40, 0.2, 0.8, 0.1 * 4.0**40)
+    evaluator.derivatives(model, ("range",))
+    ((dtype, space, width),) = taken
+    assert (dtype, space) == (np.float64, None)
+    assert width == (counts[-1] if rule == gx.uniform("fp64") else -(-counts[-1] // 2))
+
+
+def test_information_asked_for_by_name_stays_within_the_memory():
+    n, memory = 1500, 52_000_000
+    method = gx.Exact(tile=128, memory=memory)
+    model, evaluator = evaluator_of("plane", False, method, n=n)
+    names = ("variance", "range", "nugget")
+    assert not evaluator.has_curvature(names)
+    tracemalloc.start()
+    found = evaluator.expected_information(model, names)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # a matrix has 18 MB
+    assert peak < 12e6
+    _, whole = evaluator_of("plane", False, n=n)
+    np.testing.assert_allclose(found, whole.expected_information(model, names), rtol=1e-9)
 
 
 def test_derivatives_and_evaluation_of_the_last_model_are_kept():
