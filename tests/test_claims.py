@@ -97,6 +97,18 @@ def test_whole_fits_in_mixed_formats_are_as_fast_as_readme_says():
             assert middle(n, method, "True", "memory_share") < 0.5
 
 
+def test_fits_on_matrix_units_are_as_fast_as_the_study_says():
+    text = (ROOT / "experiments" / "fit_time" / "README.md").read_text()
+    fast = {
+        method: median(
+            float(row["times_as_fast"]) for row in results("fit_time", "times_amx", method=method)
+        )
+        for method in ("by norm", "divergence")
+    }
+    said = f"{fast['by norm']:.2f} times as fast by norm and {fast['divergence']:.2f} times for"
+    assert said in " ".join(text.split())
+
+
 def test_fits_in_low_rank_tiles_take_what_the_study_says():
     rows = {row["n"]: row for row in results("fit_time", "low_rank", method="low rank")}
     fast = {n: float(row["times_as_fast"]) for n, row in rows.items()}
