@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import inf, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
-FIELD, NOISE, TRANSFORMATION = "field", "noise", "transformation"
+FIELD, NOISE, TRANSFORMATION, RESPONSE = "field", "noise", "transformation", "response"
 """What a parameter is a parameter of."""
 
 
@@ -56,7 +57,7 @@ class Parameter:
     starts : tuple of float, optional
         Values of a parameter without a unit at which searches start, in units of the declared
         `value`; chosen by the search if not given.
-    role : {"field", "noise", "transformation"}
+    role : {"field", "noise", "transformation", "response"}
         What it is a parameter of.
     where : tuple of int
         Numbers of the variables that it belongs to, from 0; empty for all.
@@ -104,6 +105,42 @@ class Parameter:
                 f"`{self.name}` must be {' and '.join(wanted)}. Got {self.name}={number!r}."
             )
         return number
+
+
+class Parametrized:
+    """Base of frozen dataclasses with a field for each declared parameter.
+
+    Attributes
+    ----------
+    declared : tuple of Parameter
+        The parameters, with values to start from; none by default.
+    """
+
+    declared: ClassVar[tuple[Parameter, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for parameter in self.declared:
+            value = parameter.check(getattr(self, parameter.name))
+            object.__setattr__(self, parameter.name, value)
+
+    @property
+    def table(self) -> tuple[Parameter, ...]:
+        """The parameters with their values."""
+        values = self.parameters()
+        return tuple(replace(p, value=values[p.name]) for p in self.declared)
+
+    def parameters(self) -> dict[str, float]:
+        """Return the values of the parameters by name."""
+        return {p.name: getattr(self, p.name) for p in self.declared}
+
+    def constants(self) -> dict[str, float]:
+        """Return the values of all fields by name: parameters, and constants such as a scale."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def with_values(self, values: Mapping[str, float]) -> Self:
+        """Return the same with other values of its fields; other names do not count."""
+        known = {name: values[name] for name in self.constants() if name in values}
+        return replace(self, **known) if known else self
 
 
 def finite(name: str, value: float) -> float:

@@ -7,7 +7,7 @@ compared. A transformation may have parameters, which are estimated with those o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import comb, inf
 from typing import TYPE_CHECKING, ClassVar
@@ -17,7 +17,7 @@ from numpy.polynomial import Polynomial
 
 from ..errors import InvalidInput, did_you_mean
 from ..runtime.devices import blas_threads
-from .parameter import Parameter, central_derivative, finite, name_of
+from .parameter import Parameter, Parametrized, central_derivative, finite, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ NEGLIGIBLE_TAIL_SDS, SMALL_TAIL_SDS = 8.3, 4.9
 
 
 @dataclass(frozen=True)
-class Transformation:
+class Transformation(Parametrized):
     """Base of transformations; by itself the identity, z = y.
 
     A subclass is a frozen dataclass with a field for each declared parameter. It defines
@@ -80,30 +80,6 @@ class Transformation:
     atom: ClassVar[float] = -inf
     moment_rule: ClassVar[str] = ""
     declared: ClassVar[tuple[Parameter, ...]] = ()
-
-    def __post_init__(self) -> None:
-        for parameter in self.declared:
-            value = parameter.check(getattr(self, parameter.name))
-            object.__setattr__(self, parameter.name, value)
-
-    @property
-    def table(self) -> tuple[Parameter, ...]:
-        """The parameters with their values."""
-        values = self.parameters()
-        return tuple(replace(p, value=values[p.name]) for p in self.declared)
-
-    def parameters(self) -> dict[str, float]:
-        """Return the values of the parameters by name."""
-        return {p.name: getattr(self, p.name) for p in self.declared}
-
-    def constants(self) -> dict[str, float]:
-        """Return the values of all fields by name: parameters, and constants such as a scale."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    def with_values(self, values: Mapping[str, float]) -> Self:
-        """Return the transformation with other values of its fields; other names do not count."""
-        known = {name: values[name] for name in self.constants() if name in values}
-        return replace(self, **known) if known else self
 
     def of(self, variable: Whole | None) -> Transformation:
         """Return the transformation of values of these variables, by number, (n,)."""

@@ -316,20 +316,20 @@ class Blocks:
         self.pairs = model.pairs(inputs, targets, box)
         self.noise = model.noise(inputs)
 
-    def reduce(self, neighbours, columns, wanted):
+    def reduce(self, neighbours, columns, wanted, local=None):
         """Return the `Sums` over all locations, and the first one without a factor, or None."""
-        parts, failed = self.slices(neighbours, columns, wanted)
+        parts, failed = self.slices(neighbours, columns, wanted, local)
         return parts.sum(axis=0), failed
 
-    def slices(self, neighbours, columns, wanted):
+    def slices(self, neighbours, columns, wanted, local=None):
         """As `reduce`, but return the sums of each of the k / `SLICE_LOCATIONS` slices, rounded up.
 
         They are the same however locations are shared. `neighbours` (k, m) are those of the first
-        k locations; `columns` (c, n) are to be whitened.
+        k locations; `columns` (c, n) are to be whitened. For `local` see `kernel.likelihood_slice`.
         """
         from .kernel import likelihood_slice
 
-        k, count, bases = len(neighbours), len(columns), len(wanted)
+        k, count, bases = len(neighbours), len(columns) + (local is not None), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
         known, used = self.model.field_names, wanted.copy()
         changing = {name for part in self.pairs.parts for name in part.term.changes}
@@ -356,6 +356,7 @@ class Blocks:
                 fields=None if numbers.plain else numbers.fields,
                 wanted=used,
                 out=out,
+                local=local,
             )
             return out, failed if failed < last else k, missed
 

@@ -112,6 +112,15 @@ class VecchiaFactor:
         kernel.transposed(*self._rows, white, out)
         return self._restored(out, np.shape(columns))
 
+    def precision_times(self, y):
+        """Return Σ⁻¹y for (n,), both in the order of the tree."""
+        from . import kernel
+
+        half, out = np.empty((2, len(y), 1))
+        kernel.whiten(*self._rows, y[:, None], half)
+        kernel.transposed(*self._rows, half, out)
+        return out[:, 0]
+
     def multiply(self, columns):
         """Return B⁻¹w: with normal w, draws of observations."""
         from . import kernel

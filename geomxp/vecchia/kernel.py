@@ -477,6 +477,7 @@ def likelihood_slice(
     fields,
     wanted,
     out,
+    local=None,
 ):
     """Reduce blocks to the sums that the likelihood and its derivatives need.
 
@@ -484,9 +485,13 @@ def likelihood_slice(
     `fields` see `_changes`. `wanted`, (D,), tells which derivatives of S are wanted, in the order
     of `blocks`; none if the first is not. The sums in `out` are Σ log d; W'W, (c, c); and with
     derivatives Σ g_i, (D,); the information, (D, D), its lower triangle; and (∂W)'W, (D, c, c).
-    Also return the first location whose matrix is not positive definite, or `last`.
+    With `local`, (n, m + 1), vectors y of each block's neighbours and its location, the last of the
+    c columns is of these, and counts as 1 on the right: of ∂b'y the sums are there. Also return the
+    first location whose matrix is not positive definite, or `last`.
     """
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
+    if local is not None:
+        count += 1
     memory = points, keep, a, inverse, scratch, kinds = _memory(d, m)
     order = keep.size // 8
     b, u = _vectors(order * 8), _vectors(count * order * 8)
@@ -506,9 +511,16 @@ def likelihood_slice(
             if not 0.0 < end < inf:
                 failed = min(failed, place + lane)
             logs -= 2.0 * log(end) if end > 0.0 else 0.0
-        for c in range(count):
+        for c in range(len(columns)):
             _fetch(columns, c, neighbours, place, last, True, order, u, c * order * 8)
             store(white, c * 8, _dot(b, 0, u, c * order * 8, order))
+        if local is not None:
+            for lane in range(8):
+                i, at = min(place + lane, last - 1), len(columns) * order * 8 + lane
+                for q in range(order - 1):
+                    u[at + q * 8] = local[i, q] if q < m else 0.0
+                u[at + (order - 1) * 8] = local[i, m]
+                white[len(columns) * 8 + lane] = 1.0
         weight = load(live, 0)
         for c in range(count):
             for e in range(c + 1):

@@ -1,0 +1,403 @@
+"""Laplace's approximation of the likelihood of responses, with dense matrices or by Vecchia's.
+
+Values y have a density p(y | η), with η = Xβ + o + f for a Gaussian field f with covariance matrix
+K, and Q = K⁻¹. At the mode f̂ of p(y | η) N(f; 0, K), with W = -∂² log p/∂η², which may be negative,
+
+    ℓ = Σ log p(y | η̂) - ½ f̂'Qf̂ + ½ log|Q| - ½ log|Q + W|
+
+With S = (Q + W)⁻¹, the gradient w of log|Q + W| by W, which is diag(S), g = ∂ log p/∂η = Qf̂, the
+third derivatives t of log p, s = ½ w∘t and x = Ss, the derivatives of ℓ are
+
+    by a parameter of Q    -½ f̂'∂Q f̂ - x'∂Q f̂ + ½ ∂log|Q| - ½ ∂log|Q + W| for a fixed W
+    by β                   X'(g + s - Wx)
+    by one of p            Σ ∂log p + ½ w'∂(∂²log p/∂η²) + x'∂g
+
+because f̂ moves with all of them (Rasmussen and Williams 2006, sections 3.4 and 5.5.1). Vecchia's
+approximation gives Q, and the incomplete factor P takes the place of Q + W in the log-determinant
+(Zilber and Katzfuss 2021, Comput. Stat. Data Anal. 153:107081): ℓ is a smooth function then, too,
+with these derivatives, where w and the last term are those of log|PP'|.
+
+The mode is found by Newton's method, with solves by conjugate gradients and P for Vecchia's
+approximation. Where Q + W is not positive definite, negative entries of W count as 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.linalg
+
+from ..covariance.sums import derivative_sums
+from ..errors import NotPositiveDefinite
+from ..runtime.devices import Device
+from ..vecchia.blocks import Blocks, Sums, wanted_for
+from ..vecchia.factor import Graph, VecchiaFactor
+from ..vecchia.incomplete import IncompleteFactor, Pattern
+from .base import coincidence, noiseless_twins
+from .factors import dense_factor, explain
+
+if TYPE_CHECKING:
+    from .._typing import Floats, Sequence
+    from ..covariance.base import Covariance
+    from ..data.observations import Observations
+    from .responses import Data, Response
+
+MOST_STEPS, MOST_HALVINGS = 200, 40
+"""Steps to a mode, and how often one is halved."""
+
+NEAR_MODE, MODE_TOLERANCE = 1e-8, 1e-26
+"""Promised changes of the objective, relative to it: near a mode rounding hides the change, and
+Newton's steps are taken as they are; where the tolerance is met the mode is found."""
+
+MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
+"""Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
+
+
+@dataclass(frozen=True)
+class LaplaceDerivatives:
+    """ℓ and its derivatives.
+
+    Attributes
+    ----------
+    log_likelihood : float
+    parameters : dict of str to float
+        Derivatives by parameters of the field and of the response.
+    coefficients : (p,) array
+        Those by β.
+    """
+
+    log_likelihood: float
+    parameters: dict[str, float]
+    coefficients: Floats
+
+
+class Laplace:
+    """Base of Laplace's approximation for one data set.
+
+    Parameters
+    ----------
+    observations : Observations
+        Their locations; their values do not count.
+    data : Data
+        The values of the response.
+    design : (n, p) array
+        X; p may be 0.
+    offset : (n,) array or None
+        o, on the scale of the link.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        data: Data,
+        design: Floats | None = None,
+        offset: Floats | None = None,
+    ):
+        n = len(observations)
+        self.observations, self.data = observations, data
+        self.design = np.zeros((n, 0)) if design is None else design
+        self.offset = np.zeros(n) if offset is None else offset
+        self._last, self._twins = None, observations.duplicate()
+
+    def log_likelihood(
+        self, model: Covariance, response: Response, coefficients: Floats = ()
+    ) -> float:
+        """Return Laplace's approximation of ℓ.
+
+        Raises `NotPositiveDefinite` where a matrix has no factor, or the field no mode.
+        """
+        return self.mode(model, response, coefficients).log_likelihood
+
+    def mode(self, model, response, coefficients=()):
+        """Return the mode of the field and ℓ; the search starts at the last one."""
+        twins = self._twins and noiseless_twins(model, self.observations)
+        if twins:
+            # rounding may leave a positive pivot and a meaningless likelihood
+            raise NotPositiveDefinite(coincidence(self.observations, twins))
+        try:
+            prior = self._prior(model)
+        except NotPositiveDefinite as error:
+            raise explain(error, self.observations, model) from None
+        return self._mode(prior, response, self._fixed(coefficients))
+
+    def _prior(self, model):
+        """Return what `_mode` needs of a model."""
+        raise NotImplementedError
+
+    def _mode(self, prior, response, fixed):
+        """Return the mode, with η without the field."""
+        raise NotImplementedError
+
+    def derivatives(
+        self,
+        model: Covariance,
+        response: Response,
+        coefficients: Floats = (),
+        names: Sequence[str] | None = None,
+    ) -> LaplaceDerivatives:
+        """Return ℓ and its derivatives; `names` are the field's parameters, all if not given."""
+        names = tuple(model.parameters() if names is None else names)
+        mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
+        slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.field, own)
+        g, second, third = slopes.eta
+        w = mode.by_curvature()
+        pull = 0.5 * w * third
+        x = mode.solve(pull)
+        found = mode.by_field(names, g, second, x, pull)
+        for name in own:
+            direct, of_g, of_second = slopes.parameters[name]
+            found[name] = float((direct + 0.5 * w * of_second + x * of_g).sum())
+        by_coefficients = self.design.T @ (g + pull + second * x)
+        return LaplaceDerivatives(mode.log_likelihood, found, by_coefficients)
+
+    def _fixed(self, coefficients):
+        """Return η without the field."""
+        return self.offset + self.design @ np.asarray(coefficients, dtype=float)
+
+
+# Dense matrices: K = LL', f = Lu, and M = I + L'WL
+
+
+class DenseLaplace(Laplace):
+    """Laplace's approximation with dense matrices of the order of n."""
+
+    def _prior(self, model):
+        """See `Laplace._prior`."""
+        return model, np.tril(dense_factor(model, self.observations, Device("cpu")).lower)
+
+    def _mode(self, prior, response, fixed):
+        """See `Laplace._mode`."""
+        (model, lower), data = prior, self.data
+        start = np.zeros(len(lower))
+        if self._last is not None:
+            start = scipy.linalg.solve_triangular(lower, self._last, lower=True)
+
+        def objective(u):
+            return response.log_density(data, fixed + lower @ u).sum() - 0.5 * u @ u
+
+        def newton(u, _):
+            g, second, _ = response.derivatives(data, fixed + lower @ u).eta
+            root, exact = _root(lower, -second), True
+            if root is None:
+                root, exact = _root(lower, np.maximum(-second, 0.0)), False
+            slope = lower.T @ g - u
+            step = scipy.linalg.cho_solve((root, True), slope)
+            return step, slope @ step, exact, root
+
+        u, value, root = ascend(start, objective, newton)
+        self._last = lower @ u
+        value -= np.log(root.diagonal()).sum()
+        return _DenseMode(float(value), self._last, lower, root, model, self.observations.inputs)
+
+
+def _root(lower, w):
+    """Return the lower Cholesky factor of I + L'WL, None if it has none."""
+    m = lower.T @ (w[:, None] * lower)
+    m[np.diag_indices_from(m)] += 1.0
+    try:
+        return scipy.linalg.cholesky(m, lower=True)
+    except np.linalg.LinAlgError:
+        return None
+
+
+class _DenseMode:
+    """The mode of the field, with S = LM⁻¹L'."""
+
+    def __init__(self, value, field, lower, root, model, inputs):
+        self.log_likelihood, self.field, self._model, self._inputs = value, field, model, inputs
+        half = scipy.linalg.solve_triangular(root, lower.T, lower=True)
+        self._half = half
+
+    def by_curvature(self):
+        """Return the gradient of log|Q + W| by W."""
+        return np.einsum("ij,ij->j", self._half, self._half)
+
+    def solve(self, y):
+        """Return (Q + W)⁻¹y."""
+        return self._half.T @ (self._half @ y)
+
+    def by_field(self, names, g, second, x, pull):
+        """Return the derivatives by parameters of the field.
+
+        ½ g'∂K g - ½ tr(R ∂K) + v'∂K g, with R = W - WSW and v = s - Wx.
+        """
+        weights = np.asfortranarray(-second[:, None] * (self._half.T @ self._half) * second)
+        weights[np.diag_indices_from(weights)] -= second
+        nothing = np.zeros((len(g), 0))
+        sums = derivative_sums(self._model, self._inputs, names, weights, g, nothing)
+        found = 0.5 * sums.weighted + (pull + second * x) @ sums.products
+        return dict(zip(names, found.tolist(), strict=True))
+
+
+# Vecchia's approximation: Q = UU'
+
+
+class VecchiaLaplace(Laplace):
+    """Laplace's approximation with Vecchia's approximation of the field.
+
+    Parameters
+    ----------
+    neighbours : int
+    ordering : str
+        See `Vecchia`. For the others see `Laplace`.
+    """
+
+    def __init__(
+        self, observations, data, design=None, offset=None, neighbours=20, ordering="maximin"
+    ):
+        inputs = observations.inputs
+        self._graph = Graph.of(inputs.points, ordering, neighbours)
+        order = self._graph.tree.order
+        self._inputs, self._pattern = inputs[order], Pattern.of(self._graph)
+        design = np.zeros((len(order), 0)) if design is None else design
+        offset = None if offset is None else offset[order]
+        super().__init__(observations, data.of_rows(order), design[order], offset)
+
+    def _prior(self, model):
+        """See `Laplace._prior`."""
+        return _Prior(model, self._inputs, self._graph, self._pattern)
+
+    def _mode(self, prior, response, fixed):
+        """See `Laplace._mode`; rows are in the order of the tree."""
+        data = self.data
+        start = np.zeros(len(fixed)) if self._last is None else self._last
+
+        def objective(f):
+            return response.log_density(data, fixed + f).sum() - 0.5 * f @ prior.times(f)
+
+        def newton(f, tolerance):
+            g, second, _ = response.derivatives(data, fixed + f).eta
+            slope = g - prior.times(f)
+            factor, exact = prior.plus(np.maximum(-second, 0.0)), True
+            step = prior.solve(factor, -second, slope, tolerance)
+            if step is None:
+                step, exact = prior.solve(factor, np.maximum(-second, 0.0), slope, tolerance), False
+            return step, slope @ step, exact, second
+
+        f, value, second = ascend(start, objective, newton)
+        self._last = f
+        factor = prior.plus(-second)
+        value += 0.5 * (prior.log_determinant() - factor.log_determinant())
+        return _SparseMode(float(value), f, prior, factor, -second)
+
+
+class _Prior:
+    """Q = UU' of a model, on a graph."""
+
+    def __init__(self, model, inputs, graph, pattern):
+        self.blocks, self.graph, self.pattern = Blocks(model, inputs), graph, pattern
+        weights, variances = self.blocks.weights(graph.neighbours)
+        self._factor = VecchiaFactor(graph, weights, variances)
+        scale = 1.0 / np.sqrt(variances)
+        self.columns = np.column_stack((-weights, np.ones(len(scale)))) * scale[:, None]
+        self.columns[:, :-1][graph.neighbours < 0] = 0.0
+        self._product = pattern.product(self.columns)
+
+    def log_determinant(self):
+        """Return log|Q|."""
+        return -self._factor.log_determinant()
+
+    def times(self, f):
+        """Return Qf."""
+        return self._factor.precision_times(f)
+
+    def plus(self, w):
+        """Return the incomplete factor of Q + W."""
+        return IncompleteFactor(self.pattern, self._product, w)
+
+    def solve(self, factor, w, y, tolerance=SOLVE_TOLERANCE):
+        """Return (Q + W)⁻¹y by conjugate gradients; None if the matrix is not positive definite."""
+        x, residual = np.zeros_like(y), y.copy()
+        z = factor.solve(residual)
+        p, size = z.copy(), residual @ z
+        wanted = size * tolerance**2
+        for _ in range(MOST_ITERATIONS):
+            if size <= wanted:
+                break
+            q = self.times(p) + w * p
+            curvature = p @ q
+            if not curvature > 0.0:
+                return None
+            x += size / curvature * p
+            residual -= size / curvature * q
+            z = factor.solve(residual)
+            size, last = residual @ z, size
+            p = z + size / last * p
+        return x
+
+
+class _SparseMode:
+    """The mode of the field, with the incomplete factor P in place of Q + W."""
+
+    def __init__(self, value, field, prior, factor, w):
+        self.log_likelihood, self.field = value, field
+        self._prior, self._factor, self._w = prior, factor, w
+        self._gradient = factor.gradient()
+
+    def by_curvature(self):
+        """Return the gradient of log|PP'| by W."""
+        return self._gradient[:, -1]
+
+    def solve(self, y):
+        """Return (Q + W)⁻¹y."""
+        x = self._prior.solve(self._factor, self._w, y)
+        if x is None:
+            raise NotPositiveDefinite("the mode of the field is a saddle point.")
+        return x
+
+    def by_field(self, names, g, second, x, pull):
+        """Return the derivatives by parameters of the field, from one pass over the blocks."""
+        prior, graph = self._prior, self._prior.graph
+        local = prior.pattern.pulled(prior.columns, self._gradient)
+        model, noise = prior.blocks.model, prior.blocks.noise
+        both, wanted = np.stack((self.field, x)), wanted_for(model, names, noise)
+        out, _ = prior.blocks.reduce(graph.neighbours, both, wanted, local)
+        sums, found = Sums(out, 3, model, set(names), noise), {}
+        for name in names:
+            # log|K|; twice f'Qf and x'Qf; twice the pull on U
+            of_log, of_forms = sums.derivative(name)
+            change = 0.5 * of_forms[0, 0] + of_forms[0, 1] + 0.5 * of_log + 0.25 * of_forms[2, 2]
+            found[name] = -float(change)
+        return found
+
+
+def ascend(start, objective, newton):
+    """Return a maximum x, the objective there, and what `newton` knows of it, by Newton's method.
+
+    ``newton(x, tolerance)`` returns the step, the change it promises, whether it is Newton's and
+    not a safe one in its place, and anything else; its solves may have this relative error.
+    """
+
+    def at(x):
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = objective(x)
+        return value if np.isfinite(value) else -np.inf
+
+    x, value, last, tolerance = start, at(start), np.inf, FIRST_TOLERANCE
+    if not np.isfinite(value):
+        x = np.zeros_like(start)
+        value = at(x)
+    for _ in range(MOST_STEPS):
+        step, promise, exact, known = newton(x, tolerance)
+        scale = max(1.0, abs(value))
+        if exact and promise <= NEAR_MODE * scale:
+            # quadratic convergence ends at rounding
+            tolerance = SOLVE_TOLERANCE
+            if promise <= MODE_TOLERANCE * scale or promise >= last:
+                return x, value, known
+            x, last = x + step, promise
+            value = at(x)
+            continue
+        tolerance = min(tolerance, max(SOLVE_TOLERANCE, 0.1 * promise / scale))
+        size = 1.0
+        for _ in range(MOST_HALVINGS):
+            trial = at(x + size * step)
+            if trial >= value + 1e-4 * size * promise:
+                break
+            size /= 2
+        else:
+            break
+        x, value = x + size * step, trial
+    raise NotPositiveDefinite("no mode of the field was found for this response.")

@@ -1,0 +1,616 @@
+"""Responses: distributions of a value y given η, the trend plus the field plus an offset.
+
+Each is one class, whose `density` is the formula of its log density in jets (`jets`): all
+derivatives that Laplace's approximation and its gradient need come from it. All constants are in
+it: log y!, binomial coefficients, 1/y of the log-normal. A response of one's own has the same
+methods, or `log_density` and `derivatives` without jets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from scipy import special, stats
+
+from ..covariance.parameter import RESPONSE, Parameter, Parametrized
+from ..errors import InvalidInput
+from . import jets
+from .jets import exp, expit, gammaln, log, log1mexp, log1p, log_ndtr, softplus
+
+if TYPE_CHECKING:
+    from .._typing import Floats
+
+
+@dataclass(frozen=True)
+class Data:
+    """What responses are of, in the order of the locations.
+
+    Attributes
+    ----------
+    values : (n,) array
+    trials : (n,) array or None
+        Numbers of trials, for `Binomial`.
+    lower, upper : (n,) array or None
+        Limits between which a censored value is; equal where it is known. For `Censored`.
+    """
+
+    values: Floats
+    trials: Floats | None = None
+    lower: Floats | None = None
+    upper: Floats | None = None
+
+    def __len__(self):
+        return len(self.values)
+
+    def of_rows(self, rows):
+        """Return the data of some rows."""
+        kept = (self.values, self.trials, self.lower, self.upper)
+        return Data(*(None if column is None else column[rows] for column in kept))
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Derivatives of the log density at each of n values.
+
+    Attributes
+    ----------
+    value : (n,) array
+        The log density.
+    eta : (3, n) array
+        Its first three derivatives by η.
+    parameters : dict of str to (3, n) array
+        For each parameter: the derivatives by it of the log density and of its first two
+        derivatives by η.
+    """
+
+    value: Floats
+    eta: Floats
+    parameters: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Response(Parametrized):
+    """Base of responses.
+
+    A subclass is a frozen dataclass with a field for each declared parameter. It defines `check`,
+    `density`, and either `distribution` or `mean`, `cumulative`, `quantile` and `draw`. Without
+    `density` it defines `log_density` and `derivatives`.
+
+    Attributes
+    ----------
+    name : str
+        Name for titles, files and the command line.
+    discrete : bool
+        Whether values are counts.
+    links : tuple of str
+        The links that it can have, by the field `link`; the only one if it has no such field.
+    declared : tuple of Parameter
+        Its parameters, with values to start from. Their names must differ from those of covariance
+        parameters.
+    """
+
+    name: ClassVar[str] = "response"
+    discrete: ClassVar[bool] = False
+    links: ClassVar[tuple[str, ...]] = ("log",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        link = getattr(self, "link", self.links[0])
+        if link not in self.links:
+            raise InvalidInput(
+                f"`link` of a {self.name} response must be one of: {', '.join(self.links)}. "
+                f"Got {link!r}."
+            )
+
+    def check(self, data: Data) -> None:
+        """Raise `InvalidInput` for values that the response cannot have."""
+
+    def density(self, data, eta, **parameters):
+        """Return the log density as a jet, given those of η and of the parameters, or numbers."""
+        raise NotImplementedError
+
+    def log_density(self, data: Data, eta: Floats) -> Floats:
+        """Return the log density of each value, (n,)."""
+        return self.density(data, jets.variable(eta), **self.parameters()).value
+
+    def derivatives(self, data: Data, eta: Floats, names: tuple[str, ...] = ()) -> Slopes:
+        """Return the derivatives by η, and by these parameters."""
+        point, known, found = jets.variable(eta), self.parameters(), {}
+        plain = self.density(data, point, **known)
+        for name in names:
+            moved = known | {name: jets.parameter(known[name])}
+            found[name] = self.density(data, point, **moved).by_parameter()
+        return Slopes(plain.value, plain.slopes(), found)
+
+    def distribution(self, data: Data, eta: Floats):
+        """Return SciPy's distribution of the values."""
+        raise NotImplementedError
+
+    def mean(self, data: Data, eta: Floats) -> Floats:
+        """Return the mean of a value, (n,)."""
+        return self.distribution(data, eta).mean()
+
+    def cumulative(self, data: Data, eta: Floats, at: Floats) -> Floats:
+        """Return the probability that a value is at most `at`, (n,)."""
+        return self.distribution(data, eta).cdf(at)
+
+    def quantile(self, data: Data, eta: Floats, probability: Floats) -> Floats:
+        """Return the least value with a cumulative probability of at least this, (n,)."""
+        return self.distribution(data, eta).ppf(probability)
+
+    def draw(self, data: Data, eta: Floats, random: np.random.Generator) -> Floats:
+        """Return random values, (n,)."""
+        return self.distribution(data, eta).rvs(size=len(eta), random_state=random).astype(float)
+
+
+def _parameter(name, value, **options):
+    return Parameter(name, value, role=RESPONSE, **options)
+
+
+def _whole(values, what, least=0):
+    """Raise `InvalidInput` unless values are whole numbers of at least `least`."""
+    wrong = ~((values >= least) & (values == np.round(values)))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InvalidInput(
+            f"{what} need whole numbers of at least {least}. Got {values[row]:g} in row {row + 1}."
+        )
+
+
+def _within(values, what, allowed, words):
+    """Raise `InvalidInput` where values are not allowed."""
+    if not allowed.all():
+        row = int(np.flatnonzero(~allowed)[0])
+        raise InvalidInput(f"{what} need {words}. Got {values[row]:g} in row {row + 1}.")
+
+
+# Counts
+
+
+@dataclass(frozen=True)
+class Poisson(Response):
+    """Counts with mean exp(η).
+
+    Examples
+    --------
+    The log density of 2 with mean 1, and its first derivatives, y - μ, -μ and -μ:
+
+    >>> found = Poisson().derivatives(Data(np.array([2.0])), np.array([0.0]))
+    >>> bool(np.isclose(found.value[0], -1 - np.log(2))), found.eta[:, 0].tolist()
+    (True, [1.0, -1.0, -1.0])
+    """
+
+    name = "poisson"
+    discrete = True
+
+    def check(self, data):
+        """See `Response.check`."""
+        _whole(data.values, "Poisson responses")
+
+    def density(self, data, eta):
+        """See `Response.density`."""
+        return eta * data.values - exp(eta) - special.gammaln(data.values + 1)
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.poisson(np.exp(eta))
+
+
+@dataclass(frozen=True)
+class Binomial(Response):
+    """Successes of so many trials, with probability p and the link logit, probit or cloglog.
+
+    logit p = η; p = Φ(η); or log(-log(1 - p)) = η.
+    """
+
+    link: str = "logit"
+
+    name, links = "binomial", ("logit", "probit", "cloglog")
+    discrete = True
+
+    def check(self, data):
+        """See `Response.check`."""
+        trials = _trials(data)
+        _whole(trials, "Trials", 1)
+        _whole(data.values, "Binomial responses")
+        allowed = data.values <= trials
+        _within(data.values, "Binomial responses", allowed, "at most as many as trials")
+
+    def density(self, data, eta):
+        """See `Response.density`."""
+        y, trials = data.values, _trials(data)
+        ways = special.gammaln(trials + 1) - special.gammaln(y + 1)
+        ways = ways - special.gammaln(trials - y + 1)
+        if self.link == "logit":
+            return eta * y - softplus(eta) * trials + ways
+        if self.link == "probit":
+            return log_ndtr(eta) * y + log_ndtr(-eta) * (trials - y) + ways
+        hazard = exp(eta)
+        return log1mexp(hazard) * y - hazard * (trials - y) + ways
+
+    def probability(self, eta):
+        """Return p, (n,)."""
+        if self.link == "logit":
+            return special.expit(eta)
+        if self.link == "probit":
+            return special.ndtr(eta)
+        return -np.expm1(-np.exp(eta))
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.binom(_trials(data).astype(int), self.probability(eta))
+
+
+class Bernoulli(Binomial):
+    """0 or 1: `Binomial` with one trial each."""
+
+    name = "bernoulli"
+
+
+def _trials(data):
+    return np.ones(len(data)) if data.trials is None else data.trials
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Response):
+    """Counts with mean μ = exp(η) and variance μ + μ²/size."""
+
+    size: float = 1.0
+
+    name = "negative-binomial"
+    declared = (_parameter("size", 1.0),)
+    discrete = True
+
+    def check(self, data):
+        """See `Response.check`."""
+        _whole(data.values, "Negative binomial responses")
+
+    def density(self, data, eta, size):
+        """See `Response.density`."""
+        y = data.values
+        above = eta - log(size)
+        rising = gammaln(size + y) - gammaln(size)
+        return rising - special.gammaln(y + 1) + above * y - softplus(above) * (size + y)
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.nbinom(self.size, self.size / (self.size + np.exp(eta)))
+
+
+@dataclass(frozen=True)
+class ZeroInflatedPoisson(Response):
+    """0 with probability `zeros`, else a count with mean exp(η)."""
+
+    zeros: float = 0.2
+
+    name = "zero-inflated-poisson"
+    declared = (_parameter("zeros", 0.2, upper=1.0),)
+    discrete = True
+
+    def check(self, data):
+        """See `Response.check`."""
+        _whole(data.values, "Zero-inflated Poisson responses")
+
+    def density(self, data, eta, zeros):
+        """See `Response.density`."""
+        y, odds, mean = data.values, log(zeros / (1.0 - zeros)), exp(eta)
+        counted = eta * y - mean - special.gammaln(y + 1)
+        # log(e^odds + e^-mean) at 0
+        return jets.chosen(y == 0, softplus(odds + mean) - mean, counted) - softplus(odds)
+
+    def mean(self, data, eta):
+        """See `Response.mean`."""
+        return (1 - self.zeros) * np.exp(eta)
+
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        counted = (1 - self.zeros) * stats.poisson.cdf(at, np.exp(eta))
+        return np.where(np.asarray(at) < 0, 0.0, self.zeros + counted)
+
+    def quantile(self, data, eta, probability):
+        """See `Response.quantile`."""
+        rest = (np.asarray(probability) - self.zeros) / (1 - self.zeros)
+        return stats.poisson.ppf(np.maximum(rest, 0.0), np.exp(eta)).clip(0)
+
+    def draw(self, data, eta, random):
+        """See `Response.draw`."""
+        counted = random.random(len(eta)) >= self.zeros
+        return counted * random.poisson(np.exp(eta)).astype(float)
+
+
+@dataclass(frozen=True)
+class TruncatedPoisson(Response):
+    """Counts of at least 1: Poisson with parameter exp(η), given that it is not 0."""
+
+    name = "truncated-poisson"
+    discrete = True
+
+    def check(self, data):
+        """See `Response.check`."""
+        _whole(data.values, "Truncated Poisson responses", 1)
+
+    def density(self, data, eta):
+        """See `Response.density`."""
+        mean = exp(eta)
+        return eta * data.values - mean - log1mexp(mean) - special.gammaln(data.values + 1)
+
+    def mean(self, data, eta):
+        """See `Response.mean`."""
+        return np.exp(eta) / -np.expm1(-np.exp(eta))
+
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        zeros = np.exp(-np.exp(eta))
+        return ((stats.poisson.cdf(at, np.exp(eta)) - zeros) / (1 - zeros)).clip(0)
+
+    def quantile(self, data, eta, probability):
+        """See `Response.quantile`."""
+        zeros = np.exp(-np.exp(eta))
+        inside = zeros + (1 - zeros) * np.asarray(probability)
+        return stats.poisson.ppf(inside, np.exp(eta)).clip(1)
+
+    def draw(self, data, eta, random):
+        """See `Response.draw`."""
+        return self.quantile(data, eta, random.random(len(eta)))
+
+
+# Positive values and proportions
+
+
+@dataclass(frozen=True)
+class Gamma(Response):
+    """Positive values with mean exp(η) and variance mean²/shape."""
+
+    shape: float = 1.0
+
+    name = "gamma"
+    declared = (_parameter("shape", 1.0),)
+
+    def check(self, data):
+        """See `Response.check`."""
+        _within(data.values, "Gamma responses", data.values > 0, "positive values")
+
+    def density(self, data, eta, shape):
+        """See `Response.density`."""
+        y = data.values
+        rest = shape * log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
+        return rest - shape * (eta + exp(-eta) * y)
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.gamma(self.shape, scale=np.exp(eta) / self.shape)
+
+
+@dataclass(frozen=True)
+class LogNormal(Response):
+    """Positive values with mean exp(η), whose logarithm is normal with the given variance."""
+
+    log_variance: float = 1.0
+
+    name = "log-normal"
+    declared = (_parameter("log_variance", 1.0),)
+
+    def check(self, data):
+        """See `Response.check`."""
+        _within(data.values, "Log-normal responses", data.values > 0, "positive values")
+
+    def density(self, data, eta, log_variance):
+        """See `Response.density`."""
+        logs = np.log(data.values)
+        step = logs - eta + log_variance * 0.5
+        return -0.5 * (step * step / log_variance + log(log_variance * (2 * np.pi))) - logs
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.lognorm(np.sqrt(self.log_variance), scale=np.exp(eta - self.log_variance / 2))
+
+
+@dataclass(frozen=True)
+class Beta(Response):
+    """Proportions in (0, 1) with mean μ = 1/(1 + exp(-η)) and variance μ(1 - μ)/(1 + precision)."""
+
+    precision: float = 1.0
+
+    name, links = "beta", ("logit",)
+    declared = (_parameter("precision", 1.0),)
+
+    def check(self, data):
+        """See `Response.check`."""
+        inside = (data.values > 0) & (data.values < 1)
+        _within(data.values, "Beta responses", inside, "proportions between 0 and 1")
+
+    def density(self, data, eta, precision):
+        """See `Response.density`."""
+        y, a, b = data.values, expit(eta) * precision, expit(-eta) * precision
+        rest = (a - 1.0) * np.log(y) + (b - 1.0) * np.log1p(-y)
+        return rest + gammaln(precision) - gammaln(a) - gammaln(b)
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        mean = special.expit(eta)
+        return stats.beta(mean * self.precision, (1 - mean) * self.precision)
+
+
+@dataclass(frozen=True)
+class StudentT(Response):
+    """Values with heavy tails: η plus `scale` times Student's t."""
+
+    scale: float = 1.0
+    degrees: float = 4.0
+
+    name, links = "student-t", ("identity",)
+    declared = (_parameter("scale", 1.0), _parameter("degrees", 4.0))
+
+    def density(self, data, eta, scale, degrees):
+        """See `Response.density`."""
+        step, half = (data.values - eta) / scale, (degrees + 1.0) * 0.5
+        rest = gammaln(half) - gammaln(degrees * 0.5) - log(scale) - 0.5 * log(degrees * np.pi)
+        return rest - half * log1p(step * step / degrees)
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.t(self.degrees, loc=eta, scale=self.scale)
+
+
+@dataclass(frozen=True)
+class Censored(Response):
+    """Normal values with mean η, of which some are known only to lie between limits."""
+
+    error_variance: float = 1.0
+
+    name, links = "censored", ("identity",)
+    declared = (_parameter("error_variance", 1.0),)
+
+    def check(self, data):
+        """See `Response.check`."""
+        lower, upper = _limits(data)
+        _within(lower, "Lower limits", lower <= upper, "to be at most the upper ones")
+
+    def density(self, data, eta, error_variance):
+        """See `Response.density`."""
+        lower, upper = _limits(data)
+        known, size = lower == upper, exp(0.5 * log(error_variance))
+        step = (np.where(known, lower, 0.0) - eta) / size
+        exact = -0.5 * (step * step) - log(size * np.sqrt(2 * np.pi))
+        return jets.chosen(known, exact, _log_between(lower, upper, eta, size))
+
+    def distribution(self, data, eta):
+        """See `Response.distribution`."""
+        return stats.norm(eta, np.sqrt(self.error_variance))
+
+
+def _limits(data):
+    """Return the lower and upper limits of values."""
+    return (data.values,) * 2 if data.lower is None else (data.lower, data.upper)
+
+
+def _log_between(lower, upper, eta, size):
+    """Return log(Φ((u - η)/s) - Φ((l - η)/s)) as a jet, some number where u = l."""
+    # by symmetry intervals above η are below it: there differences of log Φ keep their digits
+    with np.errstate(invalid="ignore"):
+        flipped = (lower + upper) / 2 > eta.value
+    sign = np.where(flipped, -1.0, 1.0)
+    low, high = np.where(flipped, -upper, lower), np.where(flipped, -lower, upper)
+    open_below, open_above, point = np.isneginf(low), np.isposinf(high), lower == upper
+
+    def below(end, absent):
+        return log_ndtr((np.where(absent, 0.0, end) - eta * sign) / size)
+
+    above, under = below(high, open_above | point), below(low, open_below | point)
+    gap = jets.chosen(open_below | open_above | point, 1.0, above - under)
+    found = jets.chosen(open_below, above, above + log1mexp(gap))
+    # a lower limit alone
+    alone = log_ndtr((eta * sign - np.where(open_below | point, 0.0, low)) / size)
+    return jets.chosen(open_above, jets.chosen(open_below, 0.0, alone), found)
+
+
+@dataclass(frozen=True)
+class Tweedie(Response):
+    """0 or a positive value: a Poisson number of gamma amounts, with mean μ = exp(η).
+
+    The variance is dispersion·μᵖ, with the power p in (1.01, 1.99). The density of positive values
+    is a series (Dunn and Smyth 2005, Stat. Comput. 15:267).
+    """
+
+    dispersion: float = 1.0
+    power: float = 1.5
+
+    name = "tweedie"
+    declared = (
+        _parameter("dispersion", 1.0),
+        _parameter("power", 1.5, transform="identity", lower=1.01, upper=1.99, closed=True),
+    )
+
+    def check(self, data):
+        """See `Response.check`."""
+        _within(data.values, "Tweedie responses", data.values >= 0, "values of at least 0")
+
+    def density(self, data, eta, dispersion, power):
+        """See `Response.density`."""
+        y, positive = data.values, data.values > 0
+        size = exp(eta * (2.0 - power)) / (2.0 - power)
+        mean = exp(eta * (1.0 - power)) / (1.0 - power) * y
+        series = _tweedie_series(np.where(positive, y, 1.0), dispersion, power)
+        rest = series - np.log(np.where(positive, y, 1.0))
+        return (mean - size) / dispersion + jets.chosen(positive, rest, 0.0)
+
+    def _amounts(self, eta):
+        """Return the mean number of amounts, and their shape and scale."""
+        mean, p, phi = np.exp(eta), self.power, self.dispersion
+        rate = mean ** (2 - p) / (phi * (2 - p))
+        return rate, (2 - p) / (p - 1), phi * (p - 1) * mean ** (p - 1)
+
+    def mean(self, data, eta):
+        """See `Response.mean`."""
+        return np.exp(eta)
+
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        rate, shape, scale = self._amounts(np.asarray(eta, dtype=float))
+        at = np.broadcast_to(np.asarray(at, dtype=float), rate.shape)
+        found = np.where(at < 0, 0.0, np.exp(-rate))
+        # the probability of more is below 1e-17
+        most = rate.max(initial=0.0)
+        for k in range(1, int(most + 9 * np.sqrt(most)) + 40):
+            share = special.gammainc(k * shape, np.maximum(at, 0) / scale)
+            found = found + np.where(at < 0, 0.0, stats.poisson.pmf(k, rate) * share)
+        return found.clip(0, 1)
+
+    def quantile(self, data, eta, probability):
+        """See `Response.quantile`."""
+        eta = np.asarray(eta, dtype=float)
+        wanted = np.broadcast_to(np.asarray(probability, dtype=float), eta.shape)
+        low, high = np.zeros_like(eta), np.exp(eta)
+        while (short := self.cumulative(data, eta, high) < wanted).any():
+            high = np.where(short, 2 * high, high)
+        for _ in range(60):
+            middle = (low + high) / 2
+            short = self.cumulative(data, eta, middle) < wanted
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+        return np.where(wanted <= self.cumulative(data, eta, 0.0 * eta), 0.0, high)
+
+    def draw(self, data, eta, random):
+        """See `Response.draw`."""
+        rate, shape, scale = self._amounts(eta)
+        counts = random.poisson(rate)
+        amounts = random.gamma(np.where(counts > 0, counts * shape, 1.0), scale)
+        return np.where(counts > 0, amounts, 0.0)
+
+
+TERMS_BESIDE_THE_LARGEST = 9.0
+"""Terms of a series are summed up to so many standard deviations from the largest one: the rest is
+below e⁻⁴⁰ of it."""
+
+
+def _tweedie_series(y, dispersion, power):
+    """Return log Σ_j W_j as a jet, for positive values y, (n,).
+
+    With a = (2 - p)/(p - 1):
+    log W_j = j (a log(y/(p - 1)) - (1 + a) log φ - log(2 - p)) - log j! - log Γ(ja).
+    """
+    phi, p = (each.value[0] if isinstance(each, jets.Jet) else each for each in (dispersion, power))
+    a = (2 - p) / (p - 1)
+    slope = a * np.log(y / (p - 1)) - (1 + a) * np.log(phi) - np.log(2 - p)
+    # where the derivative by j vanishes, for large j
+    largest = np.maximum(y ** (2 - p) / (phi * (2 - p)), 1.0)
+    width = TERMS_BESIDE_THE_LARGEST * np.sqrt(largest / (1 + a)) + TERMS_BESIDE_THE_LARGEST
+    first = np.maximum(np.floor(largest - width), 1.0)
+    j = first[:, None] + np.arange(int(np.max(largest + width - first)) + 2)
+    terms = j * slope[:, None] - special.gammaln(j + 1) - special.gammaln(j * a)
+    value = special.logsumexp(terms, axis=1)
+    weights = np.exp(terms - value[:, None])
+    found = jets.constant(value)
+    for number, moved in ((dispersion, "dispersion"), (power, "power")):
+        if not isinstance(number, jets.Jet):
+            continue
+        if moved == "dispersion":
+            change = -(1 + a) / phi * j
+        else:
+            by_a = np.log(y / (p - 1))[:, None] - np.log(phi) - special.psi(j * a)
+            change = j * (-by_a / (p - 1) ** 2 - a / (p - 1) + 1 / (2 - p))
+        coefficients = np.concatenate((found.coefficients, 0.0 * found.coefficients))
+        coefficients[1, 0] = (weights * change).sum(axis=1)
+        found = jets.Jet(coefficients)
+    return found
