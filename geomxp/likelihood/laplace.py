@@ -51,8 +51,15 @@ NEAR_MODE, MODE_TOLERANCE = 1e-8, 1e-26
 """Promised changes of the objective, relative to it: near a mode rounding hides the change, and
 Newton's steps are taken as they are; where the tolerance is met the mode is found."""
 
+COEFFICIENT_TOLERANCE = 1e-12
+"""Change of ℓ that a step of the coefficients has to promise."""
+
 MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 """Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
+
+
+MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
+"""Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
 
 
 @dataclass(frozen=True)
@@ -141,16 +148,59 @@ class Laplace:
         names = tuple(model.parameters() if names is None else names)
         mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
         slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.field, own)
+        return self._derivatives(mode, slopes, names)
+
+    def _derivatives(self, mode, slopes, names):
+        """Return the derivatives at a mode, given those of the log densities."""
         g, second, third = slopes.eta
         w = mode.by_curvature()
         pull = 0.5 * w * third
         x = mode.solve(pull)
         found = mode.by_field(names, g, second, x, pull)
-        for name in own:
-            direct, of_g, of_second = slopes.parameters[name]
+        for name, (direct, of_g, of_second) in slopes.parameters.items():
             found[name] = float((direct + 0.5 * w * of_second + x * of_g).sum())
         by_coefficients = self.design.T @ (g + pull + second * x)
         return LaplaceDerivatives(mode.log_likelihood, found, by_coefficients)
+
+    def at_best_coefficients(
+        self,
+        model: Covariance,
+        response: Response,
+        start: Floats | None = None,
+        names: Sequence[str] | None = None,
+    ) -> tuple[Floats, Floats, LaplaceDerivatives]:
+        """Return the β with the largest ℓ, its information, (p, p), and `derivatives` there.
+
+        The information is X'(W - WSW)X: minus the Hessian but for changes of W.
+        """
+        p = self.design.shape[1]
+        best = np.zeros(p) if start is None else np.array(start, dtype=float)
+        found, information = self._with_information(model, response, best, names)
+        for _ in range(MOST_STEPS if p else 0):
+            step = np.linalg.solve(information, found.coefficients)
+            promise, size = found.coefficients @ step, 1.0
+            if promise <= COEFFICIENT_TOLERANCE:
+                break
+            for _ in range(MOST_HALVINGS):
+                trial = self._with_information(model, response, best + size * step, names)
+                if trial[0].log_likelihood >= found.log_likelihood:
+                    break
+                size /= 2
+            else:
+                break
+            best, (found, information) = best + size * step, trial
+        return best, information, found
+
+    def _with_information(self, model, response, coefficients, names):
+        """Return the derivatives and the information on β."""
+        names = tuple(model.parameters() if names is None else names)
+        mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
+        slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.field, own)
+        found, x = self._derivatives(mode, slopes, names), self.design
+        weighted = -slopes.eta[1][:, None] * x
+        solved = [mode.solve(column) for column in weighted.T]
+        inner = weighted.T @ np.array(solved).T if solved else np.zeros((0, 0))
+        return found, x.T @ weighted - (inner + inner.T) / 2
 
     def _fixed(self, coefficients):
         """Return η without the field."""
@@ -327,6 +377,27 @@ class _Prior:
             p = z + size / last * p
         return x
 
+    def trace_of_log(self, factor, w, z):
+        """Return z'log(A)z for A = P⁻¹(Q + W)P⁻ᵀ, by Lanczos' method with reorthogonalization."""
+        size = np.linalg.norm(z)
+        basis, diagonal, beside, known = [z / size], [], [], np.inf
+        for _ in range(MOST_LANCZOS_STEPS):
+            y = factor.solve_transposed(basis[-1])
+            y = factor.half_solve(self.times(y) + w * y)
+            diagonal.append(basis[-1] @ y)
+            for _ in range(2):
+                y -= np.array(basis).T @ (np.array(basis) @ y)
+            values, turned = scipy.linalg.eigh_tridiagonal(diagonal, beside)
+            if not values[0] > 0.0:
+                raise NotPositiveDefinite("the mode of the field is a saddle point.")
+            found = size**2 * (turned[0] ** 2) @ np.log(values)
+            beside.append(np.linalg.norm(y))
+            if abs(found - known) <= LANCZOS_TOLERANCE * size or beside[-1] <= 1e-12:
+                break
+            known = found
+            basis.append(y / beside[-1])
+        return found
+
 
 class _SparseMode:
     """The mode of the field, with the incomplete factor P in place of Q + W."""
@@ -335,6 +406,20 @@ class _SparseMode:
         self.log_likelihood, self.field = value, field
         self._prior, self._factor, self._w = prior, factor, w
         self._gradient = factor.gradient()
+
+    def correction(self, vectors=20, seed=0):
+        """Return the change of ℓ by log|Q + W| in place of log|PP'|, and its standard error.
+
+        By Lanczos quadrature of tr log P⁻¹(Q + W)P⁻ᵀ with random vectors (Ubaru, Chen and Saad
+        2017, SIAM J. Matrix Anal. Appl. 38:1075).
+        """
+        random, found = np.random.default_rng(seed), []
+        for _ in range(vectors):
+            z = random.standard_normal(len(self.field))
+            z *= np.sqrt(len(z)) / np.linalg.norm(z)
+            found.append(self._prior.trace_of_log(self._factor, self._w, z))
+        error = np.std(found, ddof=1) / np.sqrt(vectors)
+        return -0.5 * float(np.mean(found)), 0.5 * float(error)
 
     def by_curvature(self):
         """Return the gradient of log|PP'| by W."""

@@ -120,8 +120,18 @@ class IncompleteFactor:
 
     def solve(self, y):
         """Return (PP')⁻¹y for (n,)."""
+        return self.solve_transposed(self.half_solve(y))
+
+    def half_solve(self, y):
+        """Return P⁻¹y for (n,)."""
         x = np.array(y, dtype=float)
-        _solve(self.pattern.sequence, self.pattern.neighbours, self.columns, x)
+        _forward(self.pattern.sequence, self.pattern.neighbours, self.columns, x)
+        return x
+
+    def solve_transposed(self, y):
+        """Return P⁻ᵀy for (n,)."""
+        x = np.array(y, dtype=float)
+        _backward(self.pattern.sequence, self.pattern.neighbours, self.columns, x)
         return x
 
     def multiply(self, z):
@@ -265,7 +275,7 @@ def _add_products(neighbours, columns, z, out):
 
 
 @njit(nogil=True, cache=True)
-def _solve(sequence, neighbours, p, x):
+def _forward(sequence, neighbours, p, x):
     n, m = neighbours.shape
     for position in range(n - 1, -1, -1):
         k = sequence[position]
@@ -274,6 +284,11 @@ def _solve(sequence, neighbours, p, x):
             i = neighbours[k, q]
             if i >= 0:
                 x[i] -= p[k, q] * x[k]
+
+
+@njit(nogil=True, cache=True)
+def _backward(sequence, neighbours, p, x):
+    n, m = neighbours.shape
     for position in range(n):
         k = sequence[position]
         for q in range(m):

@@ -11,6 +11,7 @@ import geomxp.errors
 from geomxp.likelihood import responses
 from geomxp.likelihood.laplace import DenseLaplace, VecchiaLaplace
 from geomxp.likelihood.responses import Data
+from geomxp.vecchia.incomplete import dense
 
 KNOWN = json.loads(
     (Path(__file__).parents[1] / "references" / "laplace.json").read_text(encoding="utf-8")
@@ -308,3 +309,46 @@ def test_a_model_without_a_factor_is_an_error(kind):
     seen = gx.Observations(np.vstack((seen.locations[:1], seen.locations[:-1])), np.zeros(150))
     with pytest.raises(gx.errors.NotPositiveDefinite):
         kind(seen, data, design).log_likelihood(gx.Matern(0.7, 0.2, 1.5), responses.Poisson(), BETA)
+
+
+@pytest.mark.parametrize("kind", [DenseLaplace, VecchiaLaplace])
+def test_the_best_coefficients_are_those_of_a_search(kind):
+    response = responses.NegativeBinomial(2.0)
+    seen, data, design = field(response)
+    evaluator, model = kind(seen, data, design), gx.Matern(0.7, 0.2, 0.8, 0.05)
+    best, information, found = evaluator.at_best_coefficients(model, response)
+    assert found.log_likelihood == evaluator.log_likelihood(model, response, best)
+    # in standard errors
+    scaled = found.coefficients / np.sqrt(information.diagonal())
+    assert np.abs(scaled).max() < 1e-5
+    h = 1e-4
+    rows = [
+        evaluator.derivatives(model, response, best + h * e).coefficients
+        - evaluator.derivatives(model, response, best - h * e).coefficients
+        for e in np.eye(2)
+    ]
+    # but for the changes of W
+    np.testing.assert_allclose(information, -np.array(rows) / (2 * h), rtol=0.05, atol=0.5)
+    again = evaluator.at_best_coefficients(model, response, best + 0.5)
+    np.testing.assert_allclose(again[0], best, atol=1e-5)
+    none = kind(seen, data).at_best_coefficients(model, response)
+    assert none[0].shape == (0,)
+
+
+def test_lanczos_quadrature_corrects_the_value_within_its_error():
+    response = responses.Poisson()
+    seen, data, design = field(response, 300)
+    model, misses = gx.Matern(0.9, 0.2, 0.5), []
+    for m in (3, 6):
+        evaluator = VecchiaLaplace(seen, data, design, neighbours=m)
+        mode = evaluator.mode(model, response, BETA)
+        u = dense(evaluator._pattern, mode._prior.columns)
+        exact = np.linalg.slogdet(u @ u.T + np.diag(mode._w))[1]
+        left_out = -0.5 * (exact - mode._factor.log_determinant())
+        change, error = mode.correction(60)
+        assert abs(change - left_out) < 4 * error + 1e-4
+        misses.append(abs(left_out))
+        # less is left out with more neighbours
+        assert error < 0.2
+        assert mode.correction(10) == mode.correction(10)
+    assert misses[1] < misses[0]

@@ -43,6 +43,9 @@ def test_products_are_those_on_the_pattern(m):
     assert factor.log_determinant() == pytest.approx(np.linalg.slogdet(p @ p.T)[1], rel=1e-12)
     y = np.random.default_rng(1).standard_normal(len(w))
     np.testing.assert_allclose(factor.solve(y), np.linalg.solve(p @ p.T, y), rtol=1e-9)
+    np.testing.assert_allclose(factor.half_solve(y), np.linalg.solve(p, y), rtol=1e-9, atol=1e-12)
+    found = factor.solve_transposed(y)
+    np.testing.assert_allclose(found, np.linalg.solve(p.T, y), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(factor.multiply(y), p @ y, rtol=1e-12, atol=1e-12)
 
 
