@@ -145,13 +145,13 @@ class Laplace:
         names: Sequence[str] | None = None,
     ) -> LaplaceDerivatives:
         """Return ℓ and its derivatives; `names` are the field's parameters, all if not given."""
+        return self._at(model, response, coefficients, names)[2]
+
+    def _at(self, model, response, coefficients, names):
+        """Return the mode, the slopes of the log densities there, and the derivatives."""
         names = tuple(model.parameters() if names is None else names)
         mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
         slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.field, own)
-        return self._derivatives(mode, slopes, names)
-
-    def _derivatives(self, mode, slopes, names):
-        """Return the derivatives at a mode, given those of the log densities."""
         g, second, third = slopes.eta
         w = mode.by_curvature()
         pull = 0.5 * w * third
@@ -160,7 +160,7 @@ class Laplace:
         for name, (direct, of_g, of_second) in slopes.parameters.items():
             found[name] = float((direct + 0.5 * w * of_second + x * of_g).sum())
         by_coefficients = self.design.T @ (g + pull + second * x)
-        return LaplaceDerivatives(mode.log_likelihood, found, by_coefficients)
+        return mode, slopes, LaplaceDerivatives(mode.log_likelihood, found, by_coefficients)
 
     def at_best_coefficients(
         self,
@@ -193,10 +193,8 @@ class Laplace:
 
     def _with_information(self, model, response, coefficients, names):
         """Return the derivatives and the information on β."""
-        names = tuple(model.parameters() if names is None else names)
-        mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
-        slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.field, own)
-        found, x = self._derivatives(mode, slopes, names), self.design
+        mode, slopes, found = self._at(model, response, coefficients, names)
+        x = self.design
         weighted = -slopes.eta[1][:, None] * x
         solved = [mode.solve(column) for column in weighted.T]
         inner = weighted.T @ np.array(solved).T if solved else np.zeros((0, 0))
