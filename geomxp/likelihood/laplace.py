@@ -58,6 +58,9 @@ MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 """Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
 
 
+KEPT_CHANGE = 0.1
+"""Largest change of W, relative to its largest entry, with which a preconditioner is kept."""
+
 MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
 """Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
 
@@ -317,11 +320,11 @@ class VecchiaLaplace(Laplace):
 
         def newton(f, tolerance):
             g, second, _ = response.derivatives(data, fixed + f).eta
-            slope = g - prior.times(f)
-            factor, exact = prior.plus(np.maximum(-second, 0.0)), True
+            slope, positive, exact = g - prior.times(f), np.maximum(-second, 0.0), True
+            factor = prior.near(positive)
             step = prior.solve(factor, -second, slope, tolerance)
             if step is None:
-                step, exact = prior.solve(factor, np.maximum(-second, 0.0), slope, tolerance), False
+                step, exact = prior.solve(factor, positive, slope, tolerance), False
             return step, slope @ step, exact, second
 
         f, value, second = ascend(start, objective, newton)
@@ -342,6 +345,8 @@ class _Prior:
         self.columns = np.column_stack((-weights, np.ones(len(scale)))) * scale[:, None]
         self.columns[:, :-1][graph.neighbours < 0] = 0.0
         self._product = pattern.product(self.columns)
+        # the last W of `near`, and its factor
+        self._kept = None, None
 
     def log_determinant(self):
         """Return log|Q|."""
@@ -354,6 +359,13 @@ class _Prior:
     def plus(self, w):
         """Return the incomplete factor of Q + W."""
         return IncompleteFactor(self.pattern, self._product, w)
+
+    def near(self, w):
+        """Return the incomplete factor of Q + V for a V near W, to precondition solves."""
+        known = self._kept[0]
+        if known is None or np.abs(w - known).max() > KEPT_CHANGE * max(w.max(), known.max()):
+            self._kept = w, self.plus(w)
+        return self._kept[1]
 
     def solve(self, factor, w, y, tolerance=SOLVE_TOLERANCE):
         """Return (Q + W)⁻¹y by conjugate gradients; None if the matrix is not positive definite."""
