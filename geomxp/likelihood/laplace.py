@@ -17,6 +17,9 @@ approximation gives Q, and the incomplete factor P takes the place of Q + W in t
 (Zilber and Katzfuss 2021, Comput. Stat. Data Anal. 153:107081): ℓ is a smooth function then, too,
 with these derivatives, where w and the last term are those of log|PP'|.
 
+Values at one place share the field there, if the model has no nugget: sums over them take the place
+of g, W, t and s.
+
 The mode is found by Newton's method, with solves by conjugate gradients and P for Vecchia's
 approximation. Where Q + W is not positive definite, negative entries of W count as 0.
 """
@@ -35,12 +38,12 @@ from ..runtime.devices import Device
 from ..vecchia.blocks import Blocks, Sums, wanted_for
 from ..vecchia.factor import Graph, VecchiaFactor
 from ..vecchia.incomplete import IncompleteFactor, Pattern
-from .base import coincidence, noiseless_twins
 from .factors import dense_factor, explain
 
 if TYPE_CHECKING:
-    from .._typing import Floats, Sequence
+    from .._typing import Floats, Sequence, Whole
     from ..covariance.base import Covariance
+    from ..covariance.inputs import Inputs
     from ..data.observations import Observations
     from .responses import Data, Response
 
@@ -63,6 +66,36 @@ KEPT_CHANGE = 0.1
 
 MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
 """Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of the field of n values, and the number of each value's place among them.
+
+    Examples
+    --------
+    >>> places = Places(None, np.array([1, 0, 1]), 2)
+    >>> places.sums(np.array([1.0, 2.0, 4.0])).tolist(), places.rows(np.array([3.0, 5.0])).tolist()
+    ([2.0, 5.0], [5.0, 3.0, 5.0])
+    """
+
+    inputs: Inputs
+    of: Whole
+    count: int
+
+    def rows(self, field):
+        """Return η of a field at the places, (n,)."""
+        return field[self.of]
+
+    def sums(self, values):
+        """Return sums of (n,) over the values of each place."""
+        return np.bincount(self.of, values, self.count)
+
+    def sorted(self, order):
+        """Return the places in another order."""
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return Places(self.inputs[order], back[self.of], self.count)
 
 
 @dataclass(frozen=True)
@@ -109,7 +142,8 @@ class Laplace:
         self.observations, self.data = observations, data
         self.design = np.zeros((n, 0)) if design is None else design
         self.offset = np.zeros(n) if offset is None else offset
-        self._last, self._twins = None, observations.duplicate()
+        self._last, self._first = None, observations.inputs.first_rows()
+        self._known = {}
 
     def log_likelihood(
         self, model: Covariance, response: Response, coefficients: Floats = ()
@@ -122,17 +156,31 @@ class Laplace:
 
     def mode(self, model, response, coefficients=()):
         """Return the mode of the field and ℓ; the search starts at the last one."""
-        twins = self._twins and noiseless_twins(model, self.observations)
-        if twins:
-            # rounding may leave a positive pivot and a meaningless likelihood
-            raise NotPositiveDefinite(coincidence(self.observations, twins))
+        places = self._places(model)
         try:
-            prior = self._prior(model)
+            prior = self._prior(model, places)
         except NotPositiveDefinite as error:
             raise explain(error, self.observations, model) from None
+        if self._last is not None and len(self._last) != places.count:
+            self._last = None
         return self._mode(prior, response, self._fixed(coefficients))
 
-    def _prior(self, model):
+    def _places(self, model):
+        """Return the `Places` of a model; rows without noise at one location share one."""
+        inputs = self.observations.inputs
+        bare = model.noise(inputs).unshared == 0
+        if bare.tobytes() not in self._known:
+            # by rows, and by first rows where they share the field
+            keys = np.where(bare, self._first, np.arange(len(inputs)))
+            _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+            self._known[bare.tobytes()] = self._prepared(Places(inputs[first], of, len(first)))
+        return self._known[bare.tobytes()]
+
+    def _prepared(self, places):
+        """Return the places in the order of the factors."""
+        return places
+
+    def _prior(self, model, places):
         """Return what `_mode` needs of a model."""
         raise NotImplementedError
 
@@ -154,12 +202,15 @@ class Laplace:
         """Return the mode, the slopes of the log densities there, and the derivatives."""
         names = tuple(model.parameters() if names is None else names)
         mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
-        slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.field, own)
+        places = mode.places
+        slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.eta, own)
         g, second, third = slopes.eta
-        w = mode.by_curvature()
+        w = places.rows(mode.by_curvature())
         pull = 0.5 * w * third
-        x = mode.solve(pull)
-        found = mode.by_field(names, g, second, x, pull)
+        at_places = mode.solve(places.sums(pull))
+        x = places.rows(at_places)
+        summed = (places.sums(each) for each in (g, second, pull))
+        found = mode.by_field(names, *summed, at_places)
         for name, (direct, of_g, of_second) in slopes.parameters.items():
             found[name] = float((direct + 0.5 * w * of_second + x * of_g).sum())
         by_coefficients = self.design.T @ (g + pull + second * x)
@@ -198,8 +249,8 @@ class Laplace:
         """Return the derivatives and the information on β."""
         mode, slopes, found = self._at(model, response, coefficients, names)
         x = self.design
-        weighted = -slopes.eta[1][:, None] * x
-        solved = [mode.solve(column) for column in weighted.T]
+        weighted, places = -slopes.eta[1][:, None] * x, mode.places
+        solved = [places.rows(mode.solve(places.sums(column))) for column in weighted.T]
         inner = weighted.T @ np.array(solved).T if solved else np.zeros((0, 0))
         return found, x.T @ weighted - (inner + inner.T) / 2
 
@@ -214,22 +265,25 @@ class Laplace:
 class DenseLaplace(Laplace):
     """Laplace's approximation with dense matrices of the order of n."""
 
-    def _prior(self, model):
+    def _prior(self, model, places):
         """See `Laplace._prior`."""
-        return model, np.tril(dense_factor(model, self.observations, Device("cpu")).lower)
+        factor = dense_factor(model, places.inputs, Device("cpu"))
+        return model, places, np.tril(factor.lower)
 
     def _mode(self, prior, response, fixed):
         """See `Laplace._mode`."""
-        (model, lower), data = prior, self.data
+        (model, places, lower), data = prior, self.data
         start = np.zeros(len(lower))
         if self._last is not None:
             start = scipy.linalg.solve_triangular(lower, self._last, lower=True)
 
         def objective(u):
-            return response.log_density(data, fixed + lower @ u).sum() - 0.5 * u @ u
+            eta = fixed + places.rows(lower @ u)
+            return response.log_density(data, eta).sum() - 0.5 * u @ u
 
         def newton(u, _):
-            g, second, _ = response.derivatives(data, fixed + lower @ u).eta
+            slopes = response.derivatives(data, fixed + places.rows(lower @ u))
+            g, second = map(places.sums, slopes.eta[:2])
             root, exact = _root(lower, -second), True
             if root is None:
                 root, exact = _root(lower, np.maximum(-second, 0.0)), False
@@ -240,7 +294,7 @@ class DenseLaplace(Laplace):
         u, value, root = ascend(start, objective, newton)
         self._last = lower @ u
         value -= np.log(root.diagonal()).sum()
-        return _DenseMode(float(value), self._last, lower, root, model, self.observations.inputs)
+        return _DenseMode(float(value), self._last, lower, root, model, places)
 
 
 def _root(lower, w):
@@ -256,10 +310,10 @@ def _root(lower, w):
 class _DenseMode:
     """The mode of the field, with S = LM⁻¹L'."""
 
-    def __init__(self, value, field, lower, root, model, inputs):
-        self.log_likelihood, self.field, self._model, self._inputs = value, field, model, inputs
-        half = scipy.linalg.solve_triangular(root, lower.T, lower=True)
-        self._half = half
+    def __init__(self, value, field, lower, root, model, places):
+        self.log_likelihood, self.field, self.places, self._model = value, field, places, model
+        self.eta = places.rows(field)
+        self._half = scipy.linalg.solve_triangular(root, lower.T, lower=True)
 
     def by_curvature(self):
         """Return the gradient of log|Q + W| by W."""
@@ -269,15 +323,15 @@ class _DenseMode:
         """Return (Q + W)⁻¹y."""
         return self._half.T @ (self._half @ y)
 
-    def by_field(self, names, g, second, x, pull):
-        """Return the derivatives by parameters of the field.
+    def by_field(self, names, g, second, pull, x):
+        """Return the derivatives by parameters of the field, from sums at the places.
 
         ½ g'∂K g - ½ tr(R ∂K) + v'∂K g, with R = W - WSW and v = s - Wx.
         """
         weights = np.asfortranarray(-second[:, None] * (self._half.T @ self._half) * second)
         weights[np.diag_indices_from(weights)] -= second
         nothing = np.zeros((len(g), 0))
-        sums = derivative_sums(self._model, self._inputs, names, weights, g, nothing)
+        sums = derivative_sums(self._model, self.places.inputs, names, weights, g, nothing)
         found = 0.5 * sums.weighted + (pull + second * x) @ sums.products
         return dict(zip(names, found.tolist(), strict=True))
 
@@ -298,28 +352,32 @@ class VecchiaLaplace(Laplace):
     def __init__(
         self, observations, data, design=None, offset=None, neighbours=20, ordering="maximin"
     ):
-        inputs = observations.inputs
-        self._graph = Graph.of(inputs.points, ordering, neighbours)
-        order = self._graph.tree.order
-        self._inputs, self._pattern = inputs[order], Pattern.of(self._graph)
-        design = np.zeros((len(order), 0)) if design is None else design
-        offset = None if offset is None else offset[order]
-        super().__init__(observations, data.of_rows(order), design[order], offset)
+        super().__init__(observations, data, design, offset)
+        self._graph_options, self._graphs = (ordering, neighbours), {}
 
-    def _prior(self, model):
+    def _prepared(self, places):
+        """Return the places in the order of the tree."""
+        graph = Graph.of(places.inputs.points, *self._graph_options)
+        places = places.sorted(graph.tree.order)
+        self._graphs[id(places)] = graph, Pattern.of(graph)
+        return places
+
+    def _prior(self, model, places):
         """See `Laplace._prior`."""
-        return _Prior(model, self._inputs, self._graph, self._pattern)
+        return _Prior(model, places, *self._graphs[id(places)])
 
     def _mode(self, prior, response, fixed):
-        """See `Laplace._mode`; rows are in the order of the tree."""
-        data = self.data
-        start = np.zeros(len(fixed)) if self._last is None else self._last
+        """See `Laplace._mode`."""
+        data, places = self.data, prior.places
+        start = np.zeros(places.count) if self._last is None else self._last
 
         def objective(f):
-            return response.log_density(data, fixed + f).sum() - 0.5 * f @ prior.times(f)
+            eta = fixed + places.rows(f)
+            return response.log_density(data, eta).sum() - 0.5 * f @ prior.times(f)
 
         def newton(f, tolerance):
-            g, second, _ = response.derivatives(data, fixed + f).eta
+            slopes = response.derivatives(data, fixed + places.rows(f))
+            g, second = map(places.sums, slopes.eta[:2])
             slope, positive, exact = g - prior.times(f), np.maximum(-second, 0.0), True
             factor = prior.near(positive)
             step = prior.solve(factor, -second, slope, tolerance)
@@ -335,10 +393,11 @@ class VecchiaLaplace(Laplace):
 
 
 class _Prior:
-    """Q = UU' of a model, on a graph."""
+    """Q = UU' of a model, on a graph of places."""
 
-    def __init__(self, model, inputs, graph, pattern):
-        self.blocks, self.graph, self.pattern = Blocks(model, inputs), graph, pattern
+    def __init__(self, model, places, graph, pattern):
+        self.places, self.graph, self.pattern = places, graph, pattern
+        self.blocks = Blocks(model, places.inputs)
         weights, variances = self.blocks.weights(graph.neighbours)
         self._factor = VecchiaFactor(graph, weights, variances)
         scale = 1.0 / np.sqrt(variances)
@@ -413,7 +472,8 @@ class _SparseMode:
     """The mode of the field, with the incomplete factor P in place of Q + W."""
 
     def __init__(self, value, field, prior, factor, w):
-        self.log_likelihood, self.field = value, field
+        self.log_likelihood, self.field, self.places = value, field, prior.places
+        self.eta = prior.places.rows(field)
         self._prior, self._factor, self._w = prior, factor, w
         self._gradient = factor.gradient()
 
@@ -442,7 +502,7 @@ class _SparseMode:
             raise NotPositiveDefinite("the mode of the field is a saddle point.")
         return x
 
-    def by_field(self, names, g, second, x, pull):
+    def by_field(self, names, g, second, pull, x):
         """Return the derivatives by parameters of the field, from one pass over the blocks."""
         prior, graph = self._prior, self._prior.graph
         local = prior.pattern.pulled(prior.columns, self._gradient)

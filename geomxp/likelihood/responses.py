@@ -44,11 +44,6 @@ class Data:
     def __len__(self):
         return len(self.values)
 
-    def of_rows(self, rows):
-        """Return the data of some rows."""
-        kept = (self.values, self.trials, self.lower, self.upper)
-        return Data(*(None if column is None else column[rows] for column in kept))
-
 
 @dataclass(frozen=True)
 class Slopes:
