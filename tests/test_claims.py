@@ -76,7 +76,7 @@ def test_fits_in_a_bounded_memory_are_those_that_their_study_describes():
 
 
 def number(text):
-    """Return a number, or the text that is none."""
+    """Return the number that a text has, or the text itself if it has none."""
     try:
         return float(text)
     except ValueError:

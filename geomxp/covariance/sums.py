@@ -279,10 +279,8 @@ def blocks(n, width=None):
             yield slice(top, min(top + width, n)), columns
 
 
-def derivative_products(model, inputs, names, alpha, index=None, width=None):
+def derivative_products(model, inputs, names, alpha, index=None):
     """Return (∂Σ/∂θ)α for every parameter of Σ(θ), (n, k), from the CPU or a GPU.
-
-    `width` is that of `blocks`.
 
     Examples
     --------
@@ -296,7 +294,7 @@ def derivative_products(model, inputs, names, alpha, index=None, width=None):
     >>> bool((of_nugget[:, 0] == alpha[:, 0]).all())
     True
     """
-    pairs, some = model.pairs(inputs), blocks(len(inputs), width)
+    pairs, some = model.pairs(inputs), blocks(len(inputs))
     if set(names) <= set(model.noise(inputs).names):
         some = ()
     _, products = _sweep(pairs, tuple(names), some, alpha=alpha, index=index)

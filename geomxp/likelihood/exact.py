@@ -526,9 +526,9 @@ class ExactEvaluator(Evaluator):
         curvatures = len(wanted) if curvature else 0
         # before the tiles take their part of the memory
         index, stay = self._assembled_on(curvatures), self._whitened_stay(curvatures)
-        # as few columns as `has_curvature` would not offer, where they are asked for all the same
-        room = self._room_for(curvatures)
-        width = 0 if room else self._columns_in_memory(curvatures, LEAST_COLUMNS_ON_REQUEST)
+        # fewer columns than `has_curvature` requires, where a caller asks in any case
+        whole = self._room_for(curvatures)
+        width = 0 if whole else self._columns_in_memory(curvatures, LEAST_COLUMNS_ON_REQUEST)
         if not width:
             for matrices, device in self._matrices(curvatures):
                 check_memory(len(self.observations), matrices, device, self._held(device))
@@ -618,17 +618,18 @@ class ExactEvaluator(Evaluator):
         derivative, which only tiles on one machine provide.
         """
         method, n = self.method, len(self.observations)
-        whole = method.layers is not None or is_cluster(method.on)
-        if method.dense or (curvatures and whole):
+        plain = method.layers is not None or is_cluster(method.on)
+        if method.dense or (curvatures and plain):
             return 0
         room = free_memory() - self._bytes_of_tiles()
         if self.placement.memory is not None:
             room = min(room, self.placement.memory)
         if self.placement.in_core and self.device.index is not None:
+            # beside columns that CuPy copies to the device and back
             room = min(room, int(0.9 * self.device.free_memory() / 4))
         tile = self.placement.layout(n, method.tile_for(n)).tile
-        # solves with all of L copy their columns, in FP64
-        share = 4.0 if whole else self._share
+        # plain solves with all of L copy their columns, in FP64
+        share = 4.0 if plain else self._share
         width = columns_of_panel(n, room, 1 + curvatures, share, tile)
         return 0 if width < min(n, least) else width * (1 + curvatures)
 

@@ -23,7 +23,7 @@ from ..linalg import recursive
 from ..linalg.backend import backend_of
 from ..tiles.assemble import derivative_matrix, diagonal_matrix
 from ..tiles.factor import on_host
-from .inverse import blas, in_order_of_locations, panels_of, symmetric_product
+from .inverse import blas, panels_of, symmetric_product
 
 
 class Changes:
@@ -125,7 +125,7 @@ def by_columns(factor, width, dtype, model, places, metric, names, solved, white
         halves = {name: np.zeros_like(solved) for name in changes.held}
         add_products(solved, halves)
     for name, change in halves.items():
-        product = factor.half_solve(in_order_of_locations(change, factor.order))
+        product = factor.half_solve(change[np.argsort(factor.order)])
         halves[name] = product - 0.5 * white @ (white.T @ product)
     gram, traces = dict.fromkeys(changes.pairs, 0.0), dict.fromkeys(changes.held, 0.0)
     for columns in panels_of(len(places), width // (1 + len(changes.held))):

@@ -13,13 +13,15 @@ from itertools import pairwise
 import numpy as np
 import scipy
 
-from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
+from ..covariance.sums import (
+    derivative_products,
+    derivative_sums,
+    derivative_times,
+    weighted_sums,
+)
 from ..linalg import recursive
 from ..linalg.backend import backend_of
 from ..tiles.factor import CholeskyFactor, on_host
-
-PRODUCT_BLOCK_ROWS = 512
-"""Rows and columns of the blocks of ∂Σ where memory is scarce."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ def panels_of(n, width):
 def by_columns(factor, width, dtype, models, places, names, alpha, beside):
     """As `in_ram`, with so many columns of Σ⁻¹ in memory at a time; the factor stays as it is."""
     n, single = len(places), dtype == np.float32
-    q = derivative_products(models[0], places, names, alpha, width=PRODUCT_BLOCK_ROWS)
-    solved = factor.solve(in_order_of_locations(q, factor.order))
+    found = derivative_times(models[0], places, names, alpha[:, None])
+    q = np.column_stack([found[name] for name in names])
+    # in the order of the locations
+    solved = factor.solve(q[np.argsort(factor.order)])
     times, diagonal = np.zeros((n, len(names))), np.empty(n)
     weighted = [np.zeros(len(names)) for _ in models]
     for columns in panels_of(n, width):
@@ -101,13 +105,6 @@ def by_columns(factor, width, dtype, models, places, names, alpha, beside):
     squares = q.T @ solved[factor.order]
     found = InverseSums(q, (squares + squares.T) / 2, weighted)
     return replace(found, times=times, diagonal=diagonal) if single else found
-
-
-def in_order_of_locations(rows, order):
-    """Return rows, (n, m), that are in the order of a factor in that of the locations."""
-    sorted_ = np.empty(rows.shape, order="F")
-    sorted_[order] = rows
-    return sorted_
 
 
 def _of_fp32(inverse, times):

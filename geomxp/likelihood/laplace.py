@@ -39,11 +39,11 @@ from ..vecchia.blocks import Blocks, Sums, wanted_for
 from ..vecchia.factor import Graph, VecchiaFactor
 from ..vecchia.incomplete import IncompleteFactor, Pattern
 from .factors import dense_factor, explain
+from .replicates import Groups
 
 if TYPE_CHECKING:
-    from .._typing import Floats, Sequence, Whole
+    from .._typing import Floats, Sequence
     from ..covariance.base import Covariance
-    from ..covariance.inputs import Inputs
     from ..data.observations import Observations
     from .responses import Data, Response
 
@@ -54,48 +54,18 @@ NEAR_MODE, MODE_TOLERANCE = 1e-8, 1e-26
 """Promised changes of the objective, relative to it: near a mode rounding hides the change, and
 Newton's steps are taken as they are; where the tolerance is met the mode is found."""
 
-COEFFICIENT_TOLERANCE = 1e-12
-"""Change of ℓ that a step of the coefficients has to promise."""
+COEFFICIENT_TOLERANCE, LEAST_INFORMATION = 1e-12, 1e-12
+"""Change of ℓ that a step of the coefficients has to promise; the least eigenvalue of their
+information, relative to the largest, with which they are determined."""
 
 MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 """Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
-
 
 KEPT_CHANGE = 0.1
 """Largest change of W, relative to its largest entry, with which a preconditioner is kept."""
 
 MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
 """Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """The places of the field of n values, and the number of each value's place among them.
-
-    Examples
-    --------
-    >>> places = Places(None, np.array([1, 0, 1]), 2)
-    >>> places.sums(np.array([1.0, 2.0, 4.0])).tolist(), places.rows(np.array([3.0, 5.0])).tolist()
-    ([2.0, 5.0], [5.0, 3.0, 5.0])
-    """
-
-    inputs: Inputs
-    of: Whole
-    count: int
-
-    def rows(self, field):
-        """Return η of a field at the places, (n,)."""
-        return field[self.of]
-
-    def sums(self, values):
-        """Return sums of (n,) over the values of each place."""
-        return np.bincount(self.of, values, self.count)
-
-    def sorted(self, order):
-        """Return the places in another order."""
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return Places(self.inputs[order], back[self.of], self.count)
 
 
 @dataclass(frozen=True)
@@ -156,31 +126,32 @@ class Laplace:
 
     def mode(self, model, response, coefficients=()):
         """Return the mode of the field and ℓ; the search starts at the last one."""
-        places = self._places(model)
-        try:
-            prior = self._prior(model, places)
-        except NotPositiveDefinite as error:
-            raise explain(error, self.observations, model) from None
-        if self._last is not None and len(self._last) != places.count:
+        places, *about = self._places(model)
+        prior = self._prior(model, places, *about)
+        if self._last is not None and len(self._last) != len(places):
             self._last = None
         return self._mode(prior, response, self._fixed(coefficients))
 
     def _places(self, model):
-        """Return the `Places` of a model; rows without noise at one location share one."""
+        """Return what `_prepared` makes of the places of a model's field.
+
+        They are `Groups`: rows without noise at one location share its field.
+        """
         inputs = self.observations.inputs
         bare = model.noise(inputs).unshared == 0
         if bare.tobytes() not in self._known:
             # by rows, and by first rows where they share the field
             keys = np.where(bare, self._first, np.arange(len(inputs)))
             _, first, of = np.unique(keys, return_index=True, return_inverse=True)
-            self._known[bare.tobytes()] = self._prepared(Places(inputs[first], of, len(first)))
+            groups = Groups(inputs, first, of, np.bincount(of).astype(float))
+            self._known[bare.tobytes()] = self._prepared(groups)
         return self._known[bare.tobytes()]
 
     def _prepared(self, places):
-        """Return the places in the order of the factors."""
-        return places
+        """Return the places in the order of the factors, and what else `_prior` needs of them."""
+        return (places,)
 
-    def _prior(self, model, places):
+    def _prior(self, model, places, *about):
         """Return what `_mode` needs of a model."""
         raise NotImplementedError
 
@@ -205,10 +176,10 @@ class Laplace:
         places = mode.places
         slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.eta, own)
         g, second, third = slopes.eta
-        w = places.rows(mode.by_curvature())
+        w = mode.by_curvature()[places.of]
         pull = 0.5 * w * third
         at_places = mode.solve(places.sums(pull))
-        x = places.rows(at_places)
+        x = at_places[places.of]
         summed = (places.sums(each) for each in (g, second, pull))
         found = mode.by_field(names, *summed, at_places)
         for name, (direct, of_g, of_second) in slopes.parameters.items():
@@ -231,18 +202,26 @@ class Laplace:
         best = np.zeros(p) if start is None else np.array(start, dtype=float)
         found, information = self._with_information(model, response, best, names)
         for _ in range(MOST_STEPS if p else 0):
+            values = np.linalg.eigvalsh(information)
+            if not values[0] > LEAST_INFORMATION * values[-1]:
+                raise NotPositiveDefinite("the values do not determine the coefficients.")
             step = np.linalg.solve(information, found.coefficients)
             promise, size = found.coefficients @ step, 1.0
             if promise <= COEFFICIENT_TOLERANCE:
-                break
+                return best, information, found
             for _ in range(MOST_HALVINGS):
                 trial = self._with_information(model, response, best + size * step, names)
                 if trial[0].log_likelihood >= found.log_likelihood:
                     break
                 size /= 2
             else:
+                # rounding hides what is left to gain
+                if promise <= NEAR_MODE * max(1.0, abs(found.log_likelihood)):
+                    return best, information, found
                 break
             best, (found, information) = best + size * step, trial
+        if p:
+            raise NotPositiveDefinite("no best coefficients were found for this response.")
         return best, information, found
 
     def _with_information(self, model, response, coefficients, names):
@@ -250,7 +229,7 @@ class Laplace:
         mode, slopes, found = self._at(model, response, coefficients, names)
         x = self.design
         weighted, places = -slopes.eta[1][:, None] * x, mode.places
-        solved = [places.rows(mode.solve(places.sums(column))) for column in weighted.T]
+        solved = [mode.solve(places.sums(column))[places.of] for column in weighted.T]
         inner = weighted.T @ np.array(solved).T if solved else np.zeros((0, 0))
         return found, x.T @ weighted - (inner + inner.T) / 2
 
@@ -267,7 +246,11 @@ class DenseLaplace(Laplace):
 
     def _prior(self, model, places):
         """See `Laplace._prior`."""
-        factor = dense_factor(model, places.inputs, Device("cpu"))
+        inputs = places.inputs[places.first]
+        try:
+            factor = dense_factor(model, inputs, Device("cpu"))
+        except NotPositiveDefinite as error:
+            raise explain(error, inputs, model) from None
         return model, places, np.tril(factor.lower)
 
     def _mode(self, prior, response, fixed):
@@ -278,11 +261,11 @@ class DenseLaplace(Laplace):
             start = scipy.linalg.solve_triangular(lower, self._last, lower=True)
 
         def objective(u):
-            eta = fixed + places.rows(lower @ u)
+            eta = fixed + (lower @ u)[places.of]
             return response.log_density(data, eta).sum() - 0.5 * u @ u
 
         def newton(u, _):
-            slopes = response.derivatives(data, fixed + places.rows(lower @ u))
+            slopes = response.derivatives(data, fixed + (lower @ u)[places.of])
             g, second = map(places.sums, slopes.eta[:2])
             root, exact = _root(lower, -second), True
             if root is None:
@@ -312,7 +295,7 @@ class _DenseMode:
 
     def __init__(self, value, field, lower, root, model, places):
         self.log_likelihood, self.field, self.places, self._model = value, field, places, model
-        self.eta = places.rows(field)
+        self.eta = field[places.of]
         self._half = scipy.linalg.solve_triangular(root, lower.T, lower=True)
 
     def by_curvature(self):
@@ -331,7 +314,8 @@ class _DenseMode:
         weights = np.asfortranarray(-second[:, None] * (self._half.T @ self._half) * second)
         weights[np.diag_indices_from(weights)] -= second
         nothing = np.zeros((len(g), 0))
-        sums = derivative_sums(self._model, self.places.inputs, names, weights, g, nothing)
+        inputs = self.places.inputs[self.places.first]
+        sums = derivative_sums(self._model, inputs, names, weights, g, nothing)
         found = 0.5 * sums.weighted + (pull + second * x) @ sums.products
         return dict(zip(names, found.tolist(), strict=True))
 
@@ -353,30 +337,37 @@ class VecchiaLaplace(Laplace):
         self, observations, data, design=None, offset=None, neighbours=20, ordering="maximin"
     ):
         super().__init__(observations, data, design, offset)
-        self._graph_options, self._graphs = (ordering, neighbours), {}
+        self._graph_options = ordering, neighbours
 
     def _prepared(self, places):
-        """Return the places in the order of the tree."""
-        graph = Graph.of(places.inputs.points, *self._graph_options)
-        places = places.sorted(graph.tree.order)
-        self._graphs[id(places)] = graph, Pattern.of(graph)
-        return places
+        """Return the places in the order of the tree, the graph and its pattern."""
+        graph = Graph.of(places.inputs[places.first].points, *self._graph_options)
+        return places.sorted(graph.tree.order), graph, Pattern.of(graph)
 
-    def _prior(self, model, places):
+    def _prior(self, model, places, graph, pattern):
         """See `Laplace._prior`."""
-        return _Prior(model, places, *self._graphs[id(places)])
+        try:
+            return _Prior(model, places, graph, pattern)
+        except NotPositiveDefinite as error:
+            row = int(places.first[error.order])
+            raise NotPositiveDefinite(
+                f"the covariance matrix of row {row + 1} and its neighbours is not positive "
+                "definite in FP64: give the model a nugget, a shorter range or a smaller "
+                "smoothness.",
+                row,
+            ) from None
 
     def _mode(self, prior, response, fixed):
         """See `Laplace._mode`."""
         data, places = self.data, prior.places
-        start = np.zeros(places.count) if self._last is None else self._last
+        start = np.zeros(len(places)) if self._last is None else self._last
 
         def objective(f):
-            eta = fixed + places.rows(f)
+            eta = fixed + f[places.of]
             return response.log_density(data, eta).sum() - 0.5 * f @ prior.times(f)
 
         def newton(f, tolerance):
-            slopes = response.derivatives(data, fixed + places.rows(f))
+            slopes = response.derivatives(data, fixed + f[places.of])
             g, second = map(places.sums, slopes.eta[:2])
             slope, positive, exact = g - prior.times(f), np.maximum(-second, 0.0), True
             factor = prior.near(positive)
@@ -397,7 +388,7 @@ class _Prior:
 
     def __init__(self, model, places, graph, pattern):
         self.places, self.graph, self.pattern = places, graph, pattern
-        self.blocks = Blocks(model, places.inputs)
+        self.blocks = Blocks(model, places.inputs[places.first])
         weights, variances = self.blocks.weights(graph.neighbours)
         self._factor = VecchiaFactor(graph, weights, variances)
         scale = 1.0 / np.sqrt(variances)
@@ -434,7 +425,7 @@ class _Prior:
         wanted = size * tolerance**2
         for _ in range(MOST_ITERATIONS):
             if size <= wanted:
-                break
+                return x
             q = self.times(p) + w * p
             curvature = p @ q
             if not curvature > 0.0:
@@ -444,7 +435,10 @@ class _Prior:
             z = factor.solve(residual)
             size, last = residual @ z, size
             p = z + size / last * p
-        return x
+        raise NotPositiveDefinite(
+            f"{MOST_ITERATIONS} conjugate gradients did not solve for the field: use more "
+            "neighbours."
+        )
 
     def trace_of_log(self, factor, w, z):
         """Return z'log(A)z for A = P⁻¹(Q + W)P⁻ᵀ, by Lanczos' method with reorthogonalization."""
@@ -473,7 +467,7 @@ class _SparseMode:
 
     def __init__(self, value, field, prior, factor, w):
         self.log_likelihood, self.field, self.places = value, field, prior.places
-        self.eta = prior.places.rows(field)
+        self.eta = field[prior.places.of]
         self._prior, self._factor, self._w = prior, factor, w
         self._gradient = factor.gradient()
 

@@ -97,6 +97,12 @@ class Groups:
             result[:, k] = self.sums(column)
         return result
 
+    def sorted(self, order):
+        """Return the same locations in another order."""
+        return Groups(
+            self.inputs, self.first[order], np.argsort(order)[self.of], self.counts[order]
+        )
+
     def means(self, columns):
         """Return x̄ for (n,) or (n, m)."""
         sums = self.sums(columns)

@@ -146,7 +146,7 @@ def _parameter(name, value, **options):
 
 def _whole(values, what, least=0):
     """Raise `InvalidInput` unless values are whole numbers of at least `least`."""
-    wrong = ~((values >= least) & (values == np.round(values)))
+    wrong = ~(np.isfinite(values) & (values >= least) & (values == np.round(values)))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InvalidInput(
@@ -155,7 +155,8 @@ def _whole(values, what, least=0):
 
 
 def _within(values, what, allowed, words):
-    """Raise `InvalidInput` where values are not allowed."""
+    """Raise `InvalidInput` where values are not allowed, or not finite."""
+    allowed = allowed & np.isfinite(values)
     if not allowed.all():
         row = int(np.flatnonzero(~allowed)[0])
         raise InvalidInput(f"{what} need {words}. Got {values[row]:g} in row {row + 1}.")
@@ -438,6 +439,10 @@ class StudentT(Response):
     name, links = "student-t", ("identity",)
     declared = (_parameter("scale", 1.0), _parameter("degrees", 4.0))
 
+    def check(self, data):
+        """See `Response.check`."""
+        _within(data.values, "Student's t responses", True, "finite values")
+
     def density(self, data, eta, scale, degrees):
         """See `Response.density`."""
         step, half = (data.values - eta) / scale, (degrees + 1.0) * 0.5
@@ -461,7 +466,11 @@ class Censored(Response):
     def check(self, data):
         """See `Response.check`."""
         lower, upper = _limits(data)
-        _within(lower, "Lower limits", lower <= upper, "to be at most the upper ones")
+        # values below or above a limit, or between two
+        bounded = np.isfinite(lower) | ((lower < upper) & ~np.isnan(lower))
+        allowed = bounded & (lower <= upper) & (np.isfinite(upper) | (lower < upper))
+        shown = np.where(np.isfinite(lower), lower, upper)
+        _within(shown, "Lower limits", allowed, "to be at most the upper ones, one of them finite")
 
     def density(self, data, eta, error_variance):
         """See `Response.density`."""

@@ -146,6 +146,22 @@ def test_panels_of_columns_give_the_derivatives_of_the_whole(monkeypatch, kind, 
     assert parts(model).log_likelihood == whole(model).log_likelihood
 
 
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("rule", [gx.uniform("fp64"), gx.by_tile_norm(1e-6)], ids=["fp64", "norm"])
+def test_panels_of_tiles_on_a_gpu_give_the_derivatives_of_the_cpu(monkeypatch, rule):
+    found = []
+    for on in ("cpu", "gpu"):
+        model, evaluator = evaluator_of("plane", True, gx.Exact(rule, tile=32, on=on), 150)
+        monkeypatch.setattr(evaluator, "_room_for", lambda *a: False)
+        monkeypatch.setattr(evaluator, "_columns_in_memory", lambda *a: 70)
+        found.append(evaluator.derivatives(model, tuple(model.parameters()), curvature=True))
+    tolerance = 1e-9 if rule == gx.uniform("fp64") else 1e-4
+    for field in ("score", "information", "expected"):
+        ours, theirs = (getattr(each, field) for each in found)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
+
+
 def test_panels_in_fp32_with_a_large_error_are_computed_in_fp64(monkeypatch):
     monkeypatch.setattr(exact, "LARGEST_SCORE_ERROR", 0.0)
     method = gx.Exact(gx.by_tile_norm(1e-6), tile=16)
@@ -217,6 +233,10 @@ def test_information_asked_for_by_name_stays_within_the_memory():
     model, evaluator = evaluator_of("plane", False, method, n=n)
     names = ("variance", "range", "nugget")
     assert not evaluator.has_curvature(names)
+    # loops are compiled, and tables made
+    _, small = evaluator_of("plane", False, gx.Exact(tile=128), n=200)
+    small._room_for, small._columns_in_memory = (lambda *a: False), (lambda *a: 100)
+    small.expected_information(model, names)
     tracemalloc.start()
     found = evaluator.expected_information(model, names)
     peak = tracemalloc.get_traced_memory()[1]

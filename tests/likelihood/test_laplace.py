@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patterns import dense
 from scipy.optimize import minimize
 
 import geomxp as gx
 import geomxp.errors
-from geomxp.likelihood import responses
+from geomxp.likelihood import laplace, responses
 from geomxp.likelihood.laplace import DenseLaplace, VecchiaLaplace
 from geomxp.likelihood.responses import Data
-from geomxp.vecchia.incomplete import dense
 
 KNOWN = json.loads(
     (Path(__file__).parents[1] / "references" / "laplace.json").read_text(encoding="utf-8")
@@ -307,7 +307,9 @@ def test_a_response_may_have_formulas_of_its_own(kind):
 def test_a_model_without_a_factor_is_an_error(kind):
     line = np.linspace(0.0, 1e-9, 20)[:, None]
     evaluator = kind(gx.Observations(line, np.zeros(20)), Data(np.ones(20)))
-    with pytest.raises(gx.errors.NotPositiveDefinite, match="closest locations"):
+    with pytest.raises(
+        gx.errors.NotPositiveDefinite, match=r"not positive definite in FP64.*nugget"
+    ):
         evaluator.log_likelihood(gx.Matern(1.0, 1e3, 2.5), responses.Poisson())
 
 
@@ -366,6 +368,26 @@ def test_the_best_coefficients_are_those_of_a_search(kind):
     np.testing.assert_allclose(again[0], best, atol=1e-5)
     none = kind(seen, data).at_best_coefficients(model, response)
     assert none[0].shape == (0,)
+
+
+@pytest.mark.parametrize("kind", [DenseLaplace, VecchiaLaplace])
+def test_coefficients_that_the_values_do_not_determine_are_an_error(kind):
+    seen, data, design = field(responses.Poisson())
+    twice, model = np.column_stack((design, design[:, 0])), gx.Matern(0.7, 0.2, 0.8)
+    zero = np.column_stack((design, np.zeros(len(design))))
+    with pytest.raises(gx.errors.NotPositiveDefinite, match="do not determine the coefficients"):
+        kind(seen, data, zero).at_best_coefficients(model, responses.Poisson())
+    with pytest.raises(gx.errors.NotPositiveDefinite, match="do not determine the coefficients"):
+        kind(seen, data, twice).at_best_coefficients(model, responses.Poisson())
+
+
+def test_solves_that_do_not_converge_are_an_error(monkeypatch):
+    monkeypatch.setattr(laplace, "MOST_ITERATIONS", 2)
+    seen, data, design = field(responses.Poisson())
+    with pytest.raises(gx.errors.NotPositiveDefinite, match="2 conjugate gradients"):
+        VecchiaLaplace(seen, data, design, neighbours=3).log_likelihood(
+            gx.Matern(0.7, 0.2, 0.8), responses.Poisson(), BETA
+        )
 
 
 def test_lanczos_quadrature_corrects_the_value_within_its_error():

@@ -226,9 +226,28 @@ def test_values_that_a_response_cannot_have_are_refused(response, values, text):
         response.check(Data(np.array(values)))
 
 
-def test_limits_in_the_wrong_order_are_refused():
-    limits = Data(np.zeros(1), lower=np.array([2.0]), upper=np.array([1.0]))
-    with pytest.raises(InvalidInput, match="at most the upper ones"):
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@CASES
+def test_values_that_are_not_finite_are_refused(name, value):
+    response, data = cases()[name]
+    if name == "censored":
+        data = replace(data, lower=None, upper=None)
+    values = data.values.copy()
+    values[3] = value
+    with pytest.raises(InvalidInput, match="in row 4"):
+        response.check(replace(data, values=values))
+
+
+INFINITE = np.inf
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [(2.0, 1.0), (-INFINITE, INFINITE), (INFINITE, INFINITE), (np.nan, 1.0), (1.0, np.nan)],
+)
+def test_limits_that_no_value_has_are_refused(lower, upper):
+    limits = Data(np.zeros(1), lower=np.array([lower]), upper=np.array([upper]))
+    with pytest.raises(InvalidInput, match="at most the upper ones, one of them finite"):
         responses.Censored().check(limits)
 
 
