@@ -207,7 +207,7 @@ def _of_variables(problem, start, least, seed):
         # the observations have been checked already
         warnings.simplefilter("ignore", GeomxpWarning)
         z = problem.evaluator.values.at(table.model.transform).z
-        observations = replace(observations, values=z, source={})
+        observations = replace(observations, values=z, lower=None, upper=None, source={})
     marginals, usual, residuals = [], [], np.zeros(len(observations))
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)

@@ -96,6 +96,7 @@ class Units:
             # the user has been warned about the original coordinates
             warnings.simplefilter("ignore")
             known, counts = observations.error_variance, observations.replicates
+            lower, upper = observations.lower, observations.upper
             return replace(
                 observations,
                 locations=locations / self.length if self.length != 1 else locations,
@@ -103,6 +104,8 @@ class Units:
                 error_variance=None if known is None else known / self.rows**2,
                 replicates=None if counts is None else counts / self.replicates,
                 time=None if observations.time is None else observations.time / self.time,
+                lower=None if lower is None else lower / self.rows,
+                upper=None if upper is None else upper / self.rows,
                 source={},
             )
 
