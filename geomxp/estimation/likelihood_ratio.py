@@ -271,7 +271,7 @@ def _draws(restricted, full, count, seed, on, checkpoint, progress):
 def statistic_of(fits, values):
     """Return the statistic of one draw, or None where a model has no likelihood."""
     restricted, full = fits
-    observations = replace(full.observations, values=values, source={})
+    observations = replace(full.observations, values=values, lower=None, upper=None, source={})
     smaller = reached(restricted, observations, restricted.model)
     if smaller is None:
         return None

@@ -294,7 +294,7 @@ def _working(observations, data, response):
             values=z,
             error_variance=1.0 / w,
             source={},
-            **{name: None for name in RESPONSE_COLUMNS if getattr(observations, name) is not None},
+            **dict.fromkeys(RESPONSE_COLUMNS),
         )
 
 
@@ -314,7 +314,7 @@ def _of_variables(problem, start, least, seed):
         # the observations have been checked already
         warnings.simplefilter("ignore", GeomxpWarning)
         z = problem.evaluator.values.at(table.model.transform).z
-        observations = replace(observations, values=z, source={})
+        observations = replace(observations, values=z, lower=None, upper=None, source={})
     marginals, usual, residuals = [], [], np.zeros(len(observations))
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)

@@ -131,7 +131,7 @@ class Units:
                 error_variance=None if known is None else known / self.rows**2,
                 replicates=None if counts is None else counts / self.replicates,
                 time=None if observations.time is None else observations.time / self.time,
-                **{name: x / self.rows for name, x in of_link.items() if x is not None},
+                **{name: None if x is None else x / self.rows for name, x in of_link.items()},
                 source={},
             )
 
