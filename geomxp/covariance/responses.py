@@ -105,6 +105,8 @@ class Response(Parametrized):
     latent_nugget : bool
         Whether a nugget of the field is estimated if the user says nothing about it. It is 0 beside
         a dispersion of the response's own, and where one binary value is known at each place.
+    atom : bool
+        Whether 0 has a positive probability, and other values have a density.
     transformable : bool
         Whether a transformation of the values may come first.
     """
@@ -115,6 +117,7 @@ class Response(Parametrized):
     noise_parameter: ClassVar[str] = ""
     latent_nugget: ClassVar[bool] = False
     transformable: ClassVar[bool] = False
+    atom: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +132,11 @@ class Response(Parametrized):
     def used_link(self) -> str:
         """The link's name."""
         return getattr(self, "link", self.links[0])
+
+    @property
+    def normal_noise(self) -> float | None:
+        """Variance of values about η where they are normal; None for other distributions."""
+        return None
 
     @property
     def of_values(self) -> bool:
@@ -180,6 +188,10 @@ class Response(Parametrized):
         """Return the mean of a value, (n,)."""
         return self.distribution(data, eta).mean()
 
+    def variance(self, data: Data, eta: Floats) -> Floats:
+        """Return the variance of a value, (n,)."""
+        return self.distribution(data, eta).var()
+
     def cumulative(self, data: Data, eta: Floats, at: Floats) -> Floats:
         """Return the probability that a value is at most `at`, (n,)."""
         return self.distribution(data, eta).cdf(at)
@@ -229,6 +241,12 @@ def _within(values, what, allowed, words):
         raise InvalidInput(f"{what} need {words}. Got {values[row]:g} in row {row + 1}.")
 
 
+def _poisson(at, mean):
+    """Return the probability that a Poisson number is at most `at`."""
+    at = np.floor(at)
+    return np.where(at < 0, 0.0, special.pdtr(np.maximum(at, 0), mean))
+
+
 # Counts
 
 
@@ -264,6 +282,10 @@ class Poisson(Response):
     def density(self, data, eta):
         """See `Response.density`."""
         return eta * data.values - exp(eta) - special.gammaln(data.values + 1)
+
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        return _poisson(at, np.exp(eta))
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
@@ -325,6 +347,11 @@ class Binomial(Response):
             return special.ndtr(eta)
         return -np.expm1(-np.exp(eta))
 
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        at = np.floor(at)
+        return np.where(at < 0, 0.0, _binomial(at, _trials(data), self.probability(eta)))
+
     def distribution(self, data, eta):
         """See `Response.distribution`."""
         return _stats().binom(_trials(data).astype(int), self.probability(eta))
@@ -335,6 +362,12 @@ class Bernoulli(Binomial):
 
     name = "bernoulli"
     latent_nugget = False
+
+
+def _binomial(at, trials, p):
+    """Return the probability of at most `at` successes, for at ≥ 0."""
+    inside = np.clip(at, 0, trials - 1)
+    return np.where(at >= trials, 1.0, special.betainc(trials - inside, inside + 1, 1 - p))
 
 
 def _trials(data):
@@ -370,6 +403,11 @@ class NegativeBinomial(Response):
         above = eta - log(size)
         rising = gammaln(size + y) - gammaln(size)
         return rising - special.gammaln(y + 1) + above * y - softplus(above) * (size + y)
+
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        at, share = np.floor(at), self.size / (self.size + np.exp(eta))
+        return np.where(at < 0, 0.0, special.betainc(self.size, np.maximum(at, 0) + 1, share))
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
@@ -413,6 +451,11 @@ class ZeroInflatedPoisson(Response):
     def mean(self, data, eta):
         """See `Response.mean`."""
         return (1 - self.zeros) * np.exp(eta)
+
+    def variance(self, data, eta):
+        """See `Response.variance`."""
+        mean = np.exp(eta)
+        return (1 - self.zeros) * mean * (1 + self.zeros * mean)
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
@@ -473,6 +516,11 @@ class TruncatedPoisson(Response):
         """See `Response.mean`."""
         return np.exp(eta) / -np.expm1(-np.exp(eta))
 
+    def variance(self, data, eta):
+        """See `Response.variance`."""
+        mean = self.mean(data, eta)
+        return np.maximum(mean * (1 + np.exp(eta) - mean), 0.0)
+
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         zeros = np.exp(-np.exp(eta))
@@ -512,6 +560,11 @@ class Gamma(Response):
         rest = shape * log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
         return rest - shape * (eta + exp(-eta) * y)
 
+    def cumulative(self, data, eta, at):
+        """See `Response.cumulative`."""
+        scaled = self.gamma_shape * np.maximum(at, 0.0) * np.exp(-eta)
+        return special.gammainc(self.gamma_shape, scaled)
+
     def distribution(self, data, eta):
         """See `Response.distribution`."""
         return _stats().gamma(self.gamma_shape, scale=np.exp(eta) / self.gamma_shape)
@@ -539,7 +592,9 @@ class LogNormal(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return _stats().lognorm(np.sqrt(self.log_variance), scale=np.exp(eta - self.log_variance / 2))
+        return _stats().lognorm(
+            np.sqrt(self.log_variance), scale=np.exp(eta - self.log_variance / 2)
+        )
 
 
 @dataclass(frozen=True)
@@ -626,6 +681,11 @@ class Censored(Response):
         """See `Response.started`."""
         return replace(self, error_variance=max(0.2 * float(np.var(data.values)), 1e-300))
 
+    @property
+    def normal_noise(self):
+        """See `Response.normal_noise`."""
+        return self.error_variance
+
     def check(self, data):
         """See `Response.check`."""
         lower, upper = _limits(data)
@@ -686,6 +746,7 @@ class Tweedie(Response):
 
     name = "tweedie"
     noise_parameter = "dispersion"
+    atom = True
     declared = (
         _parameter("dispersion", 1.0),
         _parameter("tweedie_power", 1.5, transform="identity", lower=1.01, upper=1.99, closed=True),
@@ -723,17 +784,24 @@ class Tweedie(Response):
         """See `Response.mean`."""
         return np.exp(eta)
 
+    def variance(self, data, eta):
+        """See `Response.variance`."""
+        return self.dispersion * np.exp(eta * self.tweedie_power)
+
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         rate, shape, scale = self._amounts(np.asarray(eta, dtype=float))
         at = np.broadcast_to(np.asarray(at, dtype=float), rate.shape)
-        found = np.where(at < 0, 0.0, np.exp(-rate))
-        # the probability of more is below 1e-17
-        most = rate.max(initial=0.0)
-        for k in range(1, int(most + 9 * np.sqrt(most)) + 40):
-            share = special.gammainc(k * shape, np.maximum(at, 0) / scale)
-            found = found + np.where(at < 0, 0.0, _stats().poisson.pmf(k, rate) * share)
-        return found.clip(0, 1)
+        scaled, width = np.maximum(at, 0.0) / scale, AMOUNTS_SDS * np.sqrt(rate) + 20
+        # far from 0 the probabilities are smooth, and every `stride`-th one is enough
+        stride = np.maximum(np.ceil(2 * width / MOST_AMOUNTS), 1.0)
+        first = np.maximum(np.floor(rate - width), 1.0)
+        found = np.exp(-rate)
+        for k in range(MOST_AMOUNTS + 1):
+            count = first + k * stride
+            chance = stride * np.exp(special.xlogy(count, rate) - rate - special.gammaln(count + 1))
+            found = found + chance * special.gammainc(count * shape, scaled)
+        return np.where(at < 0, 0.0, found).clip(0, 1)
 
     def quantile(self, data, eta, probability):
         """See `Response.quantile`."""
@@ -755,6 +823,10 @@ class Tweedie(Response):
         amounts = random.gamma(np.where(counts > 0, counts * shape, 1.0), scale)
         return np.where(counts > 0, amounts, 0.0)
 
+
+AMOUNTS_SDS, MOST_AMOUNTS = 9.0, 96
+"""Standard deviations of a Poisson number of amounts beside its mean that count, and how many
+numbers do."""
 
 TERMS_BESIDE_THE_LARGEST = 9.0
 """Terms of a series are summed up to so many standard deviations from the largest one: the rest is

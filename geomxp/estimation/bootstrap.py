@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.anisotropy import DIP
+from ..covariance.responses import Data
 from ..errors import (
     Ending,
     FitFailed,
@@ -20,6 +21,7 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
+from ..likelihood.latent import bare
 from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
@@ -220,7 +222,7 @@ def bootstrap(
 def refit(fit, observations, method):
     """Fit other observations with the settings of a fit, started at its estimate."""
     # the model has the transformation
-    options = model_options(fit) | {"transform": None}
+    options = model_options(fit) | {"transform": None, "response": None}
     return fit_with(
         observations, fit.model, method, options, progress=False, raise_on_failure=False
     )
@@ -229,6 +231,8 @@ def refit(fit, observations, method):
 def simulated(fit, draws, seed):
     """Return draws of the values; the factor is released before the fits."""
     observations, design = fit.observations, design_of(fit)
+    if fit.model.response is not None:
+        return _simulated_values(fit, draws, seed)
     values = []
     with blas_threads(len(observations)):
         mean = design @ fit.coefficients
@@ -243,6 +247,35 @@ def simulated(fit, draws, seed):
         return values
     transform = fit.model.transform.of(observations.variable)
     return [_measured(transform, z) for z in values]
+
+
+def _simulated_values(fit, draws, seed):
+    """Return draws of the values of a response."""
+    observations, response = fit.observations, fit.model.response
+    if observations.lower is not None:
+        raise InvalidInput(
+            "values with limits cannot be drawn again: limits of the values that are known exactly "
+            "are unknown. Use profile intervals: fit.confidence_intervals(method='profile')."
+        )
+    field = bare(fit.model)
+    # values without noise at one place share the field
+    places = observations.inputs.first_rows()
+    if field.noise(observations.inputs).unshared.any():
+        places = np.arange(len(observations))
+    first, of = np.unique(places, return_inverse=True)
+    inputs = observations.inputs[first]
+    eta = design_of(fit) @ fit.coefficients
+    if observations.total_offset is not None:
+        eta = eta + observations.total_offset
+    data, values = Data(observations.values, trials=observations.trials), []
+    with blas_threads(len(first)):
+        factor = fit.method.of_rows(first).prepare(inputs).factorize(field)
+        for k in range(draws):
+            random = np.random.default_rng([seed, BOOTSTRAP_STREAM, k])
+            white = random.standard_normal((len(first), 1))
+            drawn = factor.multiply(np.asfortranarray(white))[:, 0]
+            values.append(response.draw(data, eta + drawn[of.reshape(-1)], random))
+    return values
 
 
 def _measured(transform, z):
@@ -265,7 +298,9 @@ def _estimated(fit, values):
         # the fit has warned already, and failures are counted
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
-            observations = replace(fit.observations, values=values, lower=None, upper=None, source={})
+            observations = replace(
+                fit.observations, values=values, lower=None, upper=None, source={}
+            )
             again = refit(fit, observations, fit.method)
         except NotPositiveDefinite:
             return None, str(Ending.NOT_POSITIVE_DEFINITE)

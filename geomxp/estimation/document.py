@@ -16,6 +16,7 @@ from .._version import __version__
 from ..covariance.anisotropy import kind_with
 from ..covariance.base import family_of
 from ..covariance.matern import Matern
+from ..covariance.responses import RESPONSES, response_of
 from ..covariance.transformation import (
     TRANSFORMS,
     ByVariable,
@@ -30,6 +31,7 @@ from ..data.reading import COLUMN_ROLES
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
 from ..likelihood.exact import Exact
+from ..likelihood.latent import check_values
 from ..likelihood.probes import FormatDivergence
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
@@ -59,6 +61,7 @@ def of(fit):
         "model": fit.model.parameters() | {"metric": str(observations.metric)},
         **({} if observations.time is None else {"times": asdict(observations.time_axis)}),
         **_transform_entry(fit.model.transform),
+        **_response_entry(fit.model.response),
         "standard_errors": dict(fit.standard_errors),
         **effective,
         "trend": _trend_entry(fit),
@@ -71,6 +74,7 @@ def of(fit):
         "information": None if fit.information is None else fit.information.tolist(),
         **_score_variance_entry(fit),
         "log_likelihood": fit.log_likelihood,
+        **({"log_likelihood_error": fit.log_likelihood_error} if fit.log_likelihood_error else {}),
         "aic": fit.aic,
         "bic": fit.bic,
         "outcome": str(fit.outcome.ending),
@@ -102,7 +106,7 @@ def write(fit, path, embed):
     tables.write_json(path, document | {"history": list(fit.history)})
 
 
-def read(path, family=None, method=None, metric=None, transform=None, **where):
+def read(path, family=None, method=None, metric=None, transform=None, response=None, **where):
     """Return the fields of a saved fit, and a sentence that says where its data are from.
 
     The arguments are those of `Fit.load`; `where` holds `on`, `memory`, `device_memory` and
@@ -127,7 +131,7 @@ def read(path, family=None, method=None, metric=None, transform=None, **where):
         _check(document["options"], FIT_OPTIONS.schema(), str(path), "options.")
     method = method or _method(document["method"], path, where)
     observations, origin = _observations(document, path, metric)
-    entries = _entries(document, path, observations, family, method, transform)
+    entries = _entries(document, path, observations, family, method, transform, response)
     tables.warn_if_edited(path, document)
     return entries, origin
 
@@ -171,6 +175,34 @@ def _transform_entry(transform):
         if transform is None
         else {"transform": {"name": transform.name, **transform.constants()}}
     )
+
+
+def _response_entry(response):
+    """Return the entry of a response: its name, its link and its numbers."""
+    return {} if response is None else {"response": {"name": response.name, **response.constants()}}
+
+
+def _response_of(document, given, path):
+    """Return the response in a document, or None."""
+    entry = document.get("response")
+    if entry is None:
+        return None
+    name = entry["name"]
+    if given is None and name not in RESPONSES:
+        raise InvalidInput(
+            f"{path}: the fit was made with a response {name!r} that geomxp does not have: give "
+            "it, Fit.load(path, response=...)."
+        )
+    with _naming(path):
+        response = response_of(name if given is None else given)
+        known = set(response.constants())
+        if response.name != name or known != set(entry) - {"name"}:
+            raise InvalidInput(
+                f"{path}: the fit was made with the response {name!r} and its numbers "
+                f"{', '.join(sorted(set(entry) - {'name'})) or '(none)'}: give the response of the "
+                "fit."
+            )
+        return response.with_values({name: value for name, value in entry.items()})
 
 
 def _transform_of(document, given, variables, path):
@@ -279,7 +311,7 @@ def _observations(document, path, metric):
     return observations, f"{origin}; they were read from {table['path']}."
 
 
-def _entries(document, path, observations, family, method, transform):
+def _entries(document, path, observations, family, method, transform, response):
     trend = _trend(document["trend"], observations, path)
     p = len(trend.names)
     coefficients = np.array(document["trend"]["coefficients"], dtype=float)
@@ -301,10 +333,14 @@ def _entries(document, path, observations, family, method, transform):
     if variables:
         transform = by_label(transform, observations.variable_labels)
     transform = _transform_of(document, transform, variables, path)
+    response = _response_of(document, response, path)
     with _naming(path):
-        model = family.from_parameters(values, transform)
-        # values that the transformation does not take
-        Values(observations).at(transform)
+        model = family.from_parameters(values, transform, response)
+        # values that the transformation or the response does not take
+        if response is None:
+            Values(observations).at(transform)
+        else:
+            check_values(observations, model)
     for name in ("free", "boundary"):
         unknown = set(document.get(name) or ()) - set(model.parameters())
         if unknown:
@@ -331,10 +367,11 @@ def _entries(document, path, observations, family, method, transform):
         "promotions": document["method"].get("promotions") or 0,
         "information": _information(document, path, "information"),
         "boundary": tuple(document.get("boundary") or ()),
-        "bounds": _bounds(document, family, transform, path, variables),
+        "bounds": _bounds(document, family, transform, path, variables, response),
         "options": FIT_OPTIONS.read(document.get("options") or {}),
         "score_variance": _information(document, path, "score_variance"),
         "divergence": _divergence(document),
+        "log_likelihood_error": document.get("log_likelihood_error") or 0.0,
     }
 
 
@@ -374,11 +411,12 @@ def _information(document, path, name):
         raise InvalidInput(f"{path}: `{name}` must be a {k}×{k} matrix.") from None
 
 
-def _bounds(document, family, transform, path, variables=1):
+def _bounds(document, family, transform, path, variables=1, response=None):
     """Return the bounds in a document; none if it has no entry for them."""
     bounds = document.get("bounds") or {}
     with _naming(path):
-        model = template(family, kind_with(bounds), transform, variables=variables)
+        turned = kind_with(bounds)
+        model = template(family, turned, transform, variables=variables, response=response)
         return check_bounds(bounds, {}, (), model)
 
 
@@ -554,6 +592,8 @@ SCHEMA = {
     "times?": {str: str},
     "central_meridian?": JSON_NUMBER,
     "transform?": {"name": str, str: JSON_NUMBER},
+    "response?": {"name": str, str: (str, *JSON_NUMBER)},
+    "log_likelihood_error?": JSON_NUMBER,
     "standard_errors": {str: (*JSON_NUMBER, JSON_NULL)},
     "trend": {
         "kind": (*TRENDS, "formula", "variables"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from math import isfinite, sqrt
@@ -14,9 +14,11 @@ import numpy as np
 from ..covariance.base import Covariance
 from ..covariance.matern import Matern
 from ..covariance.multivariate import EACH_PAIR, indices
+from ..covariance.responses import Response
 from ..covariance.transformation import Transformation
 from ..data.observations import Observations
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
+from ..likelihood.latent import RESPONSE_COLUMNS, bare
 from ..likelihood.trend import Trend
 from ..runtime.equality import by_content
 from . import document
@@ -172,12 +174,18 @@ class Fit(Generic[Model]):
 
     @cached_property
     def gaussian(self) -> Fit:
-        """The fit on the Gaussian scale of a transformation; the fit itself without one.
+        """The fit on the Gaussian scale of a transformation or a response; otherwise the fit itself.
 
         Its values are transformed, its model has no transformation, and what is predicted or drawn
         from it is on the Gaussian scale. So is its log-likelihood, which therefore does not
         include the Jacobian.
+
+        With a response its values are z = η + g/W with error variances 1/W, where g and -W are the
+        derivatives of the log densities by η at the mode: Laplace's approximation of the field
+        given the values is the distribution of the field given these Gaussian values.
         """
+        if self.model.response is not None:
+            return self._working
         transform = self.model.transform
         if transform is None:
             return self
@@ -194,23 +202,54 @@ class Fit(Generic[Model]):
             )
         jacobian = float(np.sum(transform.log_jacobian(self.observations.values)))
         model = replace(self.model, transform=None)
-        known = model.parameters()
-
-        def kept(names):
-            return tuple(name for name in names if name in known)
-
         return replace(
             self,
             model=model,
             log_likelihood=self.log_likelihood - jacobian,
             observations=observations,
-            free=kept(self.free),
-            boundary=kept(self.boundary),
-            standard_errors={name: self.standard_errors.get(name) for name in known},
-            bounds={name: self.bounds[name] for name in kept(self.bounds)},
-            information=None,
-            score_variance=None,
+            **self._of_field(model),
         )
+
+    def _of_field(self, model):
+        """Return the fields that hold parameters of a model of the field alone."""
+        known = model.parameters()
+
+        def kept(names):
+            return tuple(name for name in names if name in known)
+
+        return {
+            "free": kept(self.free),
+            "boundary": kept(self.boundary),
+            "standard_errors": {name: self.standard_errors.get(name) for name in known},
+            "bounds": {name: self.bounds[name] for name in kept(self.bounds)},
+            "information": None,
+            "score_variance": None,
+        }
+
+    @property
+    def _working(self):
+        """The fit to Gaussian working values; see `gaussian`."""
+        evaluator = self.method.prepare_for(
+            self.model, self.observations, design_of(self), self.reml
+        )
+        z, variances = evaluator.working(self.model, self.coefficients)
+        with warnings.catch_warnings():
+            # the observations have been checked already
+            warnings.simplefilter("ignore", GeomxpWarning)
+            observations = replace(
+                self.observations,
+                values=z,
+                error_variance=variances,
+                error_variance_name="variance of working values",
+                value_name=f"link of {self.observations.value_name}",
+                value_unit="",
+                source={},
+                **dict.fromkeys(RESPONSE_COLUMNS),
+            )
+        model = bare(self.model)
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        own |= {"model": model, "observations": observations} | self._of_field(model)
+        return WorkingFit(**own)
 
     @property
     def coefficient_errors(self) -> Floats:
@@ -458,7 +497,9 @@ class Fit(Generic[Model]):
         if model.response is not None:
             reml = "   (Laplace's approximation)"
             if self.log_likelihood_error:
-                reml = f"   (Laplace's approximation; standard error {self.log_likelihood_error:.2g})"
+                reml = (
+                    f"   (Laplace's approximation; standard error {self.log_likelihood_error:.2g})"
+                )
         return [
             *lines,
             f"{'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
@@ -626,6 +667,7 @@ class Fit(Generic[Model]):
         | Sequence[str | Transformation | None]
         | Mapping[str, str | Transformation]
         | None = None,
+        response: Response | None = None,
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again if the file has no observations.
 
@@ -649,6 +691,8 @@ class Fit(Generic[Model]):
         transform : Transformation, tuple or dict, optional
             Transformation of the fit, if it is not one of geomxp's; of several variables as `fit`
             takes it: one for all, a tuple with one for each, or a dict by the names of variables.
+        response : Response, optional
+            Response of the fit, if it is not one of geomxp's.
 
         Raises
         ------
@@ -667,7 +711,15 @@ class Fit(Generic[Model]):
         'cpu,cpu'
         """
         where = {"on": on, "memory": memory, "device_memory": device_memory, "scratch": scratch}
-        return cls(**document.read(path, family, method, metric, transform, **where)[0])
+        given = family, method, metric, transform, response
+        return cls(**document.read(path, *given, **where)[0])
+
+
+class WorkingFit(Fit):
+    """The Gaussian fit to working values of a response; see `Fit.gaussian`.
+
+    Its coefficients are those of the response's fit, not those of generalised least squares.
+    """
 
 
 def load_fit(path, **options):

@@ -14,13 +14,13 @@ import numpy as np
 import scipy
 
 from ..covariance.distance import between, metric_of
-from ..covariance.ordering import order_points
 from ..covariance.noise import variances_in
+from ..covariance.ordering import order_points
 from ..covariance.parameter import FIELD, name_of
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
-from ..likelihood.latent import bare, data_of
+from ..likelihood.latent import RESPONSE_COLUMNS, bare, data_of
 from ..likelihood.trend import ordinary_residuals
 from ..likelihood.vecchia import Vecchia
 from .names import NUGGET, RANGE, VARIANCE
@@ -103,9 +103,6 @@ START_MARGIN = 3.0
 DISPERSION_FACTORS = tuple(np.geomspace(1 / 300, 300, 29).tolist())
 """Dispersions of a response that are compared with the noise of working values, in units of its
 start value."""
-
-RESPONSE_COLUMNS = "trials", "offset", "exposure", "lower", "upper"
-"""Columns of observations that only responses have."""
 
 CONNECTING_PARTS, THIRD_BASIN_EXCESS = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
@@ -282,7 +279,9 @@ def _working(observations, data, response):
     some = w[np.isfinite(w) & (w > 0)]
     least = LEAST_WORKING_WEIGHT * (float(np.median(some)) if len(some) else 1.0)
     w = np.where(np.isfinite(w), np.maximum(w, least), least)
-    steps = np.clip(np.where(np.isfinite(g), g, 0.0) / w, -LONGEST_WORKING_STEP, LONGEST_WORKING_STEP)
+    steps = np.clip(
+        np.where(np.isfinite(g), g, 0.0) / w, -LONGEST_WORKING_STEP, LONGEST_WORKING_STEP
+    )
     z = eta + (0.0 if response.of_values else steps)
     if observations.total_offset is not None:
         z = z - observations.total_offset

@@ -522,7 +522,9 @@ def check_gaussian(observations):
             f"{observations.limits_in_words}, which is no Gaussian value: use "
             'response="censored" (--response censored).'
         )
-    given = [name for name in ("trials", "offset", "exposure") if getattr(observations, name) is not None]
+    given = [
+        name for name in ("trials", "offset", "exposure") if getattr(observations, name) is not None
+    ]
     if given:
         raise InvalidInput(
             f"`{given[0]}` is for responses such as poisson or binomial: give `response` "

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.responses import Response, response_of
 from ..covariance.ordering import hilbert
+from ..covariance.responses import Response, response_of
 from ..data.observations import Observations
 from ..errors import (
     DuplicateLocations,

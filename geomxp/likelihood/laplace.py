@@ -38,15 +38,14 @@ from ..errors import NotPositiveDefinite
 from ..runtime.devices import Device
 from ..vecchia.blocks import Blocks, Sums, wanted_for
 from ..vecchia.factor import Graph, VecchiaFactor
-from ..vecchia.incomplete import IncompleteFactor, Pattern
 from .factors import dense_factor, explain
 from .replicates import Groups
 
 if TYPE_CHECKING:
     from .._typing import Floats, Sequence
     from ..covariance.base import Covariance
-    from ..data.observations import Observations
     from ..covariance.responses import Data, Response
+    from ..data.observations import Observations
 
 MOST_STEPS, MOST_HALVINGS = 200, 40
 """Steps to a mode, and how often one is halved."""
@@ -150,7 +149,9 @@ class Laplace:
             # by rows, and by first rows where they share the field
             keys = np.where(bare, self._first, np.arange(len(inputs)))
             _, first, of = np.unique(keys, return_index=True, return_inverse=True)
-            groups = Groups(inputs, first, of.reshape(-1), np.bincount(of.reshape(-1)).astype(float))
+            groups = Groups(
+                inputs, first, of.reshape(-1), np.bincount(of.reshape(-1)).astype(float)
+            )
             self._known[known] = self._prepared(groups, model)
         return self._known[known]
 
@@ -387,6 +388,9 @@ class VecchiaLaplace(Laplace):
 
     def _prepared(self, places, model):
         """Return the places in the order of the tree, the graph and its pattern."""
+        # which needs numba
+        from ..vecchia.incomplete import Pattern
+
         inputs, (ordering, neighbours) = places.inputs[places.first], self._graph_options
         points = inputs.points
         if inputs.variable is not None:
@@ -461,6 +465,8 @@ class _Prior:
 
     def plus(self, w):
         """Return the incomplete factor of Q + W."""
+        from ..vecchia.incomplete import IncompleteFactor
+
         return IncompleteFactor(self.pattern, self._product, w)
 
     def near(self, w):

@@ -26,7 +26,6 @@ from .vecchia import KEPT_NEIGHBOURS_DIVERGENCE, Vecchia
 if TYPE_CHECKING:
     from .._typing import Floats
     from ..covariance.base import Covariance
-    from ..covariance.responses import Response
     from ..data.observations import Observations
     from .laplace import LaplaceDerivatives
 
@@ -49,8 +48,12 @@ TRANSFORM_STEP = 1e-3
 LEAST_WEIGHT = 1e-6
 """Least weight of a working value, in units of the median of the positive ones."""
 
+RESPONSE_COLUMNS = "trials", "offset", "exposure", "lower", "upper"
+"""Columns of observations that only responses have."""
+
 REPORTED_ERROR = 0.025
 """Standard error of a reported log-likelihood."""
+
 
 def check_response(method, observations, model, reml):
     """Raise `InvalidInput`, with a remedy, where a response cannot be computed as asked."""
@@ -270,9 +273,7 @@ class LaplaceEvaluator(Evaluator):
         field, of_field = bare(model), []
         of_field = [name for name in wanted if name in field.parameters()]
         start = self._start if known is None else known.coefficients
-        found = Best(
-            *self.laplace.at_best_coefficients(field, model.response, start, of_field)
-        )
+        found = Best(*self.laplace.at_best_coefficients(field, model.response, start, of_field))
         self._start = found.coefficients
         self._best[key] = found
         while len(self._best) > KEPT_RESULTS:
@@ -333,7 +334,9 @@ class LaplaceEvaluator(Evaluator):
             _, before, information = self._information
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratio = np.where(at == before, 1.0, before / at)
-            near = (ratio > 0) & (np.abs(np.log(np.where(ratio > 0, ratio, 1.0))) < INFORMATION_REACH)
+            near = (ratio > 0) & (
+                np.abs(np.log(np.where(ratio > 0, ratio, 1.0))) < INFORMATION_REACH
+            )
             if near.all():
                 return information * np.outer(ratio, ratio)
         ours = [k for k, name in enumerate(names) if name not in known]
@@ -456,16 +459,17 @@ class LaplaceEvaluator(Evaluator):
 
     # Gaussian data with the same mode
 
-    def working(self, model):
+    @blas_threads(0)
+    def working(self, model, coefficients):
         """Return working values z, (n,), and their error variances, (n,).
 
         Gaussian values z = η + g/W with error variances 1/W have the same mode of the field, and
         the same variances where W is the curvature of the values' log density. Curvatures that are
         not positive count as a small number: such values say nothing about the field.
         """
-        best = self._solved(model)
-        mode = self.mode(model, best)
-        eta = self.laplace.offset + self.design @ best.coefficients + mode.eta
+        self._know(model)
+        mode = self.laplace.mode(bare(model), model.response, coefficients)
+        eta = self.laplace.offset + self.design @ coefficients + mode.eta
         slopes = model.response.derivatives(self.laplace.data, eta)
         g, w = slopes.eta[0], -slopes.eta[1]
         least = LEAST_WEIGHT * (float(np.median(w[w > 0])) if (w > 0).any() else 1.0)

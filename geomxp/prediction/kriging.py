@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from numbers import Real
 from pathlib import Path
@@ -18,8 +19,10 @@ import scipy
 
 from ..covariance.inputs import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
+from ..covariance.responses import Response
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
+from ..data.reading import column_or_function
 from ..data.summaries import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import (
@@ -31,7 +34,7 @@ from ..errors import (
     check_whole,
     is_finite,
 )
-from ..estimation.result import check_fit, design_of, z_value
+from ..estimation.result import WorkingFit, check_fit, design_of, z_value
 from ..likelihood.cost import check_neighbours
 from ..likelihood.factors import check_memory
 from ..likelihood.replicates import sufficient
@@ -43,7 +46,8 @@ from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
-from .simulate import averages_of_draws
+from .mixtures import MeanScale, Mixture
+from .simulate import averages_of_draws, scale_of
 from .supports import (
     Points,
     blocks_of,
@@ -102,6 +106,10 @@ class Prediction:
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, m) ndarray or None
         Averages of back-transformed draws over blocks, from which all else is computed.
+    response : Response or None
+        Distribution of a new observation given the field, if it is not Gaussian.
+    trials : (m,) ndarray or None
+        Trials of a new binomial observation; 1 if not given.
     variable : (m,) ndarray or None
         Name of the variable of each row, or its number if it has no name, for a multivariate model.
     variable_name : str
@@ -118,6 +126,8 @@ class Prediction:
     samples: Floats | None = field(default=None, repr=False)
     variable: ArrayLike | None = field(default=None, repr=False)
     variable_name: str = "variable"
+    response: Response | None = None
+    trials: Floats | None = field(default=None, repr=False)
 
     @classmethod
     def back_transformed(cls, prediction: Prediction, transform: Transformation) -> Prediction:
@@ -197,7 +207,26 @@ class Prediction:
             transform=self.transform and self.transform.of_rows(rows),
             samples=None if self.samples is None else self.samples[:, rows],
             variable=np.asarray(self.variable)[rows],
+            trials=None if self.trials is None else self.trials[rows],
         )
+
+    @cached_property
+    def _new(self):
+        """The distribution of new observations of a response."""
+        return Mixture(self.response, *self._normal("observation"), self.trials)
+
+    def _is_mixed(self, of):
+        """Whether the response's distribution is wanted."""
+        check_of(of)
+        return of == "observation" and self.response is not None and self.noise is not None
+
+    @property
+    def mean_of_observation(self) -> Floats:
+        """Mean of a new observation, (m,): with a response also over the noise of the field."""
+        if self._is_mixed("observation"):
+            return self._new.mean_value()
+        mean, variance = self._normal("observation")
+        return mean if self.transform is None else self.transform.moments(mean, variance)[0]
 
     @property
     def variance_of_observation(self) -> Floats:
@@ -208,6 +237,8 @@ class Prediction:
             )
         if self.transform is None:
             return self.variance + self.noise
+        if self._is_mixed("observation"):
+            return self._new.variance_value()
         return self.transform.moments(*self._normal("observation"))[1]
 
     @property
@@ -246,6 +277,8 @@ class Prediction:
 
         if not (isinstance(p, Real) and not isinstance(p, bool) and 0 < p < 1):
             raise InvalidInput(f"`p` must be between 0 and 1. Got {p!r}.")
+        if self._is_mixed(of):
+            return self._new.quantile(p)
         mean, variance = self._normal(of)
         if self.samples is not None:
             return _quantile(self.samples, p)
@@ -270,6 +303,8 @@ class Prediction:
 
         if not is_finite(threshold):
             raise InvalidInput(f"`threshold` must be a finite number. Got {brief_repr(threshold)}.")
+        if self._is_mixed(of):
+            return 1.0 - self._new.cumulative(float(threshold))
         mean, variance = self._normal(of)
         if self.samples is not None:
             return (self.samples > threshold).mean(axis=0)
@@ -293,8 +328,12 @@ class Prediction:
         -------
         lower, upper : (m,) ndarray
         """
+        half = z_value(level)
+        if self._is_mixed(of):
+            tail = (1 - level) / 2
+            return self._new.quantile(tail), self._new.quantile(1 - tail)
         mean, variance = self._normal(of)
-        half = z_value(level) * np.sqrt(variance)
+        half = half * np.sqrt(variance)
         if self.samples is not None:
             tail = (1 - level) / 2
             return self.quantile(tail, of), self.quantile(1 - tail, of)
@@ -354,6 +393,8 @@ class Prediction:
         if self.transform is not None:
             columns["median"] = self.median
         if of == "observation":
+            if self.response is not None:
+                columns["mean_of_observation"] = self.mean_of_observation
             return columns | {
                 "variance_of_observation": self.variance_of_observation,
                 "lower_of_observation": lower,
@@ -361,6 +402,8 @@ class Prediction:
             }
         columns |= {"lower": lower, "upper": upper}
         if self.noise is not None:
+            if self.response is not None:
+                columns["mean_of_observation"] = self.mean_of_observation
             columns["variance_of_observation"] = self.variance_of_observation
             columns |= zip(ENDS_OF_OBSERVATION, self.interval(level, "observation"), strict=True)
         return columns
@@ -379,6 +422,9 @@ def predict(
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
     error_variance: ArrayLike | str | None = None,
+    trials: ArrayLike | str | None = None,
+    offset: ArrayLike | str | None = None,
+    exposure: ArrayLike | str | None = None,
     draws: int = 400,
     seed: int = 0,
     progress: bool = True,
@@ -436,6 +482,11 @@ def predict(
         is a column of a frame, or a function of columns: "I(zinc_se ** 2)". With a transformation
         it is a variance of transformed values. Only `variance_of_observation` and intervals of
         observations depend on it.
+    trials, offset, exposure : float, (m,) array_like or str, optional
+        Of new observations of a response: trials of a binomial one, 1 if not given; offset on the
+        scale of the link, 0 if not given; exposure, 1 if not given. Text is a column of a frame, or
+        a function of columns. If not given, the columns of a frame that are called as those of the
+        fit.
     draws, seed : int
         Number and seed of the conditional draws from which averages over blocks are predicted with
         a transformation; the average of a transformed field is not a linear combination.
@@ -480,6 +531,28 @@ def predict(
     check_fit(fit)
     transform = fit.model.transform
     check_whole("draws", draws)
+    if fit.model.response is None:
+        given = {"trials": trials, "offset": offset, "exposure": exposure}
+        given = [name for name, value in given.items() if value is not None]
+        if given:
+            raise InvalidInput(f"`{given[0]}` is for fits with a response: leave it out.")
+    elif block is None:
+        prediction = predict(
+            fit.gaussian,
+            new_locations,
+            covariates,
+            discretisation=discretisation,
+            neighbours=neighbours,
+            local_trend=local_trend,
+            time=time,
+            variable=variable,
+            error_variance=error_variance,
+            progress=progress,
+        )
+        known = new_columns(fit, prediction, trials=trials, offset=offset, exposure=exposure)
+        return _of_response(fit, prediction, *known)
+    else:
+        transform = scale_of(fit.model)
     if transform is not None and block is None:
         prediction = predict(
             fit.gaussian,
@@ -549,6 +622,52 @@ def predict(
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
     noise = fit.model.noise(targets.inputs).variances if block is None else None
     return Prediction(targets.locations, mean, variance, noise, table, **names)
+
+
+def new_columns(fit, prediction, **given):
+    """Return trials and total offset of new observations, each (m,) or None, by name or as given.
+
+    Columns of the table of new locations that are called as those of the fit are found.
+    """
+    seen, table, found = fit.observations, prediction.table, {}
+    for name, value in given.items():
+        if value is None and table is not None and getattr(seen, name) is not None:
+            own = getattr(seen, f"{name}_name")
+            value = own if own in table.columns else None
+        if isinstance(value, str):
+            if table is None:
+                raise InvalidInput(
+                    f"`{name}` may name a column if `new_locations` are a frame. Got {value!r}: "
+                    "give a number, or one for each location."
+                )
+            value = column_or_function(table.columns, value, name, 2)
+        if value is not None:
+            value = np.broadcast_to(np.asarray(value, dtype=float), len(prediction.mean))
+            if not np.isfinite(value).all() or (name != "offset" and not (value > 0).all()):
+                kind = "finite" if name == "offset" else "positive"
+                raise InvalidInput(f"`{name}` of new observations must be {kind} numbers.")
+        found[name] = value
+    offset = found["offset"]
+    if found["exposure"] is not None:
+        offset = np.log(found["exposure"]) + (0.0 if offset is None else offset)
+    return found["trials"], offset
+
+
+def _of_response(fit, prediction, trials, offset):
+    """Return a prediction of η as one of the mean of a value, and of new observations."""
+    response, transform = fit.model.response, fit.model.transform
+    if offset is not None:
+        prediction = replace(prediction, mean=prediction.mean + offset)
+    if response.normal_noise is None:
+        found = Prediction.back_transformed(prediction, MeanScale(response))
+        return replace(found, response=response, trials=trials)
+    prediction = replace(prediction, noise=prediction.noise + response.normal_noise)
+    if transform is None:
+        return prediction
+    numbers = _numbers(fit.observations, prediction.variable)
+    prediction = Prediction.back_transformed(prediction, transform.of(numbers))
+    _caution_moments(prediction)
+    return prediction
 
 
 def _caution_moments(prediction):
@@ -697,6 +816,9 @@ def _from_all(fit, targets, design, line):
     with blas_threads(len(observations)):
         factor = evaluator.factorize(model)
         trend = fit_trend(factor, observations.values, own_design)
+        if isinstance(fit, WorkingFit):
+            residual = observations.values - own_design @ fit.coefficients
+            trend = replace(trend, coefficients=fit.coefficients, residual=residual)
         weights, explained = factor.solve(trend.residual), factor.explained_by(own_design)
         rounding = bound(
             factor,
@@ -872,6 +994,7 @@ def _orthogonal(own_design, design):
 RESULT_COLUMNS = (
     *("mean", "variance", "median", "lower", "upper", "variance_of_observation"),
     *("lower_of_observation", "upper_of_observation", *ENDS_OF_OBSERVATION),
+    "mean_of_observation",
 )
 """Columns that `Prediction.to_frame` may add."""
 

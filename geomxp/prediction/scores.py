@@ -18,6 +18,7 @@ from ..estimation.result import z_value
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
     from ..covariance.transformation import Transformation
+    from .mixtures import Mixture
 
 
 def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
@@ -187,6 +188,46 @@ def summary(
         "coverage": coverage(lower, upper, observed),
         "mean_squared_standardised_error": float(np.mean((error / sd) ** 2)),
     }
+
+
+NAMES = (
+    *("rmse", "mae", "bias", "crps", "log_score", "interval_score", "coverage"),
+    "mean_squared_standardised_error",
+)
+"""Names of the scores of `summary`."""
+
+
+def mixed_summary(
+    mixture: Mixture, mean: Floats, variance: Floats, observed: Floats, level: float = 0.95
+) -> dict[str, float]:
+    """Return the means of all scores of predictions of a response, as `summary`.
+
+    With `brier`, the mean squared difference of values and probabilities, for 0 and 1.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Distributions of the values.
+    mean, variance : (n,) ndarray
+        Of these.
+    observed : (n,) ndarray
+    level : float
+    """
+    error, tail = mean - observed, (1 - level) / 2
+    lower, upper = mixture.quantile(tail), mixture.quantile(1 - tail)
+    found = {
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "mae": float(np.mean(np.abs(error))),
+        "bias": float(np.mean(error)),
+        "crps": float(np.mean(mixture.crps(observed))),
+        "log_score": -float(np.mean(mixture.log_density(observed))),
+        "interval_score": float(np.mean(interval_score(lower, upper, observed, level))),
+        "coverage": coverage(lower, upper, observed),
+        "mean_squared_standardised_error": float(np.mean(error**2 / variance)),
+    }
+    if np.isin(observed, (0, 1)).all() and mixture.response.links != ("log",):
+        found["brier"] = found["rmse"] ** 2
+    return found
 
 
 def back_transformed_summary(

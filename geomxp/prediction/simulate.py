@@ -13,6 +13,7 @@ from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.noise import without_noise
 from ..covariance.ordering import order_points
+from ..covariance.responses import Data
 from ..data.arrays import checked_inputs
 from ..data.observations import Observations
 from ..errors import (
@@ -25,6 +26,7 @@ from ..errors import (
 from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.factors import check_memory
+from ..likelihood.latent import bare
 from ..likelihood.replicates import Groups, sufficient
 from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive
@@ -32,12 +34,16 @@ from ..runtime.devices import blas_threads, free_memory, gpu_memory, require_mem
 from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks, Neighbours
 from ..vecchia.factor import draw_onwards
+from .mixtures import MeanScale
 from .supports import check_of, neighbour_count, of_rows, targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Columns, Floats, Of
     from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
+
+RESPONSE_STREAM = 2
+"""Stream of the random numbers of values given the field."""
 
 CHUNK_NODES = 2000
 """Nodes of blocks at which a field is drawn jointly."""
@@ -64,7 +70,8 @@ def simulate(
     """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
 
     With a model: z = L w with Σ = L L' and w independent standard normal, back-transformed if the
-    model has a transformation. With a fit: the field and
+    model has a transformation; with a response, values given the field (of="observation"), or their
+    means (of="field"). With a fit: the field and
     its trend given the observations. Each draw has its own trend coefficients, so that draws have
     the mean and the joint covariance of kriging. At an observed location without a nugget all draws
     equal the observation to the bit.
@@ -133,15 +140,35 @@ def simulate(
                 model, locations, covariates, time, variable, error_variance
             )
             _check_room(draws, len(inputs))
-            drawn = _conditional(
-                model.gaussian, inputs, draws, seed, method, covariates, of or "field"
-            )
-            return _back_transformed(drawn, model.model.transform, inputs)
+            of = of or "field"
+            drawn = _conditional(model.gaussian, inputs, draws, seed, method, covariates, of)
+            return _measured(drawn, model.model, inputs, of, seed)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
         check_size(len(inputs), draws, method)
-        drawn = _unconditional(model, inputs, draws, seed, method, of)
+        field = bare(model)
+        drawn = _unconditional(field, inputs, draws, seed, method, of)
+        return _measured(drawn, model, inputs, of or "observation", seed)
+
+
+def scale_of(model):
+    """Return the transformation of the field to the scale of the values; None if it is on it."""
+    if model.response is None or model.response.normal_noise is not None:
+        return model.transform
+    return MeanScale(model.response)
+
+
+def _measured(drawn, model, inputs, of, seed):
+    """Return draws of the field with its noise, (draws, n), as means of values or as new values."""
+    response = model.response
+    if response is None or of == "field":
+        return _back_transformed(drawn, scale_of(model), inputs)
+    random = np.random.default_rng([seed, RESPONSE_STREAM])
+    if response.normal_noise is not None:
+        drawn = drawn + np.sqrt(response.normal_noise) * random.standard_normal(drawn.shape)
         return _back_transformed(drawn, model.transform, inputs)
+    data = Data(np.zeros(drawn.shape[1]))
+    return np.array([response.draw(data, eta, random) for eta in drawn])
 
 
 def _back_transformed(drawn, transform, inputs):
@@ -235,7 +262,7 @@ def averages_of_draws(fit, blocks, covariates, draws, seed):
     result, order = np.zeros((draws, len(blocks))), np.full(len(blocks), np.inf)
     for nodes, weights, owners in blocks.pieces(CHUNK_NODES):
         inputs = blocks.at_nodes(nodes, owners)
-        transform = fit.model.transform.of(inputs.variable)
+        transform = scale_of(fit.model).of(inputs.variable)
         known = None if rows is None else rows[owners]
         # the draws of blocks in different pieces are independent
         z = _conditional(gaussian, inputs, draws, [seed, int(owners[0])], None, known, "field")

@@ -33,6 +33,7 @@ from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED_ENDINGS
 from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.factors import check_memory
+from ..likelihood.latent import check_values
 from ..likelihood.trend import fit_trend
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.equality import by_content
@@ -40,6 +41,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from . import scores
 from .kriging import predict_left_out
+from .mixtures import Mixture
 from .supports import targets_of
 
 if TYPE_CHECKING:
@@ -241,6 +243,7 @@ def predicted(common, rows):
     """
     fit, design, labels, again, earlier, held = common
     observations, label = fit.observations, labels[rows[0]]
+    response = fit.model.response
     rest = np.flatnonzero(labels < label if earlier else labels != label)
     try:
         fit.trend.check_full_rank(design[rest])
@@ -257,6 +260,7 @@ def predicted(common, rows):
         if not others.outcome.attained:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
         covariates = None if observations.covariates is None else observations.covariates[rows]
+        others = others if response is None else others.gaussian
         mean, variance, noise = predict_left_out(others, observations.inputs[rows], covariates)
         return mean, variance + noise
     except GeomxpError as error:
@@ -267,7 +271,7 @@ def predicted(common, rows):
 
 def _with_same_parameters(fit, part, method, design):
     """Return the fit with a part of the observations: its model, and their coefficients."""
-    evaluation = method.prepare(part, design, fit.reml)(fit.model)
+    evaluation = method.prepare_for(fit.model, part, design, fit.reml)(fit.model)
     if not np.isfinite(evaluation.log_likelihood):
         raise NotPositiveDefinite(evaluation.outcome.message)
     return replace(
@@ -310,6 +314,8 @@ class Validation:
         are on one scale.
     gaussian : ((n,) ndarray, (n,) ndarray) or None
         Mean and variance of the observation on the Gaussian scale, with a transformation.
+    mixture : Mixture or None
+        Distributions of the observations of a response.
     """
 
     observations: Observations
@@ -322,6 +328,7 @@ class Validation:
     repeated: int = 0
     transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
+    mixture: Mixture | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -339,10 +346,19 @@ class Validation:
     def standardised_errors(self) -> Floats:
         """(observed - mean)/standard deviation, (n,): about N(0, 1) for a correct model.
 
-        With a transformation on the Gaussian scale.
+        With a transformation on the Gaussian scale. With a response, and for censored values, the
+        normal quantiles of `pit` (Dunn and Smyth 1996, J. Comput. Graph. Stat. 5:236).
         """
+        if self.mixture is not None or self.censored.any():
+            return scipy.special.ndtri(np.clip(self.pit(), 1e-16, 1 - 1e-16))
         mean, variance, observed = self._normal
         return (observed - mean) / np.sqrt(variance)
+
+    @property
+    def censored(self) -> Floats:
+        """Whether a value is known only by limits, (n,)."""
+        found = self.observations.censored
+        return np.zeros(len(self), dtype=bool) if found is None else found
 
     @property
     def _normal(self):
@@ -377,20 +393,46 @@ class Validation:
             "folds": None if self.folds is None else self.folds[rows],
             "gaussian": self.gaussian and tuple(column[rows] for column in self.gaussian),
             "transform": self.transform and self.transform.of_rows(rows),
+            "mixture": self.mixture and self.mixture.of_rows(np.arange(len(self))[rows]),
         }
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return lower and upper bounds of prediction intervals for the observations, (n,)."""
+        half, tail = z_value(level), (1 - level) / 2
+        if self.mixture is not None:
+            return self.mixture.quantile(tail), self.mixture.quantile(1 - tail)
         mean, variance, _ = self._normal
-        half = z_value(level) * np.sqrt(variance)
+        half = half * np.sqrt(variance)
         if self.transform is None:
             return mean - half, mean + half
         return self.transform.inverse(mean - half), self.transform.inverse(mean + half)
 
-    def pit(self) -> Floats:
-        """Return the probability integral transforms, (n,); see `scores.pit`."""
+    def pit(self, seed: int = 0) -> Floats:
+        """Return the probability integral transforms, (n,); see `scores.pit`.
+
+        Those of discrete and of censored values are randomized (Czado, Gneiting and Held 2009,
+        Biometrics 65:1254), with this seed.
+        """
+        random = np.random.default_rng(seed)
+        if self.mixture is not None:
+            return self.mixture.pit(self.observed, random)
         mean, variance, observed = self._normal
-        return scores.pit(mean, np.sqrt(variance), observed)
+        found = scores.pit(mean, np.sqrt(variance), observed)
+        if self.censored.any():
+            low, high = self._probabilities_of_limits()
+            between = low + random.random(len(self)) * (high - low)
+            found = np.where(self.censored, between, found)
+        return found
+
+    def _probabilities_of_limits(self):
+        """Return the probabilities of values below the lower and below the upper limits, (n,)."""
+        mean, variance, _ = self._normal
+        ends = self.observations.lower, self.observations.upper
+        if self.transform is not None:
+            with np.errstate(all="ignore"):
+                ends = [np.where(np.isinf(x), x, self.transform.transform(x)) for x in ends]
+            ends = np.nan_to_num(ends[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf), ends[1]
+        return [scipy.special.ndtr((x - mean) / np.sqrt(variance)) for x in ends]
 
     def scores(self, level: float = 0.95) -> dict[str, float]:
         """Return the mean scores as a dict of str to float; see `scores.summary`.
@@ -401,6 +443,12 @@ class Validation:
 
     def _scores(self, level, rows):
         """Return the scores of some rows."""
+        if self.mixture is not None:
+            mixture = self.mixture.of_rows(np.arange(len(self))[rows])
+            columns = (column[rows] for column in (self.mean, self.variance, self.observed))
+            return scores.mixed_summary(mixture, *columns, level)
+        if self.censored[rows].any():
+            return self._scores_of_censored(level, np.arange(len(self))[rows])
         mean, variance, observed = (column[rows] for column in self._normal)
         if self.transform is None:
             return scores.summary(mean, variance, observed, level)
@@ -412,6 +460,26 @@ class Validation:
             self.transform.of_rows(rows),
             level,
         )
+
+    def _scores_of_censored(self, level, rows):
+        """Return the scores of rows, of which some are censored.
+
+        The log score of a censored value is that of its probability; coverage counts intervals
+        that meet its limits; other scores are those of the values that are known.
+        """
+        known, censored = rows[~self.censored[rows]], rows[self.censored[rows]]
+        lower, upper = (x[rows] for x in self.interval(level))
+        seen = self.observations
+        covered = (lower <= seen.upper[rows]) & (upper >= seen.lower[rows])
+        low, high = (x[censored] for x in self._probabilities_of_limits())
+        with np.errstate(divide="ignore"):
+            logs = -np.log(high - low)
+        found = dict.fromkeys(scores.NAMES, float("nan"))
+        if len(known):
+            plain = replace(self, observations=replace(seen, lower=None, upper=None))
+            found = plain._scores(level, known)
+            logs = np.r_[logs, np.full(len(known), found["log_score"])]
+        return found | {"log_score": float(np.mean(logs)), "coverage": float(np.mean(covered))}
 
     def to_frame(self, level: float = 0.95) -> Frame:
         """Return a pandas frame, one row for each observation.
@@ -492,7 +560,12 @@ class Validation:
             shown = names.get(name, name.replace("_", " "))
             numbers = "".join(f"{x:>{width}.6g}" for x, width in zip(each, widths, strict=True))
             lines.append(f"  {shown:<16}{numbers}   {notes.get(name, '')}".rstrip())
-        if not all(isfinite(x) for each in values.values() for x in each):
+        if self.censored.any():
+            lines += [
+                "",
+                f"  {self.observations.limits_in_words}: scored by its probability and coverage",
+            ]
+        elif not all(isfinite(x) for each in values.values() for x in each):
             lines += [
                 "",
                 "  inf, nan: the back-transformed mean or a bound is infinite in some rows",
@@ -578,13 +651,35 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     """
     start = time.perf_counter()
     check_fit(fit)
-    fit = fit.gaussian
+    whole, fit = fit, fit.gaussian
     observations, n, design = fit.observations, len(fit.observations), design_of(fit)
     _check_leverages(design)
     with Line("leave-one-out", shown=progress), blas_threads(n):
         mean, variance = _held_out(fit, design).one_by_one()
+    folds = {"folds": np.arange(n), "kind": "leave-one-out"}
+    if whole.model.response is not None:
+        variance = np.maximum(variance - observations.error_variance, 0.0)
+        return _of_values(whole, whole.observations, mean, variance, start=start, **folds)
     seconds = time.perf_counter() - start
-    return Validation(observations, mean, variance, np.arange(n), "leave-one-out", seconds=seconds)
+    return Validation(observations, mean, variance, seconds=seconds, **folds)
+
+
+def _of_values(fit, observations, mean, variance, *, start, **given):
+    """Return the validation of values of a response, from means and variances of η less offsets."""
+    response, transform = fit.model.response, fit.model.transform
+    if observations.total_offset is not None:
+        mean = mean + observations.total_offset
+    given["seconds"] = time.perf_counter() - start
+    if response.normal_noise is None:
+        mixture = Mixture(response, mean, variance, observations.trials)
+        moments = mixture.mean_value(), mixture.variance_value()
+        return Validation(observations, *moments, mixture=mixture, **given)
+    variance = variance + response.normal_noise
+    if transform is None:
+        return Validation(observations, mean, variance, **given)
+    own = transform.of(observations.variable)
+    moments = own.moments(mean, variance)
+    return Validation(observations, *moments, transform=own, gaussian=(mean, variance), **given)
 
 
 def cross_validate(
@@ -668,11 +763,14 @@ def cross_validate(
     start = time.perf_counter()
     check_fit(fit)
     check_flags(refit=refit)
-    fit = fit.gaussian
+    of_response = fit.model.response is not None
+    fit = fit if of_response else fit.gaussian
     observations, n = fit.observations, len(fit.observations)
     labels, kind = folds_of(observations, folds, blocks, seed, in_time)
     forecast = in_time == "forecast"
     tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate or forecast
+    # the mode of the field is another one without a fold
+    separate |= of_response
     if not tasks.local and not separate:
         raise InvalidInput(
             "`on` distributes folds that are computed separately, and an exact fit with its "
@@ -696,8 +794,11 @@ def cross_validate(
         rows = np.flatnonzero(labels > 0)
         observations, labels = observations.subset(rows), labels[rows]
         mean, variance = mean[rows], variance[rows]
+    given = {"folds": labels, "kind": kind, "refitted": bool(refit)}
+    if of_response:
+        return _of_values(fit, observations, mean, variance, start=start, **given)
     seconds = time.perf_counter() - start
-    return Validation(observations, mean, variance, labels, kind, bool(refit), seconds)
+    return Validation(observations, mean, variance, seconds=seconds, **given)
 
 
 @gpu_memory()
@@ -747,16 +848,21 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
         kind = type(observations).__name__
         raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
     _check_same_quantity(fit.observations, observations)
-    transform, gaussian = fit.model.transform, fit.gaussian
-    if transform is not None:
+    transform, gaussian, response = fit.model.transform, fit.gaussian, fit.model.response
+    if response is not None:
+        check_values(observations, fit.model)
+    elif transform is not None:
         # variables are numbered as those of the fit
         numbers = targets_of(gaussian, observations)[0].variable
         transform = transform.of(numbers)
         transform.check(observations.values)
     inputs, covariates, _ = targets_of(gaussian, observations)
-    repeated = _repeated(fit, inputs, observations.values)
+    repeated = 0 if response is not None else _repeated(fit, inputs, observations.values)
     mean, variance, noise = predict_left_out(gaussian, inputs, covariates, progress)
     noisy, on_gaussian_scale = variance + noise, None
+    if response is not None:
+        given = {"folds": None, "kind": "held-out table", "repeated": repeated}
+        return _of_values(fit, observations, mean, noisy, start=start, **given)
     if transform is not None:
         on_gaussian_scale = mean, noisy
         mean, noisy = transform.moments(mean, variance)[0], transform.moments(mean, noisy)[1]
