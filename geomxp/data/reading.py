@@ -374,7 +374,7 @@ def read_numbers(reading):
 
 
 def read_values(reading):
-    """Read the columns of the values, whose cells may be limits, and apply the options of limits."""
+    """Read the columns of the values, whose cells or options may say that values are censored."""
     columns, options = reading.table.columns, reading.options
     tables.check_columns(columns, reading.limit_columns)
     values, found = {}, {}
