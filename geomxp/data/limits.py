@@ -158,7 +158,8 @@ class Cells:
         (array([ 1.5, -inf,  2. ,  nan]), array([1.5, 0.5, 3. , nan]), array([1.5, 0.5, 2.5, nan]))
         """
         numbers, rows = tables.numbers_and_text(column)
-        numbers = np.where(np.isin(numbers, missing), np.nan, numbers)
+        if np.size(missing):
+            numbers = np.where(np.isin(numbers, missing), np.nan, numbers)
         lower, upper = numbers.copy(), numbers.copy()
         undetected = np.zeros(len(numbers), dtype=bool)
         texts = column.iloc[rows].astype(str).str.strip().tolist()
@@ -176,8 +177,10 @@ class Cells:
                     "most the second one."
                 )
         plain = np.isfinite(numbers)
-        numbers = representative(numbers, lower, upper)
-        numbers[rows] = np.where(is_censored(lower, upper), numbers, lower)[rows]
+        if len(rows):
+            numbers = np.where(
+                is_censored(lower, upper), representative(numbers, lower, upper), lower
+            )
         return cls(name, numbers, lower, upper, plain, undetected, numbers)
 
     @property

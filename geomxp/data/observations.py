@@ -592,7 +592,7 @@ units of the locations>
             if one.role == "value" and self.variable is not None:
                 for number, label in enumerate(self.variable_labels):
                     columns[label] = one.values[self.variable == number]
-            elif one.role != "variable":
+            elif one.role not in ("variable", "lower", "upper"):
                 columns[one.name] = one.levels or one.values
         where = f"{self.metric} distances in {self.unit}"
         where += f"{self._branch_in_words}{self._times_in_words}"

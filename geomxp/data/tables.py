@@ -285,10 +285,12 @@ def _with_points(frame):
     certain, doubtful = {}, {}
     for name in frame.columns:
         text = frame[name].astype("string").str.strip()
-        commas = text.str.fullmatch(_with_limits(DECIMAL_COMMA_PATTERN)).fillna(False)
-        points = text.str.contains(r"\d\.|\.\d").fillna(False)
-        if commas.any() and not points.any():
-            groups = text[commas].str.fullmatch(_with_limits(THOUSANDS_PATTERN % ",")).all()
+        commas = _are(text, DECIMAL_COMMA_PATTERN, ",")
+        # codes such as N.D. have points too
+        if commas.any() and not text.str.contains(r"\d\.|\.\d").any():
+            # of most columns the first cells decide
+            parts = text[commas].head(100), text[commas]
+            groups = all(_are(part, THOUSANDS_PATTERN % ",", ",").all() for part in parts)
             (doubtful if groups else certain)[name] = commas, text.str.replace(",", ".")
     if certain:
         _warn_of_points(frame, next(iter(certain)))
@@ -298,11 +300,20 @@ def _with_points(frame):
     return frame
 
 
-def _with_limits(number):
-    """Return a pattern of a number, of a limit, and of two limits with such a number."""
-    other = r"[+-]?[\d,.]+"
-    one = rf"(?:{LIMIT_PATTERN})?{number}"
-    return rf"(?:{one}|{other}{RANGE_PATTERN}{number}|{number}{RANGE_PATTERN}{other})"
+def _are(text, number, marks):
+    """Whether cells are numbers of a pattern, or limits with such a number: <0,5, 0,2-0,5.
+
+    `marks` are the signs that are looked for in limits.
+    """
+    found = text.str.fullmatch(number).fillna(False).astype(bool)
+    rest = text[~found]
+    rest = rest[rest.str.contains(f"[{marks}]").fillna(False)]
+    if len(rest):
+        other = r"[+-]?[\d,.]+"
+        two = rf"{other}{RANGE_PATTERN}{number}|{number}{RANGE_PATTERN}{other}"
+        limits = rest.str.fullmatch(rf"(?:{LIMIT_PATTERN}{number}|{two})").fillna(False)
+        found[limits.index[limits]] = True
+    return found
 
 
 def _warn_of_points(frame, other):
@@ -326,8 +337,7 @@ def _as_decimal(column, decimal):
     sign, mark = re.escape(thousands), re.escape(decimal)
     number = rf"[+-]?(?:\d{{1,3}}(?:{sign}\d{{3}})+|\d*)(?:{mark}\d*)?(?:[eE][+-]?\d+)?"
     text = column.astype("string").str.strip()
-    limits = rf"(?:(?:{LIMIT_PATTERN})?{number}|{number}{RANGE_PATTERN}{number})"
-    numbers = text.str.fullmatch(limits).fillna(False)
+    numbers = _are(text, number, ",.")
     plain = text.str.replace(thousands, "", regex=False).str.replace(decimal, ".", regex=False)
     start = rf"(?:{LIMIT_PATTERN})?[+-]?"
     wrong = text.str.fullmatch(rf"{start}\d*{sign}\d+(?:[eE][+-]?\d+)?").fillna(False) & ~numbers
