@@ -302,7 +302,7 @@ def _flags(column):
     if true.all() and used == {"1"}:
         raise InvalidInput(
             f"column {column.name!r} holds only the number 1, which may be a flag or a limit: for "
-            "a limit of 1 give the number, below=1 (--below 1); for flags write true."
+            "a limit of 1 give the number 1 in place of the column; for flags write true."
         )
     return true
 

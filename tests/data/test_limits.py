@@ -200,6 +200,10 @@ def test_marks_of_missing_values_come_before_limits():
         read([1.0, -9999.0, 3.0, 0.1], below=0.2, missing=-9999)
     seen = read([1.0, -9999.0, 3.0, 0.1], below=0.2, missing=-9999, drop_missing=True)
     assert limits_of(seen) == [(1.0, 1.0), (3.0, 3.0), (-INF, 0.2)]
+    limits = {"mdl": [0.2, -9999.0, 0.2, -9999.0]}
+    for option in ("below", "above"):
+        seen = read([1.0, 2.0, 3.0, 0.1], columns=limits, missing=-9999, **{option: "mdl"})
+        assert not seen.censored[[1, 3]].any()
     # a limit marks nothing
     assert limits_of(read(["1", "<9", "3", "5"], missing=9))[1] == (-INF, 9.0)
 
@@ -261,7 +265,7 @@ def test_negative_values_stand_for_limits():
         ({"below": 2, "above": 1}, "row 1, column 'z': 1 is both below and above a limit"),
         ({"below": "mdl"}, "no column 'mdl'"),
         ({"below": "z"}, "`below` must name a column other than the values"),
-        ({"below": "one"}, r"only the number 1, .* below=1 \(--below 1\); for flags write true"),
+        ({"below": "one"}, "only the number 1, .* give the number 1 .*; for flags write true"),
         ({"below": "word"}, "row 1, column 'word': 'high' is not a number"),
         ({"below": True}, "`below` must be a finite number or name a column. Got True"),
         ({"above": np.nan}, "`above` must be a finite number or name a column. Got nan"),
@@ -400,3 +404,27 @@ def test_the_source_reads_the_same_limits_again(tmp_path, options):
     texts = dict(zip(words[::2], words[1::2], strict=True))
     texts = {name: texts.get(one.flag) for name, one in READER_OPTIONS.items()}
     assert gx.read_table(source["path"], **READER_OPTIONS.parsed(texts)) == seen
+
+
+def test_the_next_command_of_an_exploration_has_the_limits():
+    seen = gx.datasets.load("meuse", values="cadmium", below=0.2)
+    assert seen.limits_in_words == "21 of 155 values are below a limit (0.2)"
+    found = gx.explore(seen)
+    assert "--below 0.2" in found.command
+    assert "below=0.2" in found.call
+
+
+def test_limits_of_cells_of_a_grid_may_be_another_variable():
+    xarray = pytest.importorskip("xarray")
+    sizes = {"y": [1, 0], "x": [5, 6]}
+    grid = xarray.Dataset(
+        {
+            "z": (("y", "x"), [[1.0, 2.0], [3.0, 4.0]]),
+            "mdl": (("y", "x"), [[1.5, 1.5], [9, np.nan]]),
+        },
+        sizes,
+    )
+    seen = gx.Observations.from_xarray(
+        grid, values="z", below="mdl", covariates=("mdl",), drop_missing=True
+    )
+    assert limits_of(seen) == [(-INF, 1.5), (2.0, 2.0), (-INF, 9.0)]
