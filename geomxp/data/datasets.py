@@ -213,8 +213,8 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
         One of `DATASETS`.
     **columns
         locations, values, covariates, time, formula, metric, drop_missing, crs, error_variance,
-        trials, offset, exposure, below, above, limits, missing, duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and
-        metric if not given.
+        trials, offset, exposure, below, above, limits, missing, duplicates: as of
+        `geomxp.Observations.from_frame`; the data set's own columns and metric if not given.
 
     Returns
     -------

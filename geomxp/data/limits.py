@@ -158,7 +158,8 @@ class Cells:
         (array([ 1.5, -inf,  2. ,  nan]), array([1.5, 0.5, 3. , nan]), array([1.5, 0.5, 2.5, nan]))
         """
         numbers, rows = tables.numbers_and_text(column)
-        numbers = np.where(np.isin(numbers, missing), np.nan, numbers)
+        if np.size(missing):
+            numbers = np.where(np.isin(numbers, missing), np.nan, numbers)
         lower, upper = numbers.copy(), numbers.copy()
         undetected = np.zeros(len(numbers), dtype=bool)
         texts = column.iloc[rows].astype(str).str.strip().tolist()
@@ -176,8 +177,10 @@ class Cells:
                     "most the second one."
                 )
         plain = np.isfinite(numbers)
-        numbers = representative(numbers, lower, upper)
-        numbers[rows] = np.where(is_censored(lower, upper), numbers, lower)[rows]
+        if len(rows):
+            numbers = np.where(
+                is_censored(lower, upper), representative(numbers, lower, upper), lower
+            )
         return cls(name, numbers, lower, upper, plain, undetected, numbers)
 
     @property
@@ -299,7 +302,7 @@ def _flags(column):
     if true.all() and used == {"1"}:
         raise InvalidInput(
             f"column {column.name!r} holds only the number 1, which may be a flag or a limit: for "
-            "a limit of 1 give the number, below=1 (--below 1); for flags write true."
+            "a limit of 1 give the number 1 in place of the column; for flags write true."
         )
     return true
 
@@ -353,7 +356,7 @@ def is_increasing(text: str) -> bool:
 
     Examples
     --------
-    >>> is_increasing("log10(zinc)"), is_increasing("I(zinc / 1000 + 1)"), is_increasing("abs(zinc)")
+    >>> is_increasing("log10(zinc)"), is_increasing("I(zinc / 1000)"), is_increasing("abs(zinc)")
     (True, True, False)
     """
     return _increasing(ast.parse(text, mode="eval").body)

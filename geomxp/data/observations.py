@@ -592,7 +592,7 @@ units of the locations>
             if one.role == "value" and self.variable is not None:
                 for number, label in enumerate(self.variable_labels):
                     columns[label] = one.values[self.variable == number]
-            elif one.role != "variable":
+            elif one.role not in ("variable", "lower", "upper"):
                 columns[one.name] = one.levels or one.values
         where = f"{self.metric} distances in {self.unit}"
         where += f"{self._branch_in_words}{self._times_in_words}"
@@ -671,7 +671,7 @@ units of the locations>
 
     @property
     def censored(self) -> np.ndarray | None:
-        """Whether each value is known only to lie between limits, (n,) of bool; None without limits.
+        """Whether each value is only known to lie between limits, (n,); None without limits.
 
         Examples
         --------
@@ -1030,7 +1030,8 @@ sqrt_dist>
             "T" or units of dates.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-            error_variance, trials, offset, exposure, below, above, limits, missing, duplicates, value_unit: as of `from_frame`.
+            error_variance, trials, offset, exposure, below, above, limits, missing, duplicates,
+            value_unit: as of `from_frame`.
 
         Returns
         -------
@@ -1169,11 +1170,12 @@ def read_table(
         it: a table in which 1,000 may be 1 or 1000 is refused.
     **columns
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-        error_variance, trials, offset, exposure, below, above, limits, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
-        is the name of a column, or a function of one such as "log(zinc)", or a sequence of these
-        for several variables; `locations` and `covariates` are sequences of names. Where a table
-        states units, a name may have its unit behind it, "sst (degree_C)", and the unit of the
-        values is `value_unit` if this is not given.
+        error_variance, trials, offset, exposure, below, above, limits, missing, duplicates,
+        value_unit: as of `Observations.from_frame`. `values` is the name of a column, or a function
+        of one such as "log(zinc)", or a sequence of these for several variables; `locations` and
+        `covariates` are sequences of names. Cells of values may be limits, "<0.5", ">100" or
+        "0.2-0.5", and ND with `below`. Where a table states units, a name may have its unit behind
+        it, "sst (degree_C)", and the unit of the values is `value_unit` if this is not given.
 
     Returns
     -------

@@ -374,19 +374,20 @@ def read_numbers(reading):
 
 
 def read_values(reading):
-    """Read the columns of the values, whose cells may be limits, and apply the options of limits."""
+    """Read the columns of the values, whose cells or options may say that values are censored."""
     columns, options = reading.table.columns, reading.options
     tables.check_columns(columns, reading.limit_columns)
     values, found = {}, {}
     for position, name in enumerate(reading.measured):
-        bounds = {option: each[position] for option, each in reading.bounds.items()}
+        bounds = {side: each[position] for side, each in reading.bounds.items()}
         asked = options["limits"] is not None or any(one is not None for one in bounds.values())
         cells = Cells.of(columns[name], name, options["missing"])
         if options["limits"] == "negative":
             cells = cells.with_negative()
-        bounds = {
-            option: columns[one] if isinstance(one, str) else one for option, one in bounds.items()
-        }
+        for side, one in bounds.items():
+            if isinstance(one, str):
+                numbers = tables.numbers_and_text(columns[one])[0]
+                bounds[side] = columns[one].mask(np.isin(numbers, options["missing"]))
         cells = cells.with_limits(**bounds)
         values[name] = cells.values
         if asked or cells.censored.any():

@@ -71,13 +71,13 @@ COMPANION_ENDINGS = {
 }
 """Endings of other files of the same name whose content matters, for a shapefile or a raster."""
 
-DECIMAL_COMMA_PATTERN = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 LIMIT_PATTERN = r"[<>≤≥]=?\s*"
 """Start of a cell with a limit: <0.5."""
 
 RANGE_PATTERN = r"\s*[-–—]\s*"
 """Between two limits: 0.2-0.5."""
 
+DECIMAL_COMMA_PATTERN = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 THOUSANDS_PATTERN = r"[+-]?[1-9]\d{0,2}%s\d{3}"
 """Number of one group of thousands after a sign, which may also be a number of three decimals."""
 
@@ -278,16 +278,19 @@ def column_names(path, layout):
 def _with_points(frame):
     """Return a frame of text with decimal commas replaced by points.
 
-    A column has decimal commas if some numbers have a comma, none has a point, and not every comma
-    may separate thousands (1,000), in this column or in another one. A column in which only the
-    latter is known stays as it is, so that its use as numbers is an error.
+    A column has decimal commas if some numbers or limits have a comma, none has a point, and not
+    every comma may separate thousands (1,000), in this column or in another one. A column in which
+    only the latter is known stays as it is, so that its use as numbers is an error.
     """
     certain, doubtful = {}, {}
     for name in frame.columns:
         text = frame[name].astype("string").str.strip()
-        commas = text.str.fullmatch(DECIMAL_COMMA_PATTERN).fillna(False)
-        if commas.any() and not text.str.contains(".", regex=False).any():
-            groups = text[commas].str.fullmatch(THOUSANDS_PATTERN % ",").all()
+        commas = _are(text, DECIMAL_COMMA_PATTERN, ",")
+        # codes such as N.D. have points too
+        if commas.any() and not text.str.contains(r"\d\.|\.\d").any():
+            # of most columns the first cells decide
+            parts = text[commas].head(100), text[commas]
+            groups = all(_are(part, THOUSANDS_PATTERN % ",", ",").all() for part in parts)
             (doubtful if groups else certain)[name] = commas, text.str.replace(",", ".")
     if certain:
         _warn_of_points(frame, next(iter(certain)))
@@ -295,6 +298,22 @@ def _with_points(frame):
     for name, (commas, text) in certain.items():
         frame[name] = frame[name].where(~commas, text)
     return frame
+
+
+def _are(text, number, marks):
+    """Whether cells are numbers of a pattern, or limits with such a number: <0,5, 0,2-0,5.
+
+    `marks` are the signs that are looked for in limits.
+    """
+    found = text.str.fullmatch(number).fillna(False).astype(bool)
+    rest = text[~found]
+    rest = rest[rest.str.contains(f"[{marks}]").fillna(False)]
+    if len(rest):
+        other = r"[+-]?[\d,.]+"
+        two = rf"{other}{RANGE_PATTERN}{number}|{number}{RANGE_PATTERN}{other}"
+        limits = rest.str.fullmatch(rf"(?:{LIMIT_PATTERN}{number}|{two})").fillna(False)
+        found[limits.index[limits]] = True
+    return found
 
 
 def _warn_of_points(frame, other):
@@ -318,9 +337,10 @@ def _as_decimal(column, decimal):
     sign, mark = re.escape(thousands), re.escape(decimal)
     number = rf"[+-]?(?:\d{{1,3}}(?:{sign}\d{{3}})+|\d*)(?:{mark}\d*)?(?:[eE][+-]?\d+)?"
     text = column.astype("string").str.strip()
-    numbers = text.str.fullmatch(number).fillna(False)
+    numbers = _are(text, number, ",.")
     plain = text.str.replace(thousands, "", regex=False).str.replace(decimal, ".", regex=False)
-    wrong = text.str.fullmatch(rf"[+-]?\d*{sign}\d+(?:[eE][+-]?\d+)?").fillna(False) & ~numbers
+    start = rf"(?:{LIMIT_PATTERN})?[+-]?"
+    wrong = text.str.fullmatch(rf"{start}\d*{sign}\d+(?:[eE][+-]?\d+)?").fillna(False) & ~numbers
     if wrong.any():
         # float would take the other sign for a decimal point
         row = int(np.argmax(wrong.to_numpy()))
@@ -457,7 +477,14 @@ NUMBER_ADVICE = (
         "(decimal='.', --decimal .)",
     ),
     (DATE_PATTERN, "write dates as numbers: days, or years"),
-    (r"[<>≤≥]\s*[\d.,]+", "replace the bound by a number, or empty the cell (--drop-missing)"),
+    (
+        rf"{LIMIT_PATTERN}\d*,\d+",
+        "set the decimal mark (gx.read_table(..., decimal=','), --decimal ,)",
+    ),
+    (
+        rf"{LIMIT_PATTERN}[\d.,]+",
+        "replace the bound by a number, or empty the cell (--drop-missing)",
+    ),
     (r"[+-]?\d{1,3}(?:[, '\u202f\u00a0]\d{3})+(?:\.\d*)?", "write it without separators: 1234.5"),
     (
         r"[+-]?[\d.]*,\d*",

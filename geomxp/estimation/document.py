@@ -478,8 +478,8 @@ def _columns_named(seen):
     source = READER_OPTIONS.kept(given, seen)
     if "values" in source and own:
         raise InvalidInput(
-            f"the fit does not name the columns of the {own[0]} of its variables: read the "
-            "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
+            f"the fit does not name the columns of the {COLUMN_ROLES[own[0]][0]} of its variables: "
+            "read the table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
         )
     return options_of({"value": seen.value_name} | source)
 

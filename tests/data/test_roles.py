@@ -76,7 +76,8 @@ def test_columns_are_the_public_attributes(without):
 
 def test_every_role_has_fields_of_observations_and_inputs():
     fields, inputs = gx.Observations.__dataclass_fields__, gx.Inputs.__dataclass_fields__
-    assert set(ROLES) <= set(fields) & set(inputs)
+    assert set(ROLES) <= set(fields)
+    assert set(ROLES) & set(inputs) == {name for name, role in ROLES.items() if role.of_inputs}
     assert {f"{name}_name" for name in NAMED_ROLES} <= set(fields)
     for role in ROLES.values():
         assert not role.unit or role.unit in fields

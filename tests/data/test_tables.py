@@ -73,7 +73,7 @@ def test_columns_called_lon_and_lat_are_chordal(tmp_path):
         ("1,2,3\n4,5,6\n", r"The columns are: 1, 2, 3\. The first line must hold"),
         ("x,y,z\n1,2,2020-01-31\n", "'2020-01-31' is not a number .* write dates as numbers"),
         ("x,y,z\n1,2,31.01.2020\n", "write dates as numbers"),
-        ("x,y,z\n1,2,<0.5\n", "'<0.5' is not a number .* replace the bound by a number"),
+        ("x,y,z\n1,<0.5,2\n", "'<0.5' is not a number .* replace the bound by a number"),
         ('x,y,z\n1,2,"12,345.6"\n', "'12,345.6' is not a number .* without separators"),
         ('x,y,z\n1,2,"3,4"\n', "'3,4' is not a number .* write decimals with a point"),
         ("x,y,z\n1,2,3\n4,5,1+2j\n7,8,9\n", "'1\\+2j' is not a number"),
