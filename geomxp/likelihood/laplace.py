@@ -27,6 +27,7 @@ approximation. Where Q + W is not positive definite, negative entries of W count
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 MOST_STEPS, MOST_HALVINGS = 200, 40
 """Steps to a mode, and how often one is halved."""
 
-NEAR_MODE, MODE_TOLERANCE = 1e-8, 1e-26
+NEAR_MODE, MODE_TOLERANCE = 1e-8, 1e-24
 """Promised changes of the objective, relative to it: near a mode rounding hides the change, and
 Newton's steps are taken as they are; where the tolerance is met the mode is found."""
 
@@ -260,12 +261,11 @@ class DenseLaplace(Laplace):
         if self._last is not None:
             start = scipy.linalg.solve_triangular(lower, self._last, lower=True)
 
-        def objective(u):
-            eta = fixed + (lower @ u)[places.of]
-            return response.log_density(data, eta).sum() - 0.5 * u @ u
-
-        def newton(u, _):
+        def at(u):
             slopes = response.derivatives(data, fixed + (lower @ u)[places.of])
+            return slopes.value.sum() - 0.5 * u @ u, slopes
+
+        def newton(u, slopes, tolerance, least):
             g, second = map(places.sums, slopes.eta[:2])
             root, exact = _root(lower, -second), True
             if root is None:
@@ -274,7 +274,11 @@ class DenseLaplace(Laplace):
             step = scipy.linalg.cho_solve((root, True), slope)
             return step, slope @ step, exact, root
 
-        u, value, root = ascend(start, objective, newton)
+        u, value, slopes, root = ascend(start, at, newton)
+        if root is None:
+            root = _root(lower, -places.sums(slopes.eta[1]))
+            if root is None:
+                raise NotPositiveDefinite("the mode of the field is a saddle point.")
         self._last = lower @ u
         value -= np.log(root.diagonal()).sum()
         return _DenseMode(float(value), self._last, lower, root, model, places)
@@ -362,25 +366,26 @@ class VecchiaLaplace(Laplace):
         data, places = self.data, prior.places
         start = np.zeros(len(places)) if self._last is None else self._last
 
-        def objective(f):
-            eta = fixed + f[places.of]
-            return response.log_density(data, eta).sum() - 0.5 * f @ prior.times(f)
-
-        def newton(f, tolerance):
+        def at(f):
             slopes = response.derivatives(data, fixed + f[places.of])
-            g, second = map(places.sums, slopes.eta[:2])
-            slope, positive, exact = g - prior.times(f), np.maximum(-second, 0.0), True
-            factor = prior.near(positive)
-            step = prior.solve(factor, -second, slope, tolerance)
-            if step is None:
-                step, exact = prior.solve(factor, positive, slope, tolerance), False
-            return step, slope @ step, exact, second
+            product = prior.times(f)
+            return slopes.value.sum() - 0.5 * f @ product, (slopes, product)
 
-        f, value, second = ascend(start, objective, newton)
-        self._last = f
-        factor = prior.plus(-second)
+        def newton(f, known, tolerance, least):
+            slopes, product = known
+            g, second = map(places.sums, slopes.eta[:2])
+            slope, positive, exact = g - product, np.maximum(-second, 0.0), True
+            factor = prior.near(positive)
+            step = prior.solve(factor, -second, slope, tolerance, least)
+            if step is None:
+                step, exact = prior.solve(factor, positive, slope, tolerance, least), False
+            return step, slope @ step, exact, None
+
+        f, value, (slopes, _), _ = ascend(start, at, newton)
+        self._last, w = f, -places.sums(slopes.eta[1])
+        factor = prior.plus(w)
         value += 0.5 * (prior.log_determinant() - factor.log_determinant())
-        return _SparseMode(float(value), f, prior, factor, -second)
+        return _SparseMode(float(value), f, prior, factor, w)
 
 
 class _Prior:
@@ -390,7 +395,7 @@ class _Prior:
         self.places, self.graph, self.pattern = places, graph, pattern
         self.blocks = Blocks(model, places.inputs[places.first])
         weights, variances = self.blocks.weights(graph.neighbours)
-        self._factor = VecchiaFactor(graph, weights, variances)
+        self._log_determinant = -VecchiaFactor(graph, weights, variances).log_determinant()
         scale = 1.0 / np.sqrt(variances)
         self.columns = np.column_stack((-weights, np.ones(len(scale)))) * scale[:, None]
         self.columns[:, :-1][graph.neighbours < 0] = 0.0
@@ -400,11 +405,11 @@ class _Prior:
 
     def log_determinant(self):
         """Return log|Q|."""
-        return -self._factor.log_determinant()
+        return self._log_determinant
 
     def times(self, f):
         """Return Qf."""
-        return self._factor.precision_times(f)
+        return self.pattern.times(self.columns, f)
 
     def plus(self, w):
         """Return the incomplete factor of Q + W."""
@@ -417,12 +422,16 @@ class _Prior:
             self._kept = w, self.plus(w)
         return self._kept[1]
 
-    def solve(self, factor, w, y, tolerance=SOLVE_TOLERANCE):
-        """Return (Q + W)⁻¹y by conjugate gradients; None if the matrix is not positive definite."""
+    def solve(self, factor, w, y, tolerance=SOLVE_TOLERANCE, least=0.0):
+        """Return (Q + W)⁻¹y by conjugate gradients; None if the matrix is not positive definite.
+
+        They end where r'P⁻ᵀP⁻¹r of the residual r is reduced by the square of `tolerance`, or is
+        `least`.
+        """
         x, residual = np.zeros_like(y), y.copy()
         z = factor.solve(residual)
         p, size = z.copy(), residual @ z
-        wanted = size * tolerance**2
+        wanted = max(size * tolerance**2, least)
         for _ in range(MOST_ITERATIONS):
             if size <= wanted:
                 return x
@@ -469,7 +478,11 @@ class _SparseMode:
         self.log_likelihood, self.field, self.places = value, field, prior.places
         self.eta = field[prior.places.of]
         self._prior, self._factor, self._w = prior, factor, w
-        self._gradient = factor.gradient()
+
+    @cached_property
+    def _gradient(self):
+        """The gradient of log|PP'| by Q + W on the pattern."""
+        return self._factor.gradient()
 
     def correction(self, vectors=20, seed=0):
         """Return the change of ℓ by log|Q + W| in place of log|PP'|, and its standard error.
@@ -512,41 +525,50 @@ class _SparseMode:
         return found
 
 
-def ascend(start, objective, newton):
-    """Return a maximum x, the objective there, and what `newton` knows of it, by Newton's method.
+def ascend(start, at, newton):
+    """Return a maximum x by Newton's method, the value, and what `at` and `newton` know of it.
 
-    ``newton(x, tolerance)`` returns the step, the change it promises, whether it is Newton's and
-    not a safe one in its place, and anything else; its solves may have this relative error.
+    ``at(x)`` returns the objective and anything else. ``newton(x, known, tolerance, least)``, which
+    is given the latter, returns the step, the change that it promises, whether the step is Newton's
+    and not a safe one in its place, and anything else. Its solves may have this relative error, or
+    miss so much of the promise. What it knows is None for a maximum that it has not seen.
     """
 
-    def at(x):
+    def tried(x):
         with np.errstate(over="ignore", invalid="ignore"):
-            value = objective(x)
-        return value if np.isfinite(value) else -np.inf
+            value, known = at(x)
+        return (value if np.isfinite(value) else -np.inf), known
 
-    x, value, last, tolerance = start, at(start), np.inf, FIRST_TOLERANCE
+    x, last, before, tolerance = start, np.inf, None, FIRST_TOLERANCE
+    value, known = tried(x)
     if not np.isfinite(value):
         x = np.zeros_like(start)
-        value = at(x)
+        value, known = tried(x)
     for _ in range(MOST_STEPS):
-        step, promise, exact, known = newton(x, tolerance)
         scale = max(1.0, abs(value))
+        enough = MODE_TOLERANCE * scale
+        step, promise, exact, found = newton(x, known, tolerance, 0.01 * enough)
         if exact and promise <= NEAR_MODE * scale:
-            # quadratic convergence ends at rounding
-            tolerance = SOLVE_TOLERANCE
-            if promise <= MODE_TOLERANCE * scale or promise >= last:
-                return x, value, known
-            x, last = x + step, promise
-            value = at(x)
+            # convergence ends at rounding
+            if promise <= enough or promise >= last:
+                return x, value, known, found
+            # it is quadratic, with the constant of the last step: the next promise
+            constant = 1.0 if before is None else promise / before**2
+            coming = promise * max(constant * promise, tolerance**2)
+            x, last, before, tolerance = x + step, promise, promise, SOLVE_TOLERANCE
+            value, known = tried(x)
+            if coming <= 0.01 * enough:
+                return x, value, known, None
             continue
         tolerance = min(tolerance, max(SOLVE_TOLERANCE, 0.1 * promise / scale))
         size = 1.0
         for _ in range(MOST_HALVINGS):
-            trial = at(x + size * step)
+            trial, known_there = tried(x + size * step)
             if trial >= value + 1e-4 * size * promise:
                 break
             size /= 2
         else:
             break
-        x, value = x + size * step, trial
+        x, value, known = x + size * step, trial, known_there
+        before = promise if exact and size == 1.0 else None
     raise NotPositiveDefinite("no mode of the field was found for this response.")
