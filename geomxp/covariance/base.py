@@ -25,6 +25,7 @@ from .generate import DensePairs, TablePairs
 from .inputs import Inputs
 from .noise import MICROSCALE, NUGGET, Noise, NoiseParameter
 from .parameter import TRANSFORMATION, Parameter, central_derivative
+from .responses import Response, response_of
 from .table import Sampled
 from .term import Change, Term
 from .transformation import ByVariable, Transformation, transformation
@@ -81,6 +82,9 @@ class Covariance:
         Transformation of the measured values to the Gaussian scale; the covariance is that of the
         transformed values. None: no transformation. Of several variables one for all, or a tuple
         with one for each.
+    response : Response, str or None
+        Distribution of the values given the field plus its noise and the trend, such as "poisson";
+        see `geomxp.responses`. None: Gaussian values.
 
     Attributes
     ----------
@@ -115,6 +119,7 @@ class Covariance:
     nugget_covariance = None
     microscale: float | None = field(default=None, kw_only=True)
     transform: Transformation | None = field(default=None, kw_only=True)
+    response: Response | None = field(default=None, kw_only=True)
 
     if TYPE_CHECKING:
         nugget: float
@@ -141,33 +146,61 @@ class Covariance:
                 object.__setattr__(self, parameter.name, parameter.check(value))
         if self.microscale is not None:
             object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
-        if self.transform is None:
+        if self.transform is not None:
+            transform = transformation(self.transform)
+            if isinstance(transform, ByVariable):
+                raise InvalidInput(
+                    f"{with_article(self.family)} model has one variable: give one `transform`. "
+                    f"Got {len(transform.transforms)}."
+                )
+            object.__setattr__(self, "transform", transform)
+            self._check_names(transform.declared, f"transformation {transform.name!r}")
+        if self.response is not None:
+            self._set_response()
+
+    def _set_response(self):
+        """Check the response, which may be given by name."""
+        response = response_of(self.response)
+        object.__setattr__(self, "response", response)
+        if response is None:
             return
-        transform = transformation(self.transform)
-        if isinstance(transform, ByVariable):
+        self._check_names(response.declared, f"response {response.name!r}")
+        if self.transform is not None and not response.transformable:
             raise InvalidInput(
-                f"{with_article(self.family)} model has one variable: give one `transform`. "
-                f"Got {len(transform.transforms)}."
+                f"a {response.name} response has a link, and no transformation: leave `transform` "
+                "out."
             )
-        object.__setattr__(self, "transform", transform)
+
+    def _check_names(self, declared, what):
+        """Raise `InvalidInput` if parameters of a part have names of the model's own."""
         own = {p.name for p in (*self.declared, MICROSCALE)}
-        clash = [p.name for p in transform.declared if p.name in own]
+        clash = [p.name for p in declared if p.name in own]
         if clash:
             raise InvalidInput(
-                f"the parameter {clash[0]!r} of the transformation {transform.name!r} has the "
-                f"name of a parameter of {type(self).__name__}: rename it."
+                f"the parameter {clash[0]!r} of the {what} has the name of a parameter of "
+                f"{type(self).__name__}: rename it."
             )
 
     @cached_property
     def table(self) -> tuple[Parameter, ...]:
-        """The parameters with the model's values; last those of the transformation."""
+        """The parameters with the model's values; last those of transformation and response."""
         values = self.parameters()
         return tuple([replace(p, value=values[p.name]) for p in self.declarations()])
 
     def declarations(self) -> tuple[Parameter, ...]:
         """Return the parameters with the values of their declaration, in the order of `table`."""
         own = self.declared if self.microscale is None else (*self.declared, MICROSCALE)
-        return own if self.transform is None else own + _of_transformation(self.transform.declared)
+        return own + self.declarations_of_parts()
+
+    def declarations_of_parts(self) -> tuple[Parameter, ...]:
+        """Return the parameters of the transformation and of the response."""
+        own = () if self.transform is None else _of_transformation(self.transform.declared)
+        return own if self.response is None else own + self.response.declared
+
+    def _values_of_parts(self):
+        """Return the values of the parameters of the transformation and of the response."""
+        parts = (part for part in (self.transform, self.response) if part is not None)
+        return {name: value for part in parts for name, value in part.parameters().items()}
 
     def parameter(self, name: str) -> Parameter:
         """Return a parameter, with its value, by its name."""
@@ -195,8 +228,7 @@ class Covariance:
     @cached_property
     def _values(self):
         """What `parameters` returns: a search asks for it often."""
-        values = self._own_parameters()
-        return values if self.transform is None else values | self.transform.parameters()
+        return self._own_parameters() | self._values_of_parts()
 
     def _own_parameters(self):
         """Return the values of the declared parameters, and of the microscale variation."""
@@ -205,7 +237,10 @@ class Covariance:
 
     @classmethod
     def from_parameters(
-        cls, values: Mapping[str, float], transform: Transformation | None = None
+        cls,
+        values: Mapping[str, float],
+        transform: Transformation | None = None,
+        response: Response | None = None,
     ) -> Self:
         """Make a model from a dict as `parameters` returns it.
 
@@ -213,19 +248,20 @@ class Covariance:
         ----------
         values : dict of str to float
         transform : Transformation, optional
-            Its parameters are replaced by those in `values`.
+        response : Response, optional
+            Parameters of both are replaced by those in `values`.
         """
-        return cls(**cls._arguments(values, transform))
+        parts = {"transform": transform, "response": response}
+        parts = {name: part.with_values(values) for name, part in parts.items() if part is not None}
+        return cls(**cls._arguments(values), **parts)
 
     @classmethod
-    def _arguments(cls, values, transform):
-        """Return the arguments of the class for values of parameters."""
+    def _arguments(cls, values):
+        """Return the arguments of the class for values of parameters of its own."""
         plain = {p.name: values[p.name] for p in cls.declared if p.name in values}
         if values.get(MICROSCALE.name) is not None:
             plain[MICROSCALE.name] = values[MICROSCALE.name]
-        if transform is None:
-            return plain
-        return plain | {"transform": transform.with_values(values)}
+        return plain
 
     def replace(self, **values: float) -> Self:
         """Return a model of the same family with other values of some parameters.
@@ -246,13 +282,13 @@ class Covariance:
         for name in values:
             if name not in known and name not in self.optional:
                 hint = did_you_mean(name, known)
-                if name == "transform":
-                    hint = " Use dataclasses.replace(model, transform=...)."
+                if name in ("transform", "response"):
+                    hint = f" Use dataclasses.replace(model, {name}=...)."
                 raise InvalidInput(
                     f"a model of the family {self.family} has the parameters "
                     f"{', '.join(known)}. Got {name!r}.{hint}"
                 )
-        return self.from_parameters(known | values, self.transform)
+        return self.from_parameters(known | values, self.transform, self.response)
 
     def scaled(self, factor: float) -> Self:
         """Return the model with covariance matrix factor·Σ."""
@@ -510,13 +546,13 @@ class Tabulated(Covariance):
         values = self._own_parameters()
         if self.anisotropy is not None:
             values |= self.anisotropy.parameters()
-        return values if self.transform is None else values | self.transform.parameters()
+        return values | self._values_of_parts()
 
     @classmethod
-    def _arguments(cls, values, transform):
-        """Return the arguments of the class for values of parameters."""
+    def _arguments(cls, values):
+        """Return the arguments of the class for values of parameters of its own."""
         turn = None if maps.NAMES.isdisjoint(values) else maps.from_parameters(values)
-        plain = super()._arguments(values, transform)
+        plain = super()._arguments(values)
         return plain if turn is None else plain | {"anisotropy": turn}
 
     def terms(self, dimensions: int) -> list[Term]:

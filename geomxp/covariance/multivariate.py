@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from .._typing import ArrayLike, Collection, Floats, Mapping, Sequence
     from .distance import Metric
+    from .responses import Response
     from .transformation import Transformation
 
 EIGENVALUE_TOLERANCE = 1e-12
@@ -177,6 +178,8 @@ class Multivariate(Tabulated):
             raise InvalidInput(f"models of family {self.family} have no microscale: leave it out.")
         object.__setattr__(self, "transform", _transformations(self.transform, p))
         object.__setattr__(self, "anisotropy", anisotropy_of(self.anisotropy))
+        if self.response is not None:
+            self._set_response()
 
     def _count(self):
         """Return the number of variables, from the fields that have one number for each."""
@@ -242,7 +245,10 @@ class Multivariate(Tabulated):
 
     @classmethod
     def from_parameters(
-        cls, values: Mapping[str, float], transform: Transformation | None = None
+        cls,
+        values: Mapping[str, float],
+        transform: Transformation | None = None,
+        response: Response | None = None,
     ) -> Self:
         """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`."""
         p = cls.count_in(values)
@@ -263,6 +269,7 @@ class Multivariate(Tabulated):
             for group, x in fields_.items()
         }
         more = {"transform": transform and transform.with_values(values)}
+        more |= {"response": response and response.with_values(values)}
         return cls(**one, **more, anisotropy=map_from_parameters(values))
 
     @classmethod

@@ -133,6 +133,10 @@ class Parametrized:
         """Return the values of the parameters by name."""
         return {p.name: getattr(self, p.name) for p in self.declared}
 
+    def parameter(self, name: str) -> Parameter:
+        """Return a parameter, with its value, by its name."""
+        return next(p for p in self.table if p.name == name)
+
     def constants(self) -> dict[str, float]:
         """Return the values of all fields by name: parameters, and constants such as a scale."""
         return {one.name: getattr(self, one.name) for one in fields(self)}

@@ -253,6 +253,78 @@ def checked_replicates(column, n):
     return numbers
 
 
+def checked_trials(column, n):
+    """Return the number of trials of each of n values, (n,); a scalar is that of all."""
+    numbers = one_for_each(column, "trials", n)
+    wrong = np.flatnonzero((numbers < 1) | (numbers != np.floor(numbers)))
+    if len(wrong):
+        raise InvalidInput(
+            "`trials` must hold whole numbers of at least 1. "
+            f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1} "
+            f"({counted(len(wrong), 'such row')}): leave out the rows without trials."
+        )
+    return numbers
+
+
+def checked_exposure(column, n):
+    """Return the exposure of each of n values, (n,); a scalar is that of all."""
+    numbers = one_for_each(column, "exposure", n)
+    wrong = np.flatnonzero(numbers <= 0)
+    if len(wrong):
+        raise InvalidInput(
+            "`exposure` must be greater than 0. "
+            f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1} "
+            f"({counted(len(wrong), 'such row')}): leave out the rows without exposure, or give "
+            "its logarithm as `offset` (--offset)."
+        )
+    return numbers
+
+
+def checked_limits(values, lower, upper):
+    """Return lower and upper limits of censored values, (n,) each.
+
+    A limit that is not given is the value itself. Values must be finite numbers.
+    """
+    limits = []
+    for name, column in (("lower", lower), ("upper", upper)):
+        numbers = as_numbers(values if column is None else column, name)
+        numbers = np.full(len(values), numbers) if numbers.ndim == 0 else numbers
+        if numbers.shape != values.shape:
+            raise InvalidInput(
+                f"`{name}` must hold one limit for each of the {len(values)} values. "
+                f"Got shape {numbers.shape}."
+            )
+        limits.append(numbers)
+    lower, upper = limits
+
+    def refuse(wrong, needed, remedy=""):
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise InvalidInput(
+                f"{needed}. Got {lower[row]:g} and {upper[row]:g} for the value {values[row]:g} "
+                f"in row {row + 1} ({counted(int(wrong.sum()), 'such row')}){remedy}."
+            )
+
+    both = "`lower` and `upper`"
+    refuse(
+        np.isnan(lower) | np.isnan(upper),
+        f"{both} must not be NaN",
+        ": without a lower limit write -inf, without an upper one inf",
+    )
+    refuse(lower > upper, "`lower` must be at most `upper`")
+    refuse(
+        np.isinf(lower) & np.isinf(upper),
+        f"one of {both} must be finite",
+        ": leave out these rows, which say nothing about the value",
+    )
+    refuse(
+        (lower > values) | (values > upper),
+        f"each value must lie between its {both}",
+        ": if the values were changed, change the limits too, or use lower=None, upper=None",
+    )
+    return lower, upper
+
+
 LARGEST_COORDINATE = 1e150
 """Largest size of a coordinate."""
 

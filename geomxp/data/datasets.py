@@ -213,7 +213,7 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
         One of `DATASETS`.
     **columns
         locations, values, covariates, time, formula, metric, drop_missing, crs, error_variance,
-        missing, duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and
+        trials, offset, exposure, below, above, limits, missing, duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and
         metric if not given.
 
     Returns

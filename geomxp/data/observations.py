@@ -21,8 +21,11 @@ from .arrays import (
     as_numbers,
     check_finite,
     checked_error_variance,
+    checked_exposure,
+    checked_limits,
     checked_locations,
     checked_replicates,
+    checked_trials,
     checked_variable,
     default_names,
     is_text,
@@ -34,6 +37,7 @@ from .arrays import (
     variable_numbers,
 )
 from .labels import aligned, labels_of
+from .limits import counts_in_words, is_censored
 from .names import checked_names
 from .options import READER_OPTIONS
 from .reading import Source, fields_of, read, source_of
@@ -82,6 +86,12 @@ class TableColumns(TypedDict, total=False):
     time: str | None
     variable: str | None
     error_variance: str | Sequence[str | None] | None
+    trials: str | Sequence[str | None] | None
+    offset: str | Sequence[str | None] | None
+    exposure: str | Sequence[str | None] | None
+    below: float | str | Sequence[float | str | None] | None
+    above: float | str | Sequence[float | str | None] | None
+    limits: str | None
     missing: float | Sequence[float]
     duplicates: str | None
     value_unit: str | None
@@ -94,6 +104,7 @@ LENGTH_SYMBOLS = {"metre": "m", "kilometre": "km"}
 TEXT_FIELDS = (
     *("value_name", "crs", "length_unit", "time_name", "variable_name", "error_variance_name"),
     *("value_unit", "time_unit", "time_origin", "time_calendar", "time_zone"),
+    *("trials_name", "offset_name", "exposure_name"),
 )
 """Fields of observations that are text."""
 
@@ -136,6 +147,10 @@ class Role:
         Whether the column has a name of its own, other than those of the coordinates.
     unit, levels : str
         Fields with the unit and the levels of the column, if it has any.
+    of_inputs : bool
+        Whether covariances and variances of errors depend on the column, so that `Inputs` have it.
+    absent : float, optional
+        Infinite number that null stands for in a saved fit.
     """
 
     name: str
@@ -143,6 +158,8 @@ class Role:
     named: bool = True
     unit: str = ""
     levels: str = ""
+    of_inputs: bool = False
+    absent: float | None = None
 
     def column(self, observations):
         """Return the column of this role."""
@@ -185,18 +202,44 @@ def _checked_replicates(observations, n):
     return {"replicates": read_only(checked_replicates(observations.replicates, n))}
 
 
+def _checked_trials(observations, n):
+    return {"trials": read_only(checked_trials(observations.trials, n))}
+
+
+def _checked_offsets(observations, n):
+    return {"offset": read_only(one_for_each(observations.offset, "offset", n))}
+
+
+def _checked_exposures(observations, n):
+    return {"exposure": read_only(checked_exposure(observations.exposure, n))}
+
+
+def _checked_limits(observations, n):
+    seen = observations
+    limits = checked_limits(seen.values, seen.lower, seen.upper)
+    return dict(zip(("lower", "upper"), map(read_only, limits), strict=True))
+
+
 ROLES = {
     one.name: one
     for one in (
-        Role("time", _checked_times, unit="time_unit"),
-        Role("variable", _checked_variables, levels="variable_labels"),
-        Role("error_variance", _checked_error_variances),
-        Role("replicates", _checked_replicates, named=False),
+        Role("time", _checked_times, unit="time_unit", of_inputs=True),
+        Role("variable", _checked_variables, levels="variable_labels", of_inputs=True),
+        Role("error_variance", _checked_error_variances, of_inputs=True),
+        Role("replicates", _checked_replicates, named=False, of_inputs=True),
+        Role("trials", _checked_trials),
+        Role("offset", _checked_offsets),
+        Role("exposure", _checked_exposures),
+        Role("lower", _checked_limits, named=False, unit="value_unit", absent=-np.inf),
+        Role("upper", _checked_limits, named=False, unit="value_unit", absent=np.inf),
     )
 }
 """Roles of optional columns."""
 
 NAMED_ROLES = tuple(name for name, role in ROLES.items() if role.named)
+
+RESPONSE_ROLES = tuple(name for name, role in ROLES.items() if not role.of_inputs)
+"""Roles of columns that only the distribution of a value depends on, given the field."""
 
 
 def _check_one_level(codes, first, rows, name):
@@ -274,6 +317,21 @@ class Observations:
     replicates : (n,) array_like, optional
         Number of measurements averaged into each value, or any positive weight. The nugget of the
         value is the model's nugget divided by this number.
+    trials : (n,) array_like of int, optional
+        Number of trials of each value, at least 1, for a binomial response: the value counts the
+        successes.
+    offset : (n,) array_like, optional
+        Known number on the scale of the link, which is added to the trend and the field.
+    exposure : (n,) array_like, optional
+        Positive number, such as an area or a population, to which the mean of a count is
+        proportional. Its logarithm is an offset, in addition to `offset`; see `total_offset`.
+    lower, upper : (n,) array_like, optional
+        Limits between which a censored value lies; equal where the value is known. `lower` is -inf
+        where there is no lower limit, `upper` inf where there is no upper one. If only one of the
+        two is given, the value itself is the other limit. `values` then hold the value where it is
+        known, the limit where there is one, and the middle where there are two.
+    trials_name, offset_name, exposure_name : str
+        Names of these columns.
     row_labels : pandas.Index, optional
         Labels of the rows, by which Series beside the observations are matched; those of the
         locations or the values if not given.
@@ -283,7 +341,8 @@ class Observations:
     InvalidInput
         For fewer than 3 locations, shapes that do not match, NaN or infinite numbers (their count
         and the first row are given), latitudes outside ±90, numbers of variables that are not
-        whole numbers from 0, or names of variables that are not among `variable_names`; for frames
+        whole numbers from 0, or names of variables that are not among `variable_names`; for trials
+        below 1, exposures of at most 0, and limits between which the value does not lie; for frames
         and Series whose row labels are not those of the locations.
 
     Notes
@@ -303,6 +362,13 @@ class Observations:
     >>> Observations(places, [1.0, 2.0, 3.0, 0.5, 0.7], variable=element)
     <Observations of 2 variables (zinc 3, lead 2) at 3 locations (x, y), euclidean distances in \
 units of the locations>
+
+    A value that is only known to be below 0.2, the others exactly:
+
+    >>> places, values = [[0, 0], [1, 0], [0, 2]], [0.2, 1.5, 3.0]
+    >>> seen = Observations(places, values, lower=[-np.inf, 1.5, 3.0])
+    >>> seen.upper.tolist(), seen.censored.tolist(), seen.limits_in_words
+    ([0.2, 1.5, 3.0], [True, False, False], '1 of 3 values is below a limit (0.2)')
     """
 
     locations: Floats
@@ -330,6 +396,14 @@ units of the locations>
     time_calendar: str = ""
     time_zone: str = ""
     central_meridian: float | None = None
+    trials: Floats | None = None
+    offset: Floats | None = None
+    exposure: Floats | None = None
+    lower: Floats | None = None
+    upper: Floats | None = None
+    trials_name: str = "trials"
+    offset_name: str = "offset"
+    exposure_name: str = "exposure"
     row_labels: Any = field(default=None, repr=False, compare=False)
 
     if TYPE_CHECKING:
@@ -361,6 +435,14 @@ units of the locations>
             time_calendar: str = "",
             time_zone: str = "",
             central_meridian: float | None = None,
+            trials: ArrayLike | None = None,
+            offset: ArrayLike | None = None,
+            exposure: ArrayLike | None = None,
+            lower: ArrayLike | None = None,
+            upper: ArrayLike | None = None,
+            trials_name: str = "trials",
+            offset_name: str = "offset",
+            exposure_name: str = "exposure",
             row_labels: Any = None,
         ) -> None: ...
 
@@ -419,7 +501,9 @@ units of the locations>
 
     def _check_names(self):
         """Refuse columns of one name; warn if the names of coordinates say another metric."""
-        different = [one for one in self.columns if one.role in ("location", *NAMED_ROLES)]
+        # trials may also be an exposure
+        roles = {"location", *NAMED_ROLES} - {*RESPONSE_ROLES}
+        different = [one for one in self.columns if one.role in roles]
         used = [one.name for one in different]
         if len(set(used)) < len(used):
             roles = [one.role for one in different if one.role != "location"]
@@ -493,7 +577,7 @@ units of the locations>
         return (
             f"<Observations of {what} "
             f"({few(where)}), {self.metric} distances in {self.unit}{self._branch_in_words}"
-            f"{self._times_in_words}{covariates}{self._missing_in_words}>"
+            f"{self._times_in_words}{covariates}{self._limits_in_words}{self._missing_in_words}>"
         )
 
     def __str__(self) -> str:
@@ -514,8 +598,9 @@ units of the locations>
         where += f"{self._branch_in_words}{self._times_in_words}"
         if self.variable is not None:
             of = f"{self._variables_in_words} at {self._places_in_words}"
-            return f"{len(self):,} observations of {of}, {where}{self._missing_in_words}", columns
-        return f"{len(self):,} observations, {where}", columns
+            title = f"{len(self):,} observations of {of}, {where}"
+            return f"{title}{self._limits_in_words}{self._missing_in_words}", columns
+        return f"{len(self):,} observations, {where}{self._limits_in_words}", columns
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -567,6 +652,48 @@ units of the locations>
         return f", missing and left out: {each}" if each else ""
 
     @property
+    def _limits_in_words(self):
+        """How many values are censored: ", 21 of 155 values below a limit"."""
+        counts = counts_in_words(self.values, self.lower, self.upper, numbers=False)
+        return f", {counts}" if counts else ""
+
+    @property
+    def limits_in_words(self) -> str:
+        """How many values are censored, with their limits; "" if none is.
+
+        Examples
+        --------
+        >>> seen = Observations([0.0, 1.0, 2.0], [0.1, 0.2, 3.0], lower=[-np.inf, -np.inf, 3.0])
+        >>> seen.limits_in_words
+        '2 of 3 values are below a limit (0.1 to 0.2)'
+        """
+        return counts_in_words(self.values, self.lower, self.upper)
+
+    @property
+    def censored(self) -> np.ndarray | None:
+        """Whether each value is known only to lie between limits, (n,) of bool; None without limits.
+
+        Examples
+        --------
+        >>> Observations([0.0, 1.0, 2.0], [0.1, 2.0, 3.0], upper=[0.1, 2.0, np.inf]).censored
+        array([False, False,  True])
+        """
+        return None if self.lower is None else is_censored(self.lower, self.upper)
+
+    @property
+    def total_offset(self) -> Floats | None:
+        """`offset` plus log(`exposure`), (n,); None without both.
+
+        Examples
+        --------
+        >>> Observations([0.0, 1.0, 2.0], [3, 0, 7], exposure=[1, 1, 2]).total_offset.round(3)
+        array([0.   , 0.   , 0.693])
+        """
+        if self.exposure is None:
+            return self.offset
+        return np.log(self.exposure) + (0.0 if self.offset is None else self.offset)
+
+    @property
     def _times_in_words(self):
         return f", times in {self.time_axis}" if self.time_unit else ""
 
@@ -598,7 +725,8 @@ units of the locations>
     @cached_property
     def inputs(self) -> Inputs:
         """Locations with all else that covariances and variances of errors depend on."""
-        return Inputs(self.locations, self.metric, **self.extra())
+        columns = {name: one for name, one in self.extra().items() if ROLES[name].of_inputs}
+        return Inputs(self.locations, self.metric, **columns)
 
     @property
     def dimensions(self) -> int:
@@ -676,6 +804,12 @@ sqrt_dist>
         time: str | None = None,
         variable: str | None = None,
         error_variance: str | Sequence[str | None] | None = None,
+        trials: str | Sequence[str | None] | None = None,
+        offset: str | Sequence[str | None] | None = None,
+        exposure: str | Sequence[str | None] | None = None,
+        below: float | str | Sequence[float | str | None] | None = None,
+        above: float | str | Sequence[float | str | None] | None = None,
+        limits: str | None = None,
         missing: float | Sequence[float] = (),
         duplicates: str | None = None,
         value_unit: str | None = None,
@@ -725,6 +859,19 @@ sqrt_dist>
             Column of the known variances of the errors of measurement, or a function of at most two
             columns, such as "I(zinc_se ** 2)" for a column of standard errors. For several `values`
             one for each of them; None for values without known errors.
+        trials, offset, exposure : str or sequence of str, optional
+            Columns of the numbers of trials, of offsets on the scale of the link, and of exposures,
+            as of `Observations`; or functions of columns, such as "log(area)". For several `values`
+            one for each of them, or None.
+        below : float, str or sequence of these, optional
+            Detection limit: values at or below it, and cells such as ND, are known only to lie
+            below it. One number, or a column: of the limit of each row (an empty cell: none), or
+            of flags (true or false, yes or no, 1 or 0) that say where the value itself is such a
+            limit. For several `values` one for each of them, or None.
+        above : float, str or sequence of these, optional
+            As `below`, for values at or above a limit.
+        limits : {"negative"}, optional
+            "negative": a negative value -x says that the value is below x.
         missing : float or sequence of float
             Numbers that mark a missing value in the used columns: -9999.
         duplicates : {"keep", "drop", "mean", "error"}, optional
@@ -743,7 +890,14 @@ sqrt_dist>
         ------
         InvalidInput
             For a missing column, a cell that is not a number (row, column and value are given),
-            or a metric that does not suit the coordinates.
+            a metric that does not suit the coordinates, or a cell such as ND without `below`.
+
+        Notes
+        -----
+        Cells of the column of values may have limits, whatever the options: "<0.5", "≤0.5", ">100",
+        "≥100", "0.2-0.5", and with `below` ND, BDL, BLQ, <LOD, "not detected" and the like. Such
+        values are censored: see `lower` and `upper` of `Observations`. A function of the values
+        transforms their limits too and must be increasing: log, log10, log1p, sqrt, cbrt, ….
 
         Examples
         --------
@@ -752,6 +906,13 @@ sqrt_dist>
         >>> observations = Observations.from_frame(table, locations=("lon", "lat"), values="z")
         >>> observations.metric, observations.unit
         ('chordal', 'km')
+
+        Values below detection limits:
+
+        >>> table = table.assign(z=["<0.5", "ND", "3.0"])
+        >>> seen = Observations.from_frame(table, values="z", below=0.2)
+        >>> seen.lower, seen.upper
+        (array([-inf, -inf,   3.]), array([0.5, 0.2, 3. ]))
         """
         given = {name: value for name, value in locals().items() if name in READER_OPTIONS}
         return cls.from_options(frame, given)
@@ -785,8 +946,17 @@ sqrt_dist>
                 stacklevel=4,
             )
             return self
+        counts = [name for name in self.extra() if name in RESPONSE_ROLES]
+        other = "drop" if counts else "mean"
         if duplicates == "error":
-            raise InvalidInput(f"{found}: use duplicates='mean' or 'keep' (--duplicates mean).")
+            raise InvalidInput(
+                f"{found}: use duplicates={other!r} or 'keep' (--duplicates {other})."
+            )
+        if duplicates == "mean" and counts:
+            raise InvalidInput(
+                f"{found}, and values with {' and '.join(counts)} have no mean: use "
+                "duplicates='keep' or 'drop' (--duplicates keep)."
+            )
         kept = self.subset(~repeated)
         return kept if duplicates == "drop" else self._with_means(kept, first, rows)
 
@@ -860,7 +1030,7 @@ sqrt_dist>
             "T" or units of dates.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-            error_variance, missing, duplicates, value_unit: as of `from_frame`.
+            error_variance, trials, offset, exposure, below, above, limits, missing, duplicates, value_unit: as of `from_frame`.
 
         Returns
         -------
@@ -883,9 +1053,13 @@ sqrt_dist>
     def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
         sha = hashlib.sha256(str(self.metric).encode())
-        for array in (self.locations, self.values, self.covariates, *self.extra().values()):
+        for array in (self.locations, self.values, self.covariates):
             if array is not None:
                 sha.update(np.ascontiguousarray(array).tobytes())
+        for name, array in self.extra().items():
+            # the same numbers may be trials or an exposure
+            sha.update(name.encode() if name in RESPONSE_ROLES else b"")
+            sha.update(np.ascontiguousarray(array).tobytes())
         if self.levels:
             sha.update(repr(sorted(self.levels.items())).encode())
         if self.variable_names:
@@ -995,7 +1169,7 @@ def read_table(
         it: a table in which 1,000 may be 1 or 1000 is refused.
     **columns
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-        error_variance, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
+        error_variance, trials, offset, exposure, below, above, limits, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
         is the name of a column, or a function of one such as "log(zinc)", or a sequence of these
         for several variables; `locations` and `covariates` are sequences of names. Where a table
         states units, a name may have its unit behind it, "sst (degree_C)", and the unit of the

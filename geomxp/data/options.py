@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def either(names):
     """Return names as `a, b or c`."""
     *first, last = names
-    return f"{', '.join(first)} or {last}"
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def check_choice(name, word, known, hint=""):
@@ -81,6 +82,28 @@ def _some_or_none(option, text):
     return tuple(None if word == "none" else word for word in names)
 
 
+def _number_or_name(word):
+    """Return a finite number, or the name of a column; None for `none`."""
+    try:
+        value = float(word)
+    except ValueError:
+        return None if word == "none" else word
+    return value if np.isfinite(value) else word
+
+
+def _limits(option, text):
+    """Parse a number or a column, or several of these, of which some may be `none`."""
+    words = _one_or_several(option, text)
+    if isinstance(words, str):
+        return _number_or_name(words)
+    return tuple(map(_number_or_name, words))
+
+
+def _limit_in_words(value):
+    """Return a number, a column or None as users write it."""
+    return "none" if value is None else value if isinstance(value, str) else plain_number(value)
+
+
 def plain_number(value):
     """Return a number as users write it: -9999, 0.5.
 
@@ -132,6 +155,17 @@ def _checked_metric(name, value):
 
 def _checked_markers(name, value):
     return as_numbers(value, name).ravel()
+
+
+def _checked_limit(name, value):
+    """Return a finite number as float, text or None as it is; several of these as a tuple."""
+    if isinstance(value, (tuple, list)):
+        return tuple(_checked_limit(name, one) for one in value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not (isinstance(value, Real) and np.isfinite(value)):
+        raise InvalidInput(f"`{name}` must be a finite number or name a column. Got {value!r:.60}.")
+    return float(value)
 
 
 @dataclass(frozen=True)
@@ -199,6 +233,16 @@ MARKERS = Kind(
     numbers,
     lambda value: [",".join(map(plain_number, np.ravel(value).tolist()))],
     _checked_markers,
+)
+LIMITS = Kind(
+    (*NUMBER_IN_JSON, str, list),
+    _limits,
+    lambda value: [
+        joined(map(_limit_in_words, value if isinstance(value, (tuple, list)) else (value,)))
+    ],
+    _checked_limit,
+    lambda value: tuple(value) if isinstance(value, list) else value,
+    column=True,
 )
 METRIC = Kind(str, check=_checked_metric, known=tuple(METRICS))
 
@@ -394,6 +438,10 @@ def _markers(given, _):
     return np.ravel(given.get("missing", ())).astype(np.float64).tolist() or None
 
 
+def _limits_kept(name):
+    return lambda given, _: _checked_limit(name, given.get(name))
+
+
 READER_OPTIONS = Options.of(
     Option(
         "locations",
@@ -475,6 +523,48 @@ READER_OPTIONS = Options.of(
         "COLUMN",
         "Column of the known variances of the errors of measurement, or a function of columns: "
         '"I(zinc_se ** 2)"; for several values one for each, or none.',
+    ),
+    Option(
+        "trials",
+        SOME_NAMES,
+        "COLUMN",
+        "Column of the numbers of trials, for a binomial response, or a function of columns.",
+    ),
+    Option(
+        "offset",
+        SOME_NAMES,
+        "COLUMN",
+        "Column of known numbers on the scale of the link, which are added to the trend, or a "
+        'function of columns: "log(area)".',
+    ),
+    Option(
+        "exposure",
+        SOME_NAMES,
+        "COLUMN",
+        "Column of positive numbers to which the mean of counts is proportional, such as an area "
+        "or a population; their logarithms are added to the offset.",
+    ),
+    Option(
+        "below",
+        LIMITS,
+        "LIMIT",
+        "Detection limit: values at or below it, and cells such as ND, are known only to lie below "
+        "it. A number, a column of the limit of each row, or a column of flags, yes where the "
+        "value is such a limit.",
+        kept=_limits_kept("below"),
+    ),
+    Option(
+        "above",
+        LIMITS,
+        "LIMIT",
+        "As --below, for values at or above a limit.",
+        kept=_limits_kept("above"),
+    ),
+    Option(
+        "limits",
+        one_of("negative"),
+        "NAME",
+        "negative: the value -0.2 stands for a value below 0.2.",
     ),
     Option(
         "missing", MARKERS, "A,B", "Numbers that mark a missing value: -9999.", (), kept=_markers

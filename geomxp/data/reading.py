@@ -17,6 +17,7 @@ from ..errors import GeomxpWarning, InvalidInput
 from . import checks, spatial, tables, times
 from .arrays import MISSING_ADVICE, check_finite, checked_for_sentinels
 from .formula import Formula
+from .limits import Cells, is_censored, transformed
 from .names import checked_names, in_python, option
 from .options import READER_OPTIONS
 from .summaries import few
@@ -24,13 +25,22 @@ from .summaries import few
 if TYPE_CHECKING:
     from .._typing import Any, DataArray, Document, Floats, Frame, Grid, Mapping, Whole
 
+COLUMN_ROLES = {
+    "error_variance": ("error variances", 0.0),
+    "trials": ("trials", 1.0),
+    "offset": ("offsets", 0.0),
+    "exposure": ("exposures", 1.0),
+}
+"""Roles whose column, or function of columns, an option names for each variable: what messages call
+the numbers, and that of variables without such a column."""
+
 LARGEST_DATUM_SHIFT_DEGREES = 0.02
 """Degrees by which coordinates of one place differ at most between datums."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A column, or a function of columns, that gives values or error variances.
+    """A column, or a function of columns, that gives values or one of `COLUMN_ROLES`.
 
     `text` names it, and `columns` are those that it needs; `function` is None for a column itself.
     """
@@ -87,8 +97,10 @@ class Reading:
         All of `READER_OPTIONS`, checked.
     values : tuple of Source
         One for each variable that has a column of its own.
-    errors : tuple of Source or None
-        Error variances of each of `values`.
+    roles : dict of str to tuple of Source or None
+        `COLUMN_ROLES` that are used: the source for each of `values`.
+    bounds : dict of str to tuple of float, str or None
+        "below" and "above": the limit for each of `values`, or its column.
     time, variable : str, optional
         Columns.
     table : Table
@@ -106,6 +118,8 @@ class Reading:
     coordinates : (m, d) ndarray
     numbers : dict of str to (m,) ndarray
         Other columns, NaN where a number is missing.
+    limits : dict of str to Cells
+        Columns of the values that may be censored.
     present, kept : (m, q) ndarray of bool
         Values that are not missing, and those that become observations.
     rows, of : (n,) ndarray of int
@@ -115,7 +129,8 @@ class Reading:
     frame: Frame | DataArray | Grid
     options: dict[str, Any]
     values: tuple[Source, ...] = ()
-    errors: tuple[Source | None, ...] = ()
+    roles: dict[str, tuple[Source | None, ...]] = field(default_factory=dict)
+    bounds: dict[str, tuple[float | str | None, ...]] = field(default_factory=dict)
     time: str | None = None
     variable: str | None = None
     table: spatial.Table | None = None
@@ -127,6 +142,7 @@ class Reading:
     codes: Floats | None = None
     coordinates: Floats | None = None
     numbers: dict[str, Floats] = field(default_factory=dict)
+    limits: dict[str, Cells] = field(default_factory=dict)
     present: np.ndarray | None = None
     kept: np.ndarray | None = None
     rows: Whole | None = None
@@ -150,10 +166,17 @@ class Reading:
     @property
     def others(self):
         """All columns of numbers besides coordinates and covariates."""
-        of_errors = (name for one in self.errors if one is not None for name in one.columns)
+        sources = (one for each in self.roles.values() for one in each if one is not None)
+        of_roles = (name for one in sources for name in one.columns)
         # the error variance may be a function of the values
-        extra = [name for name in (*self.shared, *of_errors) if name not in self.measured]
+        extra = [name for name in (*self.shared, *of_roles) if name not in self.measured]
         return tuple(dict.fromkeys((*extra, *self.measured)))
+
+    @property
+    def limit_columns(self):
+        """Columns of limits."""
+        each = (one for some in self.bounds.values() for one in some)
+        return tuple(dict.fromkeys(one for one in each if isinstance(one, str)))
 
     @property
     def cells(self):
@@ -203,12 +226,19 @@ def choose_columns(reading):
             f"`variable` is for a table with one column of values. Got {variable!r} and the "
             f"values {few(names, 8)}: leave one of them out."
         )
-    errors, time = _chosen_errors(frame, options["error_variance"], names), options["time"]
+    given = {name: options[name] for name in COLUMN_ROLES if options[name] is not None}
+    roles = {name: _chosen_sources(frame, name, one, names) for name, one in given.items()}
+    bounds = {name: _chosen_limits(name, options[name], names) for name in ("below", "above")}
+    time = options["time"]
     if time is None and spatial.is_grid(frame):
         time = spatial.time_of(frame, values[0].columns[0], options["locations"])
-    reading = replace(reading, values=values, errors=errors, time=time, variable=variable)
+    reading = replace(
+        reading, values=values, roles=roles, bounds=bounds, time=time, variable=variable
+    )
     named = [("time", time), ("variable", variable)]
-    named += [("error_variance", one.text) for one in errors if one and one.function is None]
+    for name, each in roles.items():
+        named += [(name, one.text) for one in each if one and one.function is None]
+    named += [(name, one) for name, each in bounds.items() for one in each]
     for what, column in named:
         if column in reading.measured:
             raise InvalidInput(
@@ -224,7 +254,7 @@ def find_coordinates(reading):
     needed = tables.covariates_of((), options["covariates"], options["formula"])[0]
     # a grid's dimensions are those of its first variable
     extra = [name for name in reading.others if name not in measured]
-    columns = (*measured, *needed, *extra)
+    columns = (*measured, *needed, *extra, *reading.limit_columns)
     table = spatial.tabulate(
         reading.frame, columns, swapped, reading.time, options["crs"], measured
     )
@@ -312,13 +342,18 @@ def number_variables(reading):
 
 
 def read_numbers(reading):
-    """Read all columns as numbers, NaN in place of those that mark a missing value."""
+    """Read all columns as numbers, NaN in place of those that mark a missing value.
+
+    The cells of values may be limits.
+    """
     table, options = reading.table, reading.options
     covariates, texts = tables.covariates_of(
         table.locations, options["covariates"], options["formula"]
     )
     codes, levels = tables.encode(table.columns, covariates, texts=texts)
-    d, others = len(table.locations), reading.others
+    d, measured = len(table.locations), reading.measured
+    others = [name for name in reading.others if name not in measured]
+    tables.check_columns(table.columns, (*table.locations, *others, *measured))
     numbers = tables.number_columns(table.columns, (*table.locations, *others))
     marked = np.isin(numbers, options["missing"])
     if reading.labels:
@@ -336,6 +371,27 @@ def read_numbers(reading):
         coordinates=numbers[:, :d],
         numbers=dict(zip(others, numbers[:, d:].T, strict=True)),
     )
+
+
+def read_values(reading):
+    """Read the columns of the values, whose cells may be limits, and apply the options of limits."""
+    columns, options = reading.table.columns, reading.options
+    tables.check_columns(columns, reading.limit_columns)
+    values, found = {}, {}
+    for position, name in enumerate(reading.measured):
+        bounds = {option: each[position] for option, each in reading.bounds.items()}
+        asked = options["limits"] is not None or any(one is not None for one in bounds.values())
+        cells = Cells.of(columns[name], name, options["missing"])
+        if options["limits"] == "negative":
+            cells = cells.with_negative()
+        bounds = {
+            option: columns[one] if isinstance(one, str) else one for option, one in bounds.items()
+        }
+        cells = cells.with_limits(**bounds)
+        values[name] = cells.values
+        if asked or cells.censored.any():
+            found[name] = cells
+    return replace(reading, numbers=reading.numbers | values, limits=found)
 
 
 def choose_rows(reading):
@@ -362,9 +418,10 @@ def _complete(reading, cells):
     whole = np.isfinite(np.column_stack([reading.coordinates, *shared])).all(axis=1)
     whole &= np.isfinite(reading.codes).all(axis=1)
     kept = whole[:, None] & np.isfinite(cells)
-    for column, error in enumerate(reading.errors):
-        for name in () if error is None else error.columns:
-            kept[:, column] &= np.isfinite(reading.numbers[name])
+    for each in reading.roles.values():
+        for column, one in enumerate(each):
+            for name in () if one is None else one.columns:
+                kept[:, column] &= np.isfinite(reading.numbers[name])
     return kept
 
 
@@ -397,6 +454,8 @@ def warn_of_mistakes(reading):
     locations, coordinates = reading.table.locations, reading.coordinates[some]
     columns = dict(zip(locations, coordinates.T, strict=True))
     columns |= {name: column[some] for name, column in reading.numbers.items()}
+    # a number that marks a missing value may be below a limit
+    columns |= {name: cells.written[some] for name, cells in reading.limits.items()}
     covariates = zip(reading.covariates, reading.codes[some].T, strict=True)
     columns |= {name: column for name, column in covariates if name not in reading.levels}
     if metric.turns:
@@ -416,6 +475,7 @@ STEPS = (
     convert_times,
     number_variables,
     read_numbers,
+    read_values,
     choose_rows,
     put_longitude_first,
     warn_of_mistakes,
@@ -431,11 +491,17 @@ def fields_of(reading: Reading) -> dict[str, Any]:
     table, axis, rows = reading.table, reading.axis, reading.rows
     variables, variable_names = _variables(reading)
     names = [one.text for one in reading.values]
-    errors = [one for one in reading.errors if one is not None]
-    error_name = errors[0].text if errors and not reading.several else "error_variance"
-    return {
+    values, lower, upper = _values_and_limits(reading)
+    fields = {}
+    for name, each in reading.roles.items():
+        fields[name] = _numbers_of_role(reading, name)
+        if not reading.several:
+            fields[f"{name}_name"] = each[0].text
+    return fields | {
         "locations": reading.coordinates[rows],
-        "values": _values(reading),
+        "values": values,
+        "lower": lower,
+        "upper": upper,
         "covariates": reading.codes[rows] if reading.covariates else None,
         "metric": reading.metric,
         "location_names": table.locations,
@@ -454,8 +520,6 @@ def fields_of(reading: Reading) -> dict[str, Any]:
         "variable": variables,
         "variable_name": reading.variable or "variable",
         "variable_names": variable_names,
-        "error_variance": _error_variances(reading),
-        "error_variance_name": error_name,
         "row_labels": table.columns.index[rows] if table.dims is None else None,
     }
 
@@ -475,29 +539,46 @@ def source_of(reading: Reading) -> Document:
     return source
 
 
-def _values(reading):
-    """Return the value of each observation, (n,)."""
-    values = reading.cells[reading.rows, reading.of]
+def _values_and_limits(reading):
+    """Return the value of each observation and its limits, (n,); None without limits."""
+    values, limits = reading.cells[reading.rows, reading.of], {}
+    for name in ("lower", "upper") if reading.limits else ():
+        # the limits of other columns are their values
+        each = (
+            getattr(reading.limits[column], name)
+            if column in reading.limits
+            else reading.numbers[column]
+            for column in reading.measured
+        )
+        limits[name] = np.column_stack(list(each))[reading.rows, reading.of]
+    lower, upper = limits.get("lower", values), limits.get("upper", values)
     for position, one in enumerate(reading.values):
         own = reading.of == position
         if one.function is not None:
-            values[own] = one.values([values[own]], rows=reading.rows[own])
-    return values
+            rows, known = reading.rows[own], values[own]
+            if reading.limits:
+                columns = transformed(one, known, lower[own], upper[own], rows)
+                values[own], lower[own], upper[own] = columns
+            else:
+                values[own] = one.values([known], rows=rows)
+    asked = any(reading.options[name] is not None for name in ("below", "above", "limits"))
+    if not asked and not is_censored(lower, upper).any():
+        return values, None, None
+    return values, lower, upper
 
 
-def _error_variances(reading):
-    """Return the error variance of each observation, (n,), 0 if unknown; None if all are."""
-    if not any(reading.errors):
-        return None
-    variances = np.zeros(len(reading.rows))
-    for position, one in enumerate(reading.errors):
+def _numbers_of_role(reading, name):
+    """Return the number of each observation in one of `COLUMN_ROLES`, (n,)."""
+    words, unknown = COLUMN_ROLES[name]
+    numbers = np.full(len(reading.rows), unknown)
+    for position, one in enumerate(reading.roles[name]):
         if one is not None:
             own = reading.of == position
             rows = reading.rows[own]
-            columns = [reading.numbers[name][rows] for name in one.columns]
-            what = "error variances" if one.function is None else "values"
-            variances[own] = one.values(columns, what, rows)
-    return variances
+            columns = [reading.numbers[column][rows] for column in one.columns]
+            what = words if one.function is None else "values"
+            numbers[own] = one.values(columns, what, rows)
+    return numbers
 
 
 def _variables(reading):
@@ -549,27 +630,39 @@ def _chosen_values(frame, values):
     return tuple(Source.of(frame, name) for name in names)
 
 
-def _chosen_errors(frame, error_variance, named):
-    """Return the source of the error variance of each variable, None for those without."""
-    if error_variance is None:
-        return (None,) * len(named)
-    each = error_variance if isinstance(error_variance, (tuple, list)) else (error_variance,)
-    if len(each) != len(named) or (len(named) == 1 and each is error_variance):
+def _chosen_sources(frame, argument, given, named):
+    """Return the source of a role's numbers for each variable, None for those without."""
+    each = given if isinstance(given, (tuple, list)) else (given,)
+    if len(each) != len(named) or (len(named) == 1 and each is given):
         wanted = "name a column other than the values"
         if len(named) > 1:
+            example = '"I(se ** 2)"' if argument == "error_variance" else f'"{argument}"'
             others = ", None" * (len(named) - 1)
             wanted = (
-                f"hold a column, or None, for each of {few(named, 8)}, such as "
-                f'("I(se ** 2)"{others})'
+                f"hold a column, or None, for each of {few(named, 8)}, such as ({example}{others})"
             )
-        raise InvalidInput(f"`error_variance` must {wanted}. Got {error_variance!r:.80}.")
+        raise InvalidInput(f"`{argument}` must {wanted}. Got {given!r:.80}.")
     for text in each:
         if not (text is None or isinstance(text, str)):
-            raise InvalidInput(f"`error_variance` must name columns by text. Got {text!r:.60}.")
+            raise InvalidInput(f"`{argument}` must name columns by text. Got {text!r:.60}.")
     return tuple(
-        None if text is None else replace(Source.of(frame, text, "error_variance", 2), text=text)
+        None if text is None else replace(Source.of(frame, text, argument, 2), text=text)
         for text in each
     )
+
+
+def _chosen_limits(argument, given, named):
+    """Return the limit, or the column of limits, of each variable; None for those without."""
+    if given is None:
+        return (None,) * len(named)
+    each = given if isinstance(given, tuple) else (given,)
+    if len(each) != len(named):
+        others = ", None" * (len(named) - 1)
+        raise InvalidInput(
+            f"`{argument}` must hold a limit, a column or None for each of {few(named, 8)}, such "
+            f"as (0.2{others}). Got {given!r:.80}."
+        )
+    return each
 
 
 def longitude_first(names, crs=None):

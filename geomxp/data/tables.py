@@ -72,6 +72,12 @@ COMPANION_ENDINGS = {
 """Endings of other files of the same name whose content matters, for a shapefile or a raster."""
 
 DECIMAL_COMMA_PATTERN = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
+LIMIT_PATTERN = r"[<>≤≥]=?\s*"
+"""Start of a cell with a limit: <0.5."""
+
+RANGE_PATTERN = r"\s*[-–—]\s*"
+"""Between two limits: 0.2-0.5."""
+
 THOUSANDS_PATTERN = r"[+-]?[1-9]\d{0,2}%s\d{3}"
 """Number of one group of thousands after a sign, which may also be a number of three decimals."""
 
@@ -407,20 +413,39 @@ def _cells(column):
     return text.mask(text.str.lower().isin(MISSING_CELLS).fillna(False))
 
 
-def _numbers(column, name):
+def numbers_and_text(column):
+    """Return the cells of a column as numbers, NaN for others, (n,), and the rows of text, (q,).
+
+    Missing cells are not text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> numbers_and_text(pd.Series(["1.5", "NA", "<0.2"]))
+    (array([1.5, nan, nan]), array([2]))
+    """
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return column.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(0, dtype=int)
     cells = _cells(column)
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    bad = np.flatnonzero(np.isnan(numbers) & cells.notna())
-    if len(bad):
-        value = str(column.iloc[bad[0]])[:40]
+    return numbers, np.flatnonzero(np.isnan(numbers) & cells.notna())
+
+
+def refuse_text(column, name, rows):
+    """Raise `InvalidInput` if there are rows whose cells are neither numbers nor missing."""
+    if len(rows):
+        value = str(column.iloc[rows[0]])[:40]
         raise InvalidInput(
-            f"row {bad[0] + 1}, column {name!r}: {value!r} is not a number ({len(bad)} such rows)"
+            f"row {rows[0] + 1}, column {name!r}: {value!r} is not a number ({len(rows)} such rows)"
             f"{advice_on(value)}."
         )
+
+
+def _numbers(column, name):
+    numbers, text = numbers_and_text(column)
+    refuse_text(column, name, text)
     return numbers
 
 

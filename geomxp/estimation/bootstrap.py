@@ -265,7 +265,7 @@ def _estimated(fit, values):
         # the fit has warned already, and failures are counted
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
-            observations = replace(fit.observations, values=values, source={})
+            observations = replace(fit.observations, values=values, lower=None, upper=None, source={})
             again = refit(fit, observations, fit.method)
         except NotPositiveDefinite:
             return None, str(Ending.NOT_POSITIVE_DEFINITE)

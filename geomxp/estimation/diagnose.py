@@ -10,6 +10,7 @@ import numpy as np
 
 from ..covariance.base import Covariance
 from ..covariance.noise import variances_in
+from ..covariance.parameter import FIELD
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
@@ -53,6 +54,10 @@ LEAST_COLLINEAR_LOCATIONS, COLLINEAR_TOLERANCE, SAME_FIELD_TOLERANCE = 10, 1e-10
 """Least number of common locations of collinear variables, how far the correlation of their values
 may be from 1, and that of their fields, where a search has followed ℓ to this limit."""
 
+NEGLIGIBLE_FIELD = 1e-2
+"""Variance of a response's field, in units of the variance about the trend, below which it is
+compared with none."""
+
 ROUGH_INFILL_EXPONENT = 0.1
 """Infill exponent below which a field cannot be distinguished from a nugget."""
 
@@ -92,6 +97,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         _range_grows(problem, table, model, pinned, value),
         _shape_grows(problem, table, model, pinned, value),
         _no_correlation(table, model, pinned),
+        _no_field(problem, table, model, value),
     ):
         if verdict:
             return verdict
@@ -420,7 +426,8 @@ def _no_correlation(table, model, pinned):
     noise = only_noise(table, pinned)
     if not (gone or noise):
         return None
-    meaningless = [name for name in (RANGE, *table.shapes) if name in table.free]
+    shapes = [name for name in table.shapes if table.parameters[name].role == FIELD]
+    meaningless = [name for name in (RANGE, *shapes) if name in table.free]
     values = model.parameters()
     held = {name: values[name] for name in meaningless}
     if noise or (NUGGET in table.free and NUGGET not in table.bounds and VARIANCE in table.free):
@@ -437,6 +444,28 @@ def _no_correlation(table, model, pinned):
         message += f" {words(meaningless).capitalize()} {verb} no meaning."
     message += " A model without a spatial field is sufficient, such as a linear regression."
     return Verdict(Outcome(Ending.AT_LIMIT, message), held=held, model=model)
+
+
+def _no_field(problem, table, model, value):
+    """Say whether a response's field may as well have no variance."""
+    if model.response is None or VARIANCE not in table.free or VARIANCE in table.bounds:
+        return None
+    least = table.box(VARIANCE)[0]
+    if model.parameters()[VARIANCE] > NEGLIGIBLE_FIELD * table.variance:
+        return None
+    gone = model.replace(**{VARIANCE: least})
+    if problem._value(gone) < value - LIMIT_SUPREMUM_SLACK:
+        return None
+    shapes = [name for name in table.shapes if table.parameters[name].role == FIELD]
+    meaningless = [name for name in (RANGE, *shapes) if name in table.free]
+    held = {name: model.parameters()[name] for name in meaningless} | {VARIANCE: least}
+    verb = "has" if len(meaningless) == 1 else "have"
+    no_meaning = f" {words(meaningless).capitalize()} {verb} no meaning." if meaningless else ""
+    message = (
+        "The data show no spatial field: the log-likelihood approaches its supremum as the "
+        f"variance goes to 0.{no_meaning} A generalized linear model is sufficient."
+    )
+    return Verdict(Outcome(Ending.AT_LIMIT, message), held=held, model=gone)
 
 
 def _at_end(table, model, name, side):

@@ -26,6 +26,7 @@ from ..covariance.transformation import (
 from ..data import spatial, tables
 from ..data.observations import NAMED_ROLES, ROLES, Observations, read_table
 from ..data.options import READER_OPTIONS, options_of
+from ..data.reading import COLUMN_ROLES
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome
 from ..likelihood.base import Values
 from ..likelihood.exact import Exact
@@ -209,7 +210,7 @@ def _score_variance_entry(fit):
 
 def _arrays_entry(observations):
     """Return the entry of observations that come from no table."""
-    extra = {name: column.tolist() for name, column in observations.extra().items()}
+    extra = {name: _with_nulls(column) for name, column in observations.extra().items()}
     named = [one for one in observations.columns if one.role in NAMED_ROLES]
     extra |= {f"{one.role}_name": one.name for one in named}
     if observations.variable_names:
@@ -229,6 +230,21 @@ def _arrays_entry(observations):
         "length_unit": observations.length_unit,
         "value_unit": observations.value_unit,
     }
+
+
+def _with_nulls(column):
+    """Return numbers as a list with None in place of infinite ones."""
+    return [one if isfinite(one) else None for one in column.tolist()]
+
+
+def _without_nulls(held):
+    """Return the entry of observations with infinite numbers in place of None in its columns."""
+    filled = {
+        name: [role.absent if one is None else one for one in held[name]]
+        for name, role in ROLES.items()
+        if role.absent is not None and held.get(name) is not None
+    }
+    return held | filled
 
 
 def _observations(document, path, metric):
@@ -251,7 +267,7 @@ def _observations(document, path, metric):
         )
     columns = {"metric": metric or document["model"]["metric"], "source": table or {}}
     columns["central_meridian"] = document.get("central_meridian")
-    columns |= {name: value for name, value in held.items() if value is not None}
+    columns |= {name: one for name, one in _without_nulls(held).items() if one is not None}
     with _naming(path):
         observations = Observations(**columns)
     origin = f"the observations are those in {path}"
@@ -419,12 +435,12 @@ def _read_again(table, path):
 def _columns_named(seen):
     """Return the options with which a table has columns of the names in the observations."""
     given = {"value_unit": seen.value_unit or None}
-    if seen.error_variance is not None:
-        given["error_variance"] = seen.error_variance_name
+    own = [name for name in COLUMN_ROLES if getattr(seen, name) is not None]
+    given |= {name: getattr(seen, f"{name}_name") for name in own}
     source = READER_OPTIONS.kept(given, seen)
-    if "values" in source and "error_variance" in source:
+    if "values" in source and own:
         raise InvalidInput(
-            "the fit does not name the columns of the error variances of its variables: read the "
+            f"the fit does not name the columns of the {own[0]} of its variables: read the "
             "table in Python, gx.validate(fit, gx.Observations.from_frame(table, …))."
         )
     return options_of({"value": seen.value_name} | source)
@@ -508,9 +524,12 @@ class Array:
     """Type of numbers in lists of lists, as deep as the array has dimensions."""
 
     dimensions: int
+    nulls: bool = False
 
     def check(self, value, where):
-        """Raise `InvalidInput` for another value."""
+        """Raise `InvalidInput` for another value; nulls may stand for numbers if `nulls`."""
+        if self.nulls and isinstance(value, list):
+            value = [0.0 if one is None else one for one in value]
         try:
             array = np.array(value)
         except (ValueError, OverflowError):
@@ -600,7 +619,7 @@ OBSERVATIONS_SCHEMA = {
     "crs?": str,
     "length_unit?": str,
     "value_unit?": str,
-    **{f"{name}?": Array(1) for name in ROLES},
+    **{f"{name}?": Array(1, role.absent is not None) for name, role in ROLES.items()},
     **{f"{name}_name?": str for name in NAMED_ROLES},
     "time_unit?": str,
     "time_origin?": str,

@@ -15,6 +15,7 @@ import numpy as np
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
+from ..covariance.responses import Binomial, Response, response_of
 from ..covariance.transformation import (
     ByVariable,
     Transformation,
@@ -34,10 +35,18 @@ from ..errors import (
     with_article,
 )
 from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
-from ..likelihood.base import DIFFERENT_REPLICATES, coincidence, noiseless_twins
-from ..likelihood.exact import caution, check_model_and_method
+from ..likelihood.base import (
+    DIFFERENT_REPLICATES,
+    check_gaussian,
+    coincidence,
+    noiseless_twins,
+)
+from ..likelihood.cost import DEFAULT_NEIGHBOURS
+from ..likelihood.exact import Exact, caution, check_model_and_method
+from ..likelihood.latent import check_response, check_values, data_of
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
+from ..likelihood.vecchia import Vecchia
 from .names import (
     MICROSCALE,
     NOISE,
@@ -64,6 +73,9 @@ if TYPE_CHECKING:
 FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
 
+MOST_DENSE_LOCATIONS = 1000
+"""Locations up to which the field of a response has dense matrices, if no method is given."""
+
 PLACEMENT_OPTIONS = ("on", "memory", "device_memory", "tiled")
 """Options of a method that may differ when a run resumes from a checkpoint."""
 
@@ -88,6 +100,7 @@ def fit(
     | Sequence[str | Transformation | None]
     | Mapping[str, str | Transformation]
     | None = None,
+    response: str | Response | None = None,
     search: str = "scoring",
     starts: int = 1,
     starts_on: str | Client = "cpu",
@@ -154,6 +167,13 @@ def fit(
         With a name, constants such as a scale come from the values; an instance keeps its own. Of
         several variables one for all, a tuple with one for each (None for none), or a dict by the
         names of variables: {"zinc": "log"}.
+    response : str or Response, optional
+        Distribution of the values, if it is not Gaussian: "poisson", "negative-binomial",
+        "zero-inflated-poisson", "truncated-poisson", "bernoulli", "binomial", "gamma",
+        "log-normal", "tweedie", "beta", "student-t", "censored"; or one of `geomxp.responses`, with
+        its link and start values. The log-likelihood is Laplace's approximation. The nugget is then
+        one of the latent field: it is estimated for Poisson and binomial counts and Student's t,
+        and 0 for the others unless `start` or `bounds` name it.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
@@ -224,7 +244,15 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
     request = _request_of(observations, model, chosen, asked)
     method, n = request.method, observations.distinct_inputs
     tasks = _tasks(asked.starts_on, method)
-    if chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
+    of_response = request.template.response is not None
+    if chosen is None and of_response and method.approximate:
+        warnings.warn(
+            f"{n:,} locations: Vecchia's approximation of the field with {method.neighbours} "
+            "neighbours. With dense matrices, for a few thousand: method=gx.Exact().",
+            GeomxpWarning,
+            stacklevel=3,
+        )
+    elif chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
         said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
         warnings.warn(said, GeomxpWarning, stacklevel=3)
     problem, resumed = _problem(request, asked, progress)
@@ -258,6 +286,11 @@ def _request_of(observations, model, chosen, asked):
     held = [name for name in fixed if isinstance(name, str)] if isinstance(fixed, Iterable) else []
     named = [*held, *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
+    asked = SimpleNamespace(**vars(asked) | {"response": response_of(asked.response)})
+    latent = asked.response is not None or (model is not None and model.response is not None)
+    if latent and not asked.microscale:
+        # replicates are values of their own
+        asked.microscale = False
     microscale = _microscale(asked.microscale, model, named, held, reduced, observations, design)
     start_model = _start_model(observations, model, asked, microscale)
     if asked.microscale and MICROSCALE not in start_model.optional:
@@ -265,6 +298,7 @@ def _request_of(observations, model, chosen, asked):
             f"the family {start_model.family!r} has no microscale variance: leave `microscale` "
             "out; the nugget includes it."
         )
+    start_model = _with_response(start_model, model, asked, observations)
     start_model = _with_transform(start_model, model, asked.transform, observations, design)
     optional = {p.name for p in start_model.optional_for(start_model.variables)}
     if asked.nugget_covariance or optional & set(named):
@@ -404,7 +438,7 @@ def _with_nugget_covariances(base):
             f"{base.family!r}: leave them out."
         )
     missing = {one.name: 0.0 for one in names} if base.nugget_covariance is None else {}
-    return base.from_parameters(base.parameters() | missing, base.transform)
+    return base.from_parameters(base.parameters() | missing, base.transform, base.response)
 
 
 def _check_common(observations, base, fixed):
@@ -421,6 +455,28 @@ def _check_common(observations, base, fixed):
                 f"both values. Got {both[i, j]}: hold it at 0 (fixed={{{one.name!r}: 0.0}}, "
                 f"--fix {one.name}=0), or leave the nugget covariances out."
             )
+
+
+def _with_response(base, model, asked, observations):
+    """Return the model with its response, whose parameters suit the values if it is only named."""
+    given = None if model is None else model.response
+    if asked.response is None:
+        return base if given is None else replace(base, response=given)
+    if given is not None:
+        raise InvalidInput(
+            f"`model` has the response {given.name!r} and `response` is given: leave one out."
+        )
+    return replace(base, response=asked.response)
+
+
+def _latent_nuggets(base, observations, named):
+    """Return the nuggets of a response's field that are 0, because nobody names them."""
+    response, trials = base.response, observations.trials
+    wanted = response.latent_nugget
+    if wanted and isinstance(response, Binomial) and (trials is None or (trials == 1).all()):
+        # one binary value says nothing about noise
+        wanted = observations.duplicate_inputs
+    return {} if wanted else {p.name: 0.0 for p in variances_in(base) if p.name not in named}
 
 
 def _with_transform(base, model, transform, observations, design):
@@ -465,6 +521,11 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
     if base.transform is not None:
         base.transform.of(observations.variable).check(observations.values)
     fixed, start = _values(base, model, fixed, start)
+    if base.response is None:
+        check_gaussian(observations)
+    else:
+        fixed |= _latent_nuggets(base, observations, {*fixed, *start, *(bounds or {})})
+        base, start = _started_response(base, observations, fixed, start, reml, method)
     count = len(observations.variable_labels)
     if (
         observations.variable is not None
@@ -486,7 +547,7 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
     _check_validity(observations, base, fixed | start, bounds)
     noise = {p.name: 1.0 for p in variances_in(base)}
     twins = noiseless_twins(base.replace(**(noise | fixed)), observations)
-    if twins:
+    if twins and base.response is None:
         raise DuplicateLocations(coincidence(observations, twins))
     request = FitRequest(
         observations,
@@ -502,8 +563,31 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
     )
     if method is None:
         n = observations.distinct_inputs
-        request = replace(request, method=automatic(n, _has_table(request)))
+        method = automatic(n, _has_table(request))
+        if base.response is not None:
+            dense = n <= MOST_DENSE_LOCATIONS or not _has_table(request)
+            method = Exact() if dense else Vecchia(DEFAULT_NEIGHBOURS)
+            check_response(method, observations, base, reml)
+        request = replace(request, method=method)
     return request
+
+
+def _started_response(base, observations, fixed, start, reml, method):
+    """Return the model with a response that suits the values, and the start values.
+
+    Raises `InvalidInput` for values that it cannot have, or whose likelihood has no maximum.
+    """
+    check_response(Exact() if method is None else method, observations, base, reml)
+    check_values(observations, base)
+    data, _ = data_of(observations, base.transform)
+    said = base.response.extreme(data)
+    if said and not set(base.parameters()) <= set(fixed):
+        raise InvalidInput(f"{said[:1].upper()}{said[1:]}")
+    suited = base.response
+    if suited == type(suited)() or suited == response_of(suited.name):
+        suited = suited.started(data)
+    given = {name: value for name, value in (fixed | start).items() if name in suited.parameters()}
+    return replace(base, response=suited.with_values(given)), start
 
 
 def _has_table(request):
@@ -531,6 +615,8 @@ def _problem(request, asked, progress):
     settings = *settings, sorted(request.bounds.items()), method
     if base.transform is not None:
         settings = *settings, base.transform.name, sorted(base.transform.constants().items())
+    if base.response is not None:
+        settings = *settings, base.response.name, base.response.used_link
     if base.family != "matern":
         # a checkpoint that names no family is of a Matérn model
         settings = *settings, base.family
@@ -559,10 +645,16 @@ def _problem(request, asked, progress):
 def _fit_of(request, problem, solution, seconds):
     """Return the fit of a solution, in the user's units."""
     units, evaluation = request.units, solution.evaluation
+    within_fit = evaluation.coefficient_covariance
+    if request.template.response is not None and np.isfinite(evaluation.log_likelihood):
+        evaluation = problem.evaluator.reported(solution.model)
+        if solution.information is not None:
+            free = tuple(solution.free)
+            within_fit = problem.evaluator.coefficient_covariance(solution.model, free)
     with np.errstate(over="ignore"):
         p = len(evaluation.coefficients)
         of_coefficients = np.broadcast_to(units.columns, p)
-        covariance = evaluation.coefficient_covariance * np.outer(of_coefficients, of_coefficients)
+        covariance = within_fit * np.outer(of_coefficients, of_coefficients)
     if not np.isfinite(covariance).all():
         raise InvalidInput(
             "the variances of the trend's coefficients overflow FP64: divide the values or the "
@@ -601,6 +693,7 @@ def _fit_of(request, problem, solution, seconds):
         boundary=tuple(name for name in problem.table.free if name not in free),
         bounds=request.bounds,
         score_variance=score_variance,
+        log_likelihood_error=evaluation.error,
     )
 
 
@@ -737,7 +830,7 @@ def _resume(path, mark, base):
             "delete it or choose another file."
         )
     try:
-        model = type(base).from_parameters(state["model"], base.transform)
+        model = type(base).from_parameters(state["model"], base.transform, base.response)
     except (InvalidInput, KeyError, TypeError, OverflowError):
         raise foreign from None
     tables.warn_if_edited(path, state)

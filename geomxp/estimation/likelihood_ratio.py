@@ -271,7 +271,7 @@ def _draws(restricted, full, count, seed, on, checkpoint, progress):
 def statistic_of(fits, values):
     """Return the statistic of one draw, or None where a model has no likelihood."""
     restricted, full = fits
-    observations = replace(full.observations, values=values, source={})
+    observations = replace(full.observations, values=values, lower=None, upper=None, source={})
     smaller = reached(restricted, observations, restricted.model)
     if smaller is None:
         return None
@@ -370,6 +370,11 @@ def _check_comparable(restricted, full):
             f"the fits are not nested: their families are {restricted.model.family} and "
             f"{full.model.family}. Compare them by AIC: `geomxp.compare_models`."
         )
+    if type(restricted.model.response) is not type(full.model.response):
+        raise InvalidInput(
+            "the fits are not nested: their responses differ. Compare them by AIC, where both are "
+            "densities of the same values."
+        )
     if _kind(restricted.model.transform) != _kind(full.model.transform):
         raise InvalidInput(
             "the fits are not nested: their transformations differ. Compare them by AIC, "
@@ -433,7 +438,8 @@ def with_ellipse(model):
     longest, ellipse = given.ellipse()
     values = {p.name: p.value * (longest if p.unit == "length" else 1.0) for p in model.table}
     values = {name: x for name, x in values.items() if name not in ANISOTROPY}
-    return type(model).from_parameters(values | ellipse.parameters(), model.transform)
+    known = values | ellipse.parameters()
+    return type(model).from_parameters(known, model.transform, model.response)
 
 
 def _kind(transform):

@@ -7,6 +7,7 @@ from math import inf
 
 from ..covariance.anisotropy import AxisRatios
 from ..covariance.base import FAMILIES, made_by_name, names_of_families
+from ..covariance.responses import GAUSSIAN, RESPONSES
 from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation
 from ..data.names import split
 from ..data.options import (
@@ -55,6 +56,7 @@ PARAMETERS = (
     *FAMILY_PARAMETERS,
     *(f"{name}=" for name in ANISOTROPY),
     *(f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared),
+    *(f"{one.name}=" for kind in RESPONSES.values() for one in kind.declared),
 )
 """Names of all parameters, as they begin an option."""
 
@@ -142,6 +144,14 @@ TRANSFORM = Kind(
     lambda value: [value if isinstance(value, str) else ",".join(one or "none" for one in value)],
     known=tuple(TRANSFORMS),
 )
+
+
+def _response(flag, word):
+    check_choice(flag, word, (GAUSSIAN, *RESPONSES))
+    return word
+
+
+RESPONSE = Kind(str, _response, check=as_given, known=(GAUSSIAN, *RESPONSES))
 
 
 def whole(least=1, most=LARGEST_WHOLE):
@@ -275,6 +285,14 @@ FIT_OPTIONS = Options.of(
         kept=lambda _, fit: _names_of(fit.model.transform),
     ),
     Option(
+        "response",
+        RESPONSE,
+        "NAME",
+        f"Distribution of the values: {either((GAUSSIAN, *RESPONSES))}.",
+        panel=MODEL,
+        kept=lambda _, fit: fit.model.response and fit.model.response.name,
+    ),
+    Option(
         "search",
         one_of(*SEARCHES),
         "NAME",
@@ -329,5 +347,6 @@ def model_options(fit):
     return values | {
         "family": type(fit.model),
         "transform": fit.model.transform,
+        "response": fit.model.response,
         "microscale": fit.model.microscale is not None,
     }

@@ -64,7 +64,13 @@ SINGULAR_EIGENVALUE = 1e-3
 
 
 def template(
-    family, turned=None, transform=None, microscale=False, variables=1, nugget_covariance=False
+    family,
+    turned=None,
+    transform=None,
+    microscale=False,
+    variables=1,
+    nugget_covariance=False,
+    response=None,
 ):
     """Return a model of a family at its declared values, with further parameters if requested.
 
@@ -74,7 +80,7 @@ def template(
     values |= {p.name: p.value for p in family.optional_for(variables) if nugget_covariance}
     values |= {MICROSCALE: 0.0} if microscale else {}
     values |= {p.name: p.value for p in turned.declared} if turned else {}
-    model = family.from_parameters(values, transform)
+    model = family.from_parameters(values, transform, response)
     if turned and getattr(model, "anisotropy", None) is None:
         raise InvalidInput(
             f"the family {family.family!r} has no geometric anisotropy: leave `anisotropy` out."
@@ -104,6 +110,7 @@ class ParameterTable:
         noise = linear & set(NOISE)
         self.profiled = (
             observations.error_variance is None
+            and model.response is None
             and linear - noise == {VARIANCE}
             and NUGGET in noise
             and VARIANCE in self.free

@@ -332,7 +332,7 @@ class Problem:
         self.choice = choice
         # the limit on evaluations before starts increase it
         self.asked = monitor.limit
-        self.evaluator = method.prepare(observations, design, reml)
+        self.evaluator = method.prepare_for(table.model, observations, design, reml)
         self.tolerance = tolerance
         if self.evaluator.differences:
             self.tolerance = max(tolerance, DIFFERENCES_TOLERANCE)

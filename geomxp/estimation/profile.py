@@ -90,6 +90,7 @@ def problem_of(fit):
             microscale=MICROSCALE in values,
             variables=fit.model.variables,
             nugget_covariance=fit.model.nugget_covariance is not None,
+            response=fit.model.response,
         ),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),

@@ -115,6 +115,8 @@ class Fit(Generic[Model]):
     options : dict
         Options of `geomxp.fit`, such as `starts`, that are not the defaults and that the other
         fields do not tell.
+    log_likelihood_error : float
+        Standard error of `log_likelihood`, where random vectors estimate a part of it; 0 elsewhere.
     divergence : FormatDivergence or None
         Of the formats from FP64, at the estimate; None unless the method is `Exact` with a rule
         other than FP64.
@@ -142,6 +144,7 @@ class Fit(Generic[Model]):
     score_variance: Floats | None = None
     options: dict[str, Any] = field(default_factory=dict)
     divergence: FormatDivergence | None = None
+    log_likelihood_error: float = 0.0
 
     def _repr_html_(self) -> str:
         outcome = self.outcome
@@ -423,6 +426,7 @@ class Fit(Generic[Model]):
             + (f"times in {observations.time_axis}, " if observations.time_unit else "")
             + f"trend {self.trend.text}"
             + (f", transformation {model.transform.name}" if model.transform else "")
+            + (f", response {response_title(model.response)}" if model.response else "")
         )
 
     def _cells(self):
@@ -451,6 +455,10 @@ class Fit(Generic[Model]):
             effective = f"{'effective lag':<{width}}{lag:>14.6g}"
             lines.append(f"{effective}   correlation 5 % at one location{unit}")
         reml = "   (REML)" if self.reml else ""
+        if model.response is not None:
+            reml = "   (Laplace's approximation)"
+            if self.log_likelihood_error:
+                reml = f"   (Laplace's approximation; standard error {self.log_likelihood_error:.2g})"
         return [
             *lines,
             f"{'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
@@ -697,6 +705,11 @@ def family_title(model):
     """Return the name of a model's family for titles, such as "Parsimonious Matérn"."""
     title = type(model).family.replace("-", " ").replace("matern", "Matérn")
     return title[:1].upper() + title[1:]
+
+
+def response_title(response):
+    """Return the name of a response for titles, with its link: "binomial (logit)"."""
+    return f"{response.name} ({response.used_link})"
 
 
 def check_fit(fit):

@@ -15,10 +15,12 @@ import scipy
 
 from ..covariance.distance import between, metric_of
 from ..covariance.ordering import order_points
+from ..covariance.noise import variances_in
 from ..covariance.parameter import FIELD, name_of
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
+from ..likelihood.latent import bare, data_of
 from ..likelihood.trend import ordinary_residuals
 from ..likelihood.vecchia import Vecchia
 from .names import NUGGET, RANGE, VARIANCE
@@ -92,6 +94,19 @@ values of one that give its model."""
 REMEMBERED_MODELS = 64
 """Limit on the models of single variables that are kept for later fits of other families."""
 
+LEAST_WORKING_WEIGHT, LONGEST_WORKING_STEP = 1e-3, 2.0
+"""Least weight of a working value, in units of the median, and its largest distance from η."""
+
+START_MARGIN = 3.0
+"""Starts of a response this far below the best one are left out, unless more are asked for."""
+
+DISPERSION_FACTORS = tuple(np.geomspace(1 / 300, 300, 29).tolist())
+"""Dispersions of a response that are compared with the noise of working values, in units of its
+start value."""
+
+RESPONSE_COLUMNS = "trials", "offset", "exposure", "lower", "upper"
+"""Columns of observations that only responses have."""
+
 CONNECTING_PARTS, THIRD_BASIN_EXCESS = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
 maximum that tells of a third basin."""
@@ -163,6 +178,8 @@ def starting_models(problem, start, count, seed):
 
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
+    if problem.table.model.response is not None:
+        return _of_response(problem, start, count, seed)
     if problem.table.model.variables > 1:
         return [(model, True) for model in _of_variables(problem, start, count, seed)]
     sizes, grid = problem.table.grid(start)
@@ -191,6 +208,96 @@ def starting_models(problem, start, count, seed):
     return starts
 
 
+def _of_response(problem, start, count, seed):
+    """Return starts for a response: those of Gaussian working values about the trend.
+
+    z = η + g/W with error variances 1/W, at an η near each value, with the first two derivatives g
+    and -W of its log density. The response's own parameters start at values that suit the data.
+    """
+    table, observations, method = problem.table, problem.observations, problem.method
+    data, _ = data_of(observations, table.model.transform)
+    response = table.model.response.with_values(table.fixed | start)
+    own = {name for part in (response, table.model.transform) if part for name in part.parameters()}
+    held = {name: value for name, value in table.fixed.items() if name not in own}
+    given = {name: value for name, value in start.items() if name not in own}
+    parts = {name: value for name, value in table.model.parameters().items() if name in own}
+    parts |= {name: value for name, value in (table.fixed | start).items() if name in own}
+    field, noise = bare(table.model), response.noise_parameter
+    if set(field.parameters()) <= set(held | given):
+        return [(table.model.replace(**(held | given | parts)), False)]
+    noises = {} if not noise or noise in table.fixed | start else _noises(data, response)
+    if noises:
+        # noise in place of the dispersion: as little of that as can be, and a nugget
+        response = response.with_values({noise: min(noises, key=noises.get)})
+        nuggets = {p.name for p in variances_in(field) if held.get(p.name) == 0}
+        held = {name: value for name, value in held.items() if name not in nuggets}
+    twin = _working(observations, data, response)
+    own_table = ParameterTable(
+        field,
+        held,
+        {name: box for name, box in table.bounds.items() if name not in own},
+        twin,
+        table.variance,
+        table.extent,
+    )
+    gaussian = Problem(
+        twin, problem.design, False, method, own_table, Monitor(10**9), CLIMB_TOLERANCE
+    )
+    starts = []
+    for model, near in starting_models(gaussian, given, count, seed):
+        own = {name: 0.0 for name in nuggets} if noises else {}
+        if noises:
+            nugget = np.mean([model.parameters()[name] for name in nuggets]) if nuggets else 0.0
+            wanted = min(noises.values()) + nugget
+            own[noise] = min(noises, key=lambda x: abs(np.log(noises[x] / wanted)))
+        model = replace(model, response=response, transform=table.model.transform)
+        model = model.replace(**(parts | own))
+        starts.append((table.within(model) or model, near))
+    values = {k: _counted(problem, model) for k, (model, _) in enumerate(starts)}
+    order = sorted(values, key=lambda k: -values[k])
+    best = values[order[0]]
+    return [starts[k] for k in order if k in order[:count] or values[k] > best - START_MARGIN]
+
+
+def _noises(data, response):
+    """Return the variance 1/W of the noise about η, by values of the dispersion."""
+    parameter, found = response.parameter(response.noise_parameter), {}
+    for factor in DISPERSION_FACTORS:
+        value = factor * parameter.value
+        with np.errstate(all="ignore"):
+            other = response.with_values({parameter.name: value})
+            w = -other.derivatives(data, other.guess(data)).eta[1]
+        w = w[np.isfinite(w) & (w > 0)]
+        if len(w):
+            found[value] = 1.0 / float(np.median(w))
+    return found
+
+
+def _working(observations, data, response):
+    """Return observations of working values, with their error variances."""
+    eta = response.guess(data)
+    with np.errstate(all="ignore"):
+        slopes = response.derivatives(data, eta)
+    g, w = slopes.eta[0], -slopes.eta[1]
+    some = w[np.isfinite(w) & (w > 0)]
+    least = LEAST_WORKING_WEIGHT * (float(np.median(some)) if len(some) else 1.0)
+    w = np.where(np.isfinite(w), np.maximum(w, least), least)
+    steps = np.clip(np.where(np.isfinite(g), g, 0.0) / w, -LONGEST_WORKING_STEP, LONGEST_WORKING_STEP)
+    z = eta + (0.0 if response.of_values else steps)
+    if observations.total_offset is not None:
+        z = z - observations.total_offset
+    with warnings.catch_warnings():
+        # the observations have been checked already
+        warnings.simplefilter("ignore", GeomxpWarning)
+        return replace(
+            observations,
+            values=z,
+            error_variance=1.0 / w,
+            source={},
+            **dict.fromkeys(RESPONSE_COLUMNS),
+        )
+
+
 def _of_variables(problem, start, least, seed):
     """Return starts for several variables: each of them alone, then their correlations.
 
@@ -207,7 +314,7 @@ def _of_variables(problem, start, least, seed):
         # the observations have been checked already
         warnings.simplefilter("ignore", GeomxpWarning)
         z = problem.evaluator.values.at(table.model.transform).z
-        observations = replace(observations, values=z, source={})
+        observations = replace(observations, values=z, lower=None, upper=None, source={})
     marginals, usual, residuals = [], [], np.zeros(len(observations))
     for i in range(count):
         rows = np.flatnonzero(observations.variable == i)

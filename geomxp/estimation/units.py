@@ -9,8 +9,12 @@ import scipy
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..covariance.parameter import NOISE
 from ..errors import InvalidInput
+from ..likelihood.latent import WorkingValues
 from ..likelihood.trend import ordinary_residuals
 from .names import MICROSCALE
+
+SMALL_SPREAD = 1e-8
+"""Spread of η near the values of a response below which searches take it to be 1."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,24 @@ class Units:
     # of each value (n,) and of each coefficient of the trend (p,), in the user's units
     rows: np.ndarray | float = field(default=1.0, compare=False)
     columns: np.ndarray | float = field(default=1.0, compare=False)
+    # whether a value has a density, and is not censored: (n,), or all of them
+    dense: np.ndarray | bool = field(default=True, compare=False)
 
     @classmethod
     def of(cls, observations, design, model):
         """Choose units; raise `InvalidInput` if the values have no variance.
 
-        Values that a transformation of the model maps to the Gaussian scale keep their unit.
+        Values that a transformation of the model maps to the Gaussian scale keep their unit, and so
+        do those of a response with another link than the identity.
         """
-        transform, z = model.transform, observations.values
-        z = z if transform is None else transform.of(observations.variable).transform(z)
+        transform, response, z = model.transform, model.response, observations.values
+        kept = transform is not None or (response is not None and not response.of_values)
+        if response is not None:
+            z = WorkingValues(observations, response).at(transform).z
+            if observations.total_offset is not None:
+                z = z - observations.total_offset
+        elif transform is not None:
+            z = transform.of(observations.variable).transform(z)
         largest = float(np.abs(z).max())
         unit = power_of_two_near(largest)
         residual = z / unit
@@ -46,7 +59,7 @@ class Units:
             scaled = design / np.abs(design).max(axis=0)
             residual = ordinary_residuals(residual, scaled)
         of_variables = []
-        if model.variables > 1 and transform is None:
+        if model.variables > 1 and not kept and response is None:
             of_variables = _units_of_variables(observations, design, residual)
         if of_variables:
             # a model whose parameters are all fixed may have more variables
@@ -54,6 +67,8 @@ class Units:
             residual = residual / np.array(of_variables)[observations.variable]
         spread = float(np.sqrt(np.mean(residual**2)))
         # rounding errors of values that the trend fits exactly
+        if response is not None and not spread > SMALL_SPREAD:
+            spread = 1.0
         if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
             what = (
                 f"the values are all equal ({z[0]:g})"
@@ -61,7 +76,7 @@ class Units:
                 else "the trend fits the values exactly"
             )
             raise InvalidInput(f"{what}: there is no variance to estimate.")
-        value = unit * power_of_two_near(spread) if transform is None else 1.0
+        value = 1.0 if kept else unit * power_of_two_near(spread)
         if not 1e-145 < value < 1e145:
             raise InvalidInput(
                 f"the values spread by about {value:.0e}, whose square overflows or underflows in "
@@ -87,7 +102,18 @@ class Units:
             first = (design != 0).argmax(axis=0) if len(design) else np.zeros(0, dtype=int)
             columns = rows[first]
         variance = (spread * unit / value) ** 2
-        return cls(length, value, variance, replicates, time, tuple(of_variables), rows, columns)
+        censored = None if response is None else observations.censored
+        return cls(
+            length,
+            value,
+            variance,
+            replicates,
+            time,
+            tuple(of_variables),
+            rows,
+            columns,
+            dense=True if censored is None else ~censored,
+        )
 
     def scaled(self, observations):
         """Return the observations in the units of the scaled problem."""
@@ -96,6 +122,8 @@ class Units:
             # the user has been warned about the original coordinates
             warnings.simplefilter("ignore")
             known, counts = observations.error_variance, observations.replicates
+            of_link = ("lower", "upper", "offset")
+            of_link = {name: getattr(observations, name) for name in of_link}
             return replace(
                 observations,
                 locations=locations / self.length if self.length != 1 else locations,
@@ -103,6 +131,7 @@ class Units:
                 error_variance=None if known is None else known / self.rows**2,
                 replicates=None if counts is None else counts / self.replicates,
                 time=None if observations.time is None else observations.time / self.time,
+                **{name: None if x is None else x / self.rows for name, x in of_link.items()},
                 source={},
             )
 
@@ -150,7 +179,7 @@ class Units:
     def shift(self, design, reml):
         """Return the log-Jacobian of the scaling, to add to the scaled log-likelihood."""
         n, p = design.shape
-        logs = np.broadcast_to(np.log(self.rows), n).sum()
+        logs = (np.broadcast_to(np.log(self.rows), n) * self.dense).sum()
         return float(-(logs - (np.broadcast_to(np.log(self.columns), p).sum() if reml else 0.0)))
 
 

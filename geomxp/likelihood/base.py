@@ -63,6 +63,21 @@ class Likelihood:
         """Return the evaluator of one data set; the design X is (n, p), None without a trend."""
         raise NotImplementedError
 
+    def prepare_for(
+        self,
+        model: Covariance,
+        observations: Observations,
+        design: Floats | None = None,
+        reml: bool = False,
+    ) -> Evaluator:
+        """Return the evaluator of one data set for models with the response of one."""
+        if model.response is None:
+            check_gaussian(observations)
+            return self.prepare(observations, design, reml)
+        from .latent import evaluator_of_response
+
+        return evaluator_of_response(observations, design, reml, self, model)
+
     def of_rows(self, rows: Sequence[int] | ArrayLike) -> Likelihood:
         """Return the method for a subset of the rows."""
         return self
@@ -155,6 +170,10 @@ class Evaluator:
     def __call__(self, model: Covariance) -> Evaluation:
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""
         raise NotImplementedError
+
+    def reported(self, model: Covariance) -> Evaluation:
+        """Evaluate for a result: as `__call__`, or more exactly than a search needs."""
+        return self(model)
 
     def carefully(self, model: Covariance) -> Evaluation:
         """Evaluate as `__call__` does, with `Evaluation.rounding` if the evaluator can bound it."""
@@ -366,6 +385,9 @@ class Evaluation:
     rounding : Rounding or None
         Bounds of the rounding errors, where they were computed: by `gx.log_likelihood`, and in
         searches with derivatives.
+    error : float
+        Standard error of the log-likelihood, where random vectors estimate a part of it: of a
+        response other than Gaussian values, by Vecchia's approximation of many locations.
     """
 
     log_likelihood: float
@@ -385,6 +407,7 @@ class Evaluation:
     seconds: float = field(default=0.0, compare=False)
     log_jacobian: float = 0.0
     rounding: Rounding | None = None
+    error: float = 0.0
 
     @property
     def digits(self) -> int | None:
@@ -490,6 +513,21 @@ def check_noise(model, observations):
     if any(noise.shared) and noise.of_locations.any() and observations.duplicate_inputs:
         raise InvalidInput(DIFFERENT_REPLICATES)
     return noise
+
+
+def check_gaussian(observations):
+    """Raise `InvalidInput` for columns that Gaussian values do not have."""
+    if observations.censored is not None and observations.censored.any():
+        raise InvalidInput(
+            f"{observations.limits_in_words}, which is no Gaussian value: use "
+            'response="censored" (--response censored).'
+        )
+    given = [name for name in ("trials", "offset", "exposure") if getattr(observations, name) is not None]
+    if given:
+        raise InvalidInput(
+            f"`{given[0]}` is for responses such as poisson or binomial: give `response` "
+            "(--response), or leave it out."
+        )
 
 
 OVERFLOW_MESSAGE = "the log-likelihood overflows FP64: rescale the values and the variance."

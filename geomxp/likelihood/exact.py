@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
+from ..covariance.responses import Response, response_of
 from ..covariance.ordering import hilbert
 from ..data.observations import Observations
 from ..errors import (
@@ -1046,8 +1047,9 @@ def log_likelihood(
     *,
     trend: TrendLike = "zero",
     reml: bool = False,
+    response: str | Response | None = None,
 ) -> Evaluation:
-    """Evaluate the Gaussian log-likelihood of a model.
+    """Evaluate the log-likelihood of a model.
 
     Parameters
     ----------
@@ -1061,6 +1063,9 @@ def log_likelihood(
         out by generalised least squares.
     reml : bool
         Restricted likelihood.
+    response : str or Response, optional
+        Distribution of the values, if it is not Gaussian and `model` has none: "poisson", or one of
+        `geomxp.responses`. The log-likelihood is then Laplace's approximation; see `error`.
 
     Returns
     -------
@@ -1078,7 +1083,19 @@ def log_likelihood(
     kind = Trend.of(observations, trend)
     design = kind.design(observations.locations, observations.covariates, observations.variable)
     kind.check_full_rank(design)
-    evaluation = (method or Exact()).prepare(observations, design, reml).carefully(model)
+    method = method or Exact()
+    response = response_of(response)
+    if response is not None:
+        if model.response is not None:
+            raise InvalidInput("`model` has a response, and `response` is given: leave one out.")
+        model = replace(model, response=response)
+    evaluator = method.prepare_for(model, observations, design, reml)
+    if model.response is not None:
+        evaluation = evaluator.reported(model)
+        if not evaluation.outcome.good:
+            raise NotPositiveDefinite(evaluation.outcome.message)
+        return evaluation
+    evaluation = evaluator.carefully(model)
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
         twins = noiseless_twins(model, observations)
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)

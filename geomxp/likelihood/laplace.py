@@ -26,13 +26,14 @@ approximation. Where Q + W is not positive definite, negative entries of W count
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
 
+from ..covariance.ordering import order_points
 from ..covariance.sums import derivative_sums
 from ..errors import NotPositiveDefinite
 from ..runtime.devices import Device
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from .._typing import Floats, Sequence
     from ..covariance.base import Covariance
     from ..data.observations import Observations
-    from .responses import Data, Response
+    from ..covariance.responses import Data, Response
 
 MOST_STEPS, MOST_HALVINGS = 200, 40
 """Steps to a mode, and how often one is halved."""
@@ -64,6 +65,9 @@ MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 
 KEPT_CHANGE = 0.1
 """Largest change of W, relative to its largest entry, with which a preconditioner is kept."""
+
+LEAST_WEIGHT = 1e-6
+"""Least weight of a value in an information, in units of the largest one."""
 
 MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
 """Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
@@ -115,6 +119,8 @@ class Laplace:
         self.offset = np.zeros(n) if offset is None else offset
         self._last, self._first = None, observations.inputs.first_rows()
         self._known = {}
+        # of neighbours that depend on the model; see `Covariance.neighbour_key`
+        self.key = None
 
     def log_likelihood(
         self, model: Covariance, response: Response, coefficients: Floats = ()
@@ -140,15 +146,16 @@ class Laplace:
         """
         inputs = self.observations.inputs
         bare = model.noise(inputs).unshared == 0
-        if bare.tobytes() not in self._known:
+        known = bare.tobytes(), self.key
+        if known not in self._known:
             # by rows, and by first rows where they share the field
             keys = np.where(bare, self._first, np.arange(len(inputs)))
             _, first, of = np.unique(keys, return_index=True, return_inverse=True)
-            groups = Groups(inputs, first, of, np.bincount(of).astype(float))
-            self._known[bare.tobytes()] = self._prepared(groups)
-        return self._known[bare.tobytes()]
+            groups = Groups(inputs, first, of.reshape(-1), np.bincount(of.reshape(-1)).astype(float))
+            self._known[known] = self._prepared(groups, model)
+        return self._known[known]
 
-    def _prepared(self, places):
+    def _prepared(self, places, model):
         """Return the places in the order of the factors, and what else `_prior` needs of them."""
         return (places,)
 
@@ -187,6 +194,32 @@ class Laplace:
             found[name] = float((direct + 0.5 * w * of_second + x * of_g).sum())
         by_coefficients = self.design.T @ (g + pull + second * x)
         return mode, slopes, LaplaceDerivatives(mode.log_likelihood, found, by_coefficients)
+
+    def information(
+        self,
+        model: Covariance,
+        response: Response,
+        coefficients: Floats,
+        names: Sequence[str],
+    ) -> Floats:
+        """Return an information for scoring by parameters of field and response, (k, k).
+
+        That of the field's parameters is the one of Gaussian values with error variances 1/W. That
+        of the response's is the sum of products of the scores of the values.
+        """
+        own = response.parameters()
+        mode = self.mode(model, response, coefficients)
+        eta = self._fixed(coefficients) + mode.eta
+        slopes = response.derivatives(self.data, eta, tuple(own))
+        of_field = tuple(name for name in names if name not in own)
+        g, second = (mode.places.sums(each) for each in slopes.eta[:2])
+        result = np.zeros((len(names),) * 2)
+        at = [k for k, name in enumerate(names) if name not in own]
+        result[np.ix_(at, at)] = mode.information(of_field, g, second)
+        at = [k for k, name in enumerate(names) if name in own]
+        scores = np.array([slopes.parameters[names[k]][0] for k in at]).reshape(len(at), len(eta))
+        result[np.ix_(at, at)] = scores @ scores.T
+        return result
 
     def at_best_coefficients(
         self,
@@ -323,6 +356,19 @@ class _DenseMode:
         found = 0.5 * sums.weighted + (pull + second * x) @ sums.products
         return dict(zip(names, found.tolist(), strict=True))
 
+    def information(self, names, g, second):
+        """Return the average information ½ g'∂K R ∂K g, (k, k), with R = W - WSW."""
+        weights = np.asfortranarray(-second[:, None] * (self._half.T @ self._half) * second)
+        weights[np.diag_indices_from(weights)] -= second
+        nothing = np.zeros((len(g), 0))
+        inputs = self.places.inputs[self.places.first]
+        sums = derivative_sums(self._model, inputs, names, weights, g, nothing)
+        return 0.5 * sums.products.T @ weights @ sums.products
+
+    def correction(self, error=0.0, seed=0):
+        """Return (0, 0): the log-determinant is exact."""
+        return 0.0, 0.0
+
 
 # Vecchia's approximation: Q = UU'
 
@@ -343,9 +389,16 @@ class VecchiaLaplace(Laplace):
         super().__init__(observations, data, design, offset)
         self._graph_options = ordering, neighbours
 
-    def _prepared(self, places):
+    def _prepared(self, places, model):
         """Return the places in the order of the tree, the graph and its pattern."""
-        graph = Graph.of(places.inputs[places.first].points, *self._graph_options)
+        inputs, (ordering, neighbours) = places.inputs[places.first], self._graph_options
+        points = inputs.points
+        if inputs.variable is not None:
+            # the axes of the variables are for neighbours only
+            ordering = order_points(points, ordering)
+        if self.key is not None:
+            points = model.neighbour_points(inputs, self.key)
+        graph = Graph.of(points, ordering, neighbours)
         return places.sorted(graph.tree.order), graph, Pattern.of(graph)
 
     def _prior(self, model, places, graph, pattern):
@@ -484,7 +537,7 @@ class _SparseMode:
         """The gradient of log|PP'| by Q + W on the pattern."""
         return self._factor.gradient()
 
-    def correction(self, vectors=20, seed=0):
+    def correction(self, error=0.025, seed=0, vectors=20):
         """Return the change of ℓ by log|Q + W| in place of log|PP'|, and its standard error.
 
         By Lanczos quadrature of tr log P⁻¹(Q + W)P⁻ᵀ with random vectors (Ubaru, Chen and Saad
@@ -523,6 +576,18 @@ class _SparseMode:
             change = 0.5 * of_forms[0, 0] + of_forms[0, 1] + 0.5 * of_log + 0.25 * of_forms[2, 2]
             found[name] = -float(change)
         return found
+
+    def information(self, names, g, second):
+        """Return the expected information, (k, k), of Gaussian values with error variances 1/W."""
+        prior, w = self._prior, np.maximum(-second, 0.0)
+        least = LEAST_WEIGHT * max(float(w.max()), 1e-300)
+        inputs = replace(self.places.inputs[self.places.first], error_variance=1 / (w + least))
+        blocks, model = Blocks(prior.blocks.model, inputs), prior.blocks.model
+        wanted = wanted_for(model, names, blocks.noise)
+        out, failed = blocks.reduce(prior.graph.neighbours, self.field[None], wanted)
+        if failed is not None:
+            raise NotPositiveDefinite("a conditional variance is not positive", int(failed))
+        return Sums(out, 1, model, set(names), blocks.noise).information(names)
 
 
 def ascend(start, at, newton):

@@ -201,7 +201,9 @@ def _page_of_exploration(found, command):
         with warnings.catch_warnings():
             # the coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
-            after = replace(observations, values=z, value_name=name)
+            after = replace(
+                observations, values=z, value_name=name, lower=None, upper=None
+            )
         draw["transformed"] = partial(plots.histogram, after)
     bins = []
     if found.variogram is not None:

@@ -9,9 +9,10 @@ from scipy.optimize import minimize
 
 import geomxp as gx
 import geomxp.errors
-from geomxp.likelihood import laplace, responses
+from geomxp.covariance import responses
+from geomxp.likelihood import laplace
 from geomxp.likelihood.laplace import DenseLaplace, VecchiaLaplace
-from geomxp.likelihood.responses import Data
+from geomxp.covariance.responses import Data
 
 KNOWN = json.loads(
     (Path(__file__).parents[1] / "references" / "laplace.json").read_text(encoding="utf-8")
@@ -125,7 +126,7 @@ def test_maxima_and_standard_errors_are_those_of_glmmtmb(case):
         """glmmTMB's coordinates: β, log sd, log range, then those of the response."""
         values = {}
         for name, each in zip(own, x[4:], strict=True):
-            values[name] = 1 + 1 / (1 + np.exp(-each)) if name == "power" else np.exp(each)
+            values[name] = 1 + 1 / (1 + np.exp(-each)) if name == "tweedie_power" else np.exp(each)
         model = gx.Matern(np.exp(2 * x[2]), np.exp(x[3]), 0.5)
         return model, replace(response, **values), x[:2]
 
@@ -136,7 +137,7 @@ def test_maxima_and_standard_errors_are_those_of_glmmtmb(case):
         slopes = [*by_beta, 2 * model.variance * found["variance"], model.range * found["range"]]
         for name in own:
             size = moved.parameters()[name]
-            slopes.append(found[name] * ((size - 1) * (2 - size) if name == "power" else size))
+            slopes.append(found[name] * ((size - 1) * (2 - size) if name == "tweedie_power" else size))
         return -value, -np.array(slopes)
 
     # β, log sd and log range, then the rest, in another order there

@@ -8,19 +8,30 @@ methods, or `log_density` and `derivatives` without jets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
-from ..covariance.parameter import RESPONSE, Parameter, Parametrized
-from ..errors import InvalidInput
+from ..errors import InvalidInput, did_you_mean
 from . import jets
 from .jets import exp, expit, gammaln, log, log1mexp, log1p, log_ndtr, softplus
+from .parameter import RESPONSE, Parameter, Parametrized
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from .._typing import Floats
+
+LINKS = {
+    "log": np.log,
+    "logit": special.logit,
+    "probit": special.ndtri,
+    "cloglog": lambda mean: np.log(-np.log1p(-mean)),
+    "identity": lambda mean: mean,
+}
+"""Functions of the mean that give η, by the link's name."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,11 @@ class Data:
 
     def __len__(self):
         return len(self.values)
+
+    def of_rows(self, rows: Floats) -> Data:
+        """Return some of the values."""
+        columns = (getattr(self, one.name) for one in fields(self))
+        return Data(*(None if column is None else column[rows] for column in columns))
 
 
 @dataclass(frozen=True)
@@ -84,11 +100,21 @@ class Response(Parametrized):
     declared : tuple of Parameter
         Its parameters, with values to start from. Their names must differ from those of covariance
         parameters.
+    noise_parameter : str
+        Its parameter that says how much values vary about their mean; empty if there is none.
+    latent_nugget : bool
+        Whether a nugget of the field is estimated if the user says nothing about it. It is 0 beside
+        a dispersion of the response's own, and where one binary value is known at each place.
+    transformable : bool
+        Whether a transformation of the values may come first.
     """
 
     name: ClassVar[str] = "response"
     discrete: ClassVar[bool] = False
     links: ClassVar[tuple[str, ...]] = ("log",)
+    noise_parameter: ClassVar[str] = ""
+    latent_nugget: ClassVar[bool] = False
+    transformable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,8 +125,35 @@ class Response(Parametrized):
                 f"Got {link!r}."
             )
 
+    @property
+    def used_link(self) -> str:
+        """The link's name."""
+        return getattr(self, "link", self.links[0])
+
+    @property
+    def of_values(self) -> bool:
+        """Whether η has the unit of the values: with the identity as link."""
+        return self.used_link == "identity"
+
     def check(self, data: Data) -> None:
         """Raise `InvalidInput` for values that the response cannot have."""
+
+    def extreme(self, data: Data) -> str:
+        """Say which values leave the likelihood without a maximum, such as zeros only; or ""."""
+        return ""
+
+    def guess(self, data: Data) -> Floats:
+        """Return η, (n,), near each value: a search starts there."""
+        return self.link_of(data.values)
+
+    def started(self, data: Data) -> Self:
+        """Return the response with parameters that suit the values, to start from."""
+        return self
+
+    def link_of(self, mean: Floats) -> Floats:
+        """Return the η of a value's mean, or of a success's probability; inverse of `mean`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return LINKS[self.used_link](np.asarray(mean, dtype=float))
 
     def density(self, data, eta, **parameters):
         """Return the log density as a jet, given those of η and of the parameters, or numbers."""
@@ -138,6 +191,20 @@ class Response(Parametrized):
     def draw(self, data: Data, eta: Floats, random: np.random.Generator) -> Floats:
         """Return random values, (n,)."""
         return self.distribution(data, eta).rvs(size=len(eta), random_state=random).astype(float)
+
+
+def _stats():
+    """Return `scipy.stats`, which takes half a second to import."""
+    from scipy import stats
+
+    return stats
+
+
+def _only_zeros(data):
+    """Say that all counts are 0."""
+    if data.values.any():
+        return ""
+    return f"all {len(data)} values are 0: the likelihood increases as the mean goes to 0."
 
 
 def _parameter(name, value, **options):
@@ -180,6 +247,15 @@ class Poisson(Response):
 
     name = "poisson"
     discrete = True
+    latent_nugget = True
+
+    def guess(self, data):
+        """See `Response.guess`."""
+        return np.log(data.values + 0.5)
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        return _only_zeros(data)
 
     def check(self, data):
         """See `Response.check`."""
@@ -191,7 +267,7 @@ class Poisson(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.poisson(np.exp(eta))
+        return _stats().poisson(np.exp(eta))
 
 
 @dataclass(frozen=True)
@@ -205,6 +281,21 @@ class Binomial(Response):
 
     name, links = "binomial", ("logit", "probit", "cloglog")
     discrete = True
+    latent_nugget = True
+
+    def guess(self, data):
+        """See `Response.guess`."""
+        return self.link_of((data.values + 0.5) / (_trials(data) + 1))
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        for value, wanted in (("0", 0.0), ("all of the trials", _trials(data))):
+            if (data.values == wanted).all():
+                return (
+                    f"all {len(data)} values are {value}: the likelihood increases as the "
+                    f"probability goes to {0 if value == '0' else 1}."
+                )
+        return ""
 
     def check(self, data):
         """See `Response.check`."""
@@ -236,13 +327,14 @@ class Binomial(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.binom(_trials(data).astype(int), self.probability(eta))
+        return _stats().binom(_trials(data).astype(int), self.probability(eta))
 
 
 class Bernoulli(Binomial):
     """0 or 1: `Binomial` with one trial each."""
 
     name = "bernoulli"
+    latent_nugget = False
 
 
 def _trials(data):
@@ -256,8 +348,17 @@ class NegativeBinomial(Response):
     size: float = 1.0
 
     name = "negative-binomial"
+    noise_parameter = "size"
     declared = (_parameter("size", 1.0),)
     discrete = True
+
+    def guess(self, data):
+        """See `Response.guess`."""
+        return np.log(data.values + 0.5)
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        return _only_zeros(data)
 
     def check(self, data):
         """See `Response.check`."""
@@ -272,7 +373,7 @@ class NegativeBinomial(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.nbinom(self.size, self.size / (self.size + np.exp(eta)))
+        return _stats().nbinom(self.size, self.size / (self.size + np.exp(eta)))
 
 
 @dataclass(frozen=True)
@@ -284,6 +385,15 @@ class ZeroInflatedPoisson(Response):
     name = "zero-inflated-poisson"
     declared = (_parameter("zeros", 0.2, upper=1.0),)
     discrete = True
+    latent_nugget = True
+
+    def guess(self, data):
+        """See `Response.guess`."""
+        return np.log(data.values + 0.5)
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        return _only_zeros(data)
 
     def check(self, data):
         """See `Response.check`."""
@@ -296,19 +406,23 @@ class ZeroInflatedPoisson(Response):
         # log(e^odds + e^-mean) at 0
         return jets.chosen(y == 0, softplus(odds + mean) - mean, counted) - softplus(odds)
 
+    def link_of(self, mean):
+        """See `Response.link_of`."""
+        return super().link_of(np.asarray(mean) / (1 - self.zeros))
+
     def mean(self, data, eta):
         """See `Response.mean`."""
         return (1 - self.zeros) * np.exp(eta)
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
-        counted = (1 - self.zeros) * stats.poisson.cdf(at, np.exp(eta))
+        counted = (1 - self.zeros) * _stats().poisson.cdf(at, np.exp(eta))
         return np.where(np.asarray(at) < 0, 0.0, self.zeros + counted)
 
     def quantile(self, data, eta, probability):
         """See `Response.quantile`."""
         rest = (np.asarray(probability) - self.zeros) / (1 - self.zeros)
-        return stats.poisson.ppf(np.maximum(rest, 0.0), np.exp(eta)).clip(0)
+        return _stats().poisson.ppf(np.maximum(rest, 0.0), np.exp(eta)).clip(0)
 
     def draw(self, data, eta, random):
         """See `Response.draw`."""
@@ -322,6 +436,29 @@ class TruncatedPoisson(Response):
 
     name = "truncated-poisson"
     discrete = True
+    latent_nugget = True
+
+    def guess(self, data):
+        """See `Response.guess`."""
+        return np.log(data.values - 0.5)
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        if (data.values > 1).any():
+            return ""
+        return f"all {len(data)} values are 1: the likelihood increases as the mean goes to 1."
+
+    def link_of(self, mean):
+        """See `Response.link_of`."""
+        mean = np.asarray(mean, dtype=float)
+        # μ of μ/(1 - exp(-μ)), by Newton's method from above
+        found = np.maximum(mean, 1e-300)
+        for _ in range(60):
+            rest = -np.expm1(-found)
+            slope = (rest - found * np.exp(-found)) / rest**2
+            found = np.maximum(found - (found / rest - mean) / slope, found / 4)
+        with np.errstate(divide="ignore"):
+            return np.where(mean > 1, np.log(found), -np.inf)
 
     def check(self, data):
         """See `Response.check`."""
@@ -339,13 +476,13 @@ class TruncatedPoisson(Response):
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         zeros = np.exp(-np.exp(eta))
-        return ((stats.poisson.cdf(at, np.exp(eta)) - zeros) / (1 - zeros)).clip(0)
+        return ((_stats().poisson.cdf(at, np.exp(eta)) - zeros) / (1 - zeros)).clip(0)
 
     def quantile(self, data, eta, probability):
         """See `Response.quantile`."""
         zeros = np.exp(-np.exp(eta))
         inside = zeros + (1 - zeros) * np.asarray(probability)
-        return stats.poisson.ppf(inside, np.exp(eta)).clip(1)
+        return _stats().poisson.ppf(inside, np.exp(eta)).clip(1)
 
     def draw(self, data, eta, random):
         """See `Response.draw`."""
@@ -357,26 +494,27 @@ class TruncatedPoisson(Response):
 
 @dataclass(frozen=True)
 class Gamma(Response):
-    """Positive values with mean exp(η) and variance mean²/shape."""
+    """Positive values with mean exp(η) and variance mean²/gamma_shape."""
 
-    shape: float = 1.0
+    gamma_shape: float = 1.0
 
     name = "gamma"
-    declared = (_parameter("shape", 1.0),)
+    noise_parameter = "gamma_shape"
+    declared = (_parameter("gamma_shape", 1.0),)
 
     def check(self, data):
         """See `Response.check`."""
         _within(data.values, "Gamma responses", data.values > 0, "positive values")
 
-    def density(self, data, eta, shape):
+    def density(self, data, eta, gamma_shape):
         """See `Response.density`."""
-        y = data.values
+        y, shape = data.values, gamma_shape
         rest = shape * log(shape) - gammaln(shape) + (shape - 1.0) * np.log(y)
         return rest - shape * (eta + exp(-eta) * y)
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.gamma(self.shape, scale=np.exp(eta) / self.shape)
+        return _stats().gamma(self.gamma_shape, scale=np.exp(eta) / self.gamma_shape)
 
 
 @dataclass(frozen=True)
@@ -386,6 +524,7 @@ class LogNormal(Response):
     log_variance: float = 1.0
 
     name = "log-normal"
+    noise_parameter = "log_variance"
     declared = (_parameter("log_variance", 1.0),)
 
     def check(self, data):
@@ -400,7 +539,7 @@ class LogNormal(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.lognorm(np.sqrt(self.log_variance), scale=np.exp(eta - self.log_variance / 2))
+        return _stats().lognorm(np.sqrt(self.log_variance), scale=np.exp(eta - self.log_variance / 2))
 
 
 @dataclass(frozen=True)
@@ -410,6 +549,7 @@ class Beta(Response):
     precision: float = 1.0
 
     name, links = "beta", ("logit",)
+    noise_parameter = "precision"
     declared = (_parameter("precision", 1.0),)
 
     def check(self, data):
@@ -426,7 +566,7 @@ class Beta(Response):
     def distribution(self, data, eta):
         """See `Response.distribution`."""
         mean = special.expit(eta)
-        return stats.beta(mean * self.precision, (1 - mean) * self.precision)
+        return _stats().beta(mean * self.precision, (1 - mean) * self.precision)
 
 
 @dataclass(frozen=True)
@@ -437,7 +577,14 @@ class StudentT(Response):
     degrees: float = 4.0
 
     name, links = "student-t", ("identity",)
-    declared = (_parameter("scale", 1.0), _parameter("degrees", 4.0))
+    noise_parameter = "scale"
+    declared = (_parameter("scale", 1.0, unit="value"), _parameter("degrees", 4.0, starts=(1.0,)))
+    latent_nugget = True
+
+    def started(self, data):
+        """See `Response.started`."""
+        middle = np.median(data.values)
+        return replace(self, scale=max(float(np.median(abs(data.values - middle))), 1e-12) / 2)
 
     def check(self, data):
         """See `Response.check`."""
@@ -451,7 +598,7 @@ class StudentT(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.t(self.degrees, loc=eta, scale=self.scale)
+        return _stats().t(self.degrees, loc=eta, scale=self.scale)
 
 
 @dataclass(frozen=True)
@@ -461,7 +608,23 @@ class Censored(Response):
     error_variance: float = 1.0
 
     name, links = "censored", ("identity",)
-    declared = (_parameter("error_variance", 1.0),)
+    transformable = True
+    noise_parameter = "error_variance"
+    declared = (_parameter("error_variance", 1.0, unit="value²"),)
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        lower, upper = _limits(data)
+        if (lower == upper).any():
+            return ""
+        return (
+            f"all {len(data)} values are censored: no value tells how much the field varies, and "
+            "the likelihood may have no maximum."
+        )
+
+    def started(self, data):
+        """See `Response.started`."""
+        return replace(self, error_variance=max(0.2 * float(np.var(data.values)), 1e-300))
 
     def check(self, data):
         """See `Response.check`."""
@@ -482,7 +645,7 @@ class Censored(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return stats.norm(eta, np.sqrt(self.error_variance))
+        return _stats().norm(eta, np.sqrt(self.error_variance))
 
 
 def _limits(data):
@@ -519,20 +682,30 @@ class Tweedie(Response):
     """
 
     dispersion: float = 1.0
-    power: float = 1.5
+    tweedie_power: float = 1.5
 
     name = "tweedie"
+    noise_parameter = "dispersion"
     declared = (
         _parameter("dispersion", 1.0),
-        _parameter("power", 1.5, transform="identity", lower=1.01, upper=1.99, closed=True),
+        _parameter("tweedie_power", 1.5, transform="identity", lower=1.01, upper=1.99, closed=True),
     )
+
+    def guess(self, data):
+        """See `Response.guess`."""
+        return np.log(np.maximum(data.values, 0.1 * data.values.mean()))
+
+    def extreme(self, data):
+        """See `Response.extreme`."""
+        return _only_zeros(data)
 
     def check(self, data):
         """See `Response.check`."""
         _within(data.values, "Tweedie responses", data.values >= 0, "values of at least 0")
 
-    def density(self, data, eta, dispersion, power):
+    def density(self, data, eta, dispersion, tweedie_power):
         """See `Response.density`."""
+        power = tweedie_power
         y, positive = data.values, data.values > 0
         size = exp(eta * (2.0 - power)) / (2.0 - power)
         mean = exp(eta * (1.0 - power)) / (1.0 - power) * y
@@ -542,7 +715,7 @@ class Tweedie(Response):
 
     def _amounts(self, eta):
         """Return the mean number of amounts, and their shape and scale."""
-        mean, p, phi = np.exp(eta), self.power, self.dispersion
+        mean, p, phi = np.exp(eta), self.tweedie_power, self.dispersion
         rate = mean ** (2 - p) / (phi * (2 - p))
         return rate, (2 - p) / (p - 1), phi * (p - 1) * mean ** (p - 1)
 
@@ -559,7 +732,7 @@ class Tweedie(Response):
         most = rate.max(initial=0.0)
         for k in range(1, int(most + 9 * np.sqrt(most)) + 40):
             share = special.gammainc(k * shape, np.maximum(at, 0) / scale)
-            found = found + np.where(at < 0, 0.0, stats.poisson.pmf(k, rate) * share)
+            found = found + np.where(at < 0, 0.0, _stats().poisson.pmf(k, rate) * share)
         return found.clip(0, 1)
 
     def quantile(self, data, eta, probability):
@@ -618,3 +791,49 @@ def _tweedie_series(y, dispersion, power):
         coefficients[1, 0] = (weights * change).sum(axis=1)
         found = jets.Jet(coefficients)
     return found
+
+
+RESPONSES = {
+    kind.name: kind
+    for kind in (
+        Poisson,
+        NegativeBinomial,
+        ZeroInflatedPoisson,
+        TruncatedPoisson,
+        Bernoulli,
+        Binomial,
+        Gamma,
+        LogNormal,
+        Tweedie,
+        Beta,
+        StudentT,
+        Censored,
+    )
+}
+"""Responses by name."""
+
+GAUSSIAN = "gaussian"
+"""Name of Gaussian values, which need no response."""
+
+
+def response_of(response: Response | type[Response] | str | None) -> Response | None:
+    """Return a response given by name, as a class or as an instance; None for Gaussian values.
+
+    Examples
+    --------
+    >>> response_of("poisson"), response_of("gaussian")
+    (Poisson(), None)
+    """
+    if response is None or isinstance(response, Response):
+        return response
+    if isinstance(response, type) and issubclass(response, Response):
+        return response()
+    if isinstance(response, str) and response == GAUSSIAN:
+        return None
+    try:
+        return RESPONSES[response]()
+    except (KeyError, TypeError):
+        raise InvalidInput(
+            f"`response` must be one of {GAUSSIAN}, {', '.join(RESPONSES)}, or a response of "
+            f"gx.responses. Got {response!r:.80}.{did_you_mean(response, RESPONSES)}"
+        ) from None

@@ -2,7 +2,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from geomxp.likelihood import jets
+from geomxp.covariance import jets
 
 FUNCTIONS = {
     "exp": (mpmath.exp, (-30.0, -0.2, 3.0)),

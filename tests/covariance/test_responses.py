@@ -6,8 +6,8 @@ import pytest
 from scipy import integrate, stats
 
 from geomxp import InvalidInput
-from geomxp.likelihood import responses
-from geomxp.likelihood.responses import Data
+from geomxp.covariance import responses
+from geomxp.covariance.responses import Data
 
 N = 60
 
@@ -175,7 +175,7 @@ def test_the_series_of_tweedie_is_right_near_both_ends(power, dispersion):
     y = np.array([0.02, 0.7, 3.0])
     eta = np.array([-1.0, 0.3, 0.9])
     response = responses.Tweedie(dispersion, power)
-    found = response.derivatives(Data(y), eta, ("dispersion", "power"))
+    found = response.derivatives(Data(y), eta, ("dispersion", "tweedie_power"))
     with mpmath.workdps(40):
         # exact changes of the parameters as they are in FP64
         phi, p = mpmath.mpf(dispersion), mpmath.mpf(power)
@@ -204,7 +204,7 @@ def test_the_series_of_tweedie_is_right_near_both_ends(power, dispersion):
             assert found.value[k] == pytest.approx(value, abs=rounding)
             size = 100 * rounding / min(dispersion, power - 1, 2 - power)
             assert found.parameters["dispersion"][0][k] == pytest.approx(float(by_phi), abs=size)
-            assert found.parameters["power"][0][k] == pytest.approx(float(by_p), abs=size)
+            assert found.parameters["tweedie_power"][0][k] == pytest.approx(float(by_p), abs=size)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_limits_that_no_value_has_are_refused(lower, upper):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: responses.Gamma(-1.0), "`shape` must be greater than 0"),
-        (lambda: responses.Tweedie(1.0, 2.0), "`power` must be"),
+        (lambda: responses.Gamma(-1.0), "`gamma_shape` must be greater than 0"),
+        (lambda: responses.Tweedie(1.0, 2.0), "`tweedie_power` must be"),
         (lambda: responses.ZeroInflatedPoisson(1.5), "`zeros`"),
         (lambda: responses.Binomial("log"), "`link` of a binomial response must be one of"),
     ],

@@ -1,0 +1,504 @@
+"""The likelihood of responses for searches: Laplace's approximation with the trend profiled out.
+
+`LaplaceEvaluator` is to responses what the evaluators of `exact` and `vecchia` are to Gaussian
+values. Its value is a smooth function of the parameters with exact derivatives; with Vecchia's
+approximation it has the log-determinant of an incomplete factor, and `reported` corrects that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..covariance.responses import Data
+from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
+from ..runtime.devices import blas_threads
+from ..vecchia.blocks import Neighbours
+from .base import Derivatives, Evaluation, Evaluator, GaussianValues
+from .exact import Exact
+from .laplace import DenseLaplace, VecchiaLaplace
+from .vecchia import KEPT_NEIGHBOURS_DIVERGENCE, Vecchia
+
+if TYPE_CHECKING:
+    from .._typing import Floats
+    from ..covariance.base import Covariance
+    from ..covariance.responses import Response
+    from ..data.observations import Observations
+    from .laplace import LaplaceDerivatives
+
+KEPT_RESULTS = 64
+"""Limit on the results that an evaluator keeps."""
+
+SAME_DIGITS = 12
+"""Digits in which the parameters of two models agree if they count as one."""
+
+INFORMATION_REACH = 0.5
+"""Largest change of the logarithm of a parameter with which the information for scoring is kept."""
+
+HESSIAN_STEP = 2e-4
+"""Step of differences of derivatives, relative to a parameter; of coefficients in standard errors.
+"""
+
+TRANSFORM_STEP = 1e-3
+"""Step of differences of ℓ by parameters of a transformation, relative to them or to 1."""
+
+LEAST_WEIGHT = 1e-6
+"""Least weight of a working value, in units of the median of the positive ones."""
+
+REPORTED_ERROR = 0.025
+"""Standard error of a reported log-likelihood."""
+
+def check_response(method, observations, model, reml):
+    """Raise `InvalidInput`, with a remedy, where a response cannot be computed as asked."""
+    response = model.response
+    if reml:
+        raise InvalidInput(
+            f"a {response.name} response has no restricted likelihood that is comparable across "
+            "trends: leave `reml` (--reml) out."
+        )
+    plain = Vecchia(method.neighbours, method.ordering) if method.approximate else Exact()
+    if method != plain or not isinstance(getattr(method, "ordering", ""), str):
+        raise InvalidInput(
+            f"a {response.name} response is computed in FP64, in one memory and on the CPU: use "
+            "gx.Exact() or gx.Vecchia(30) without further options (--method exact|vecchia "
+            f"[--neighbours]). Got {method!r:.120}."
+        )
+    for name in ("error_variance", "replicates"):
+        if getattr(observations, name) is not None:
+            raise InvalidInput(
+                f"`{name}` is of Gaussian values. A {response.name} response has a distribution of "
+                "its own: leave it out."
+            )
+    if observations.censored is not None and observations.censored.any():
+        if not response.transformable:
+            raise InvalidInput(
+                f"{observations.limits_in_words}, and a {response.name} response needs numbers: "
+                'use response="censored" (--response censored).'
+            )
+    if response.transformable and observations.lower is None:
+        raise InvalidInput(
+            "a censored response needs limits: text such as <0.5 in the column of the values, or "
+            "`below` or `above` (--below, --above). Without any, leave the response out: the "
+            "nugget is the variance of the errors."
+        )
+
+
+def check_values(observations, model):
+    """Raise `InvalidInput` for values that a response cannot have."""
+    with np.errstate(all="ignore"):
+        model.response.check(data_of(observations, model.transform)[0])
+
+
+def data_of(observations: Observations, transform=None) -> tuple[Data, float]:
+    """Return the values of a response, transformed, and the log-Jacobian of those not censored."""
+    columns = {name: getattr(observations, name) for name in ("trials", "lower", "upper")}
+    data = Data(observations.values, **columns)
+    if transform is None:
+        return data, 0.0
+    own = transform.of(observations.variable)
+    exact = np.ones(len(data), dtype=bool) if data.lower is None else data.lower == data.upper
+    with np.errstate(all="ignore"):
+        z = own.transform(data.values)
+        low, high = (
+            np.where(np.isinf(ends), ends, np.where(exact, z, own.transform(ends)))
+            for ends in (data.lower, data.upper)
+        )
+        # below the support a lower limit says nothing
+        low = np.where(np.isnan(low) & ~exact, -np.inf, low)
+        jacobian = float(own.log_jacobian(data.values)[exact].sum())
+    if not (np.isfinite(z[exact]).all() and not np.isnan(high).any() and np.isfinite(jacobian)):
+        raise NotPositiveDefinite(
+            f"the transformation {transform.name!r} does not map all values to finite numbers."
+        )
+    return replace(data, values=z, lower=low, upper=high), jacobian
+
+
+class WorkingValues:
+    """η near each value, in place of Gaussian values where searches look at these."""
+
+    def __init__(self, observations, response):
+        self._observations, self._response = observations, response
+
+    def at(self, transform):
+        """See `Values.at`."""
+        data, jacobian = data_of(self._observations, transform)
+        return GaussianValues(self._response.guess(data), jacobian)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The coefficients of the trend with the largest ℓ, their information, and derivatives there.
+
+    The information, (p, p), is that for the parameters of the model.
+    """
+
+    coefficients: Floats
+    information: Floats
+    derivatives: LaplaceDerivatives
+
+
+class LaplaceEvaluator(Evaluator):
+    """ℓ(θ) of a response, with the trend's coefficients profiled out, and its derivatives.
+
+    Parameters
+    ----------
+    observations : Observations
+    design : (n, p) array or None
+    method : Exact or Vecchia
+        Matrices of the order of n, or Vecchia's approximation of the field.
+    response : Response
+        Its kind; models have parameters of their own.
+    """
+
+    scoring = True
+    expensive = True
+
+    def __init__(self, observations, design, method, response):
+        self.observations, self.method = observations, method
+        n = len(observations)
+        self.design = np.zeros((n, 0)) if design is None else design
+        self.values = WorkingValues(observations, response)
+        arguments = observations, None, self.design, observations.total_offset
+        self.laplace = DenseLaplace(*arguments)
+        if method.approximate:
+            self.laplace = VecchiaLaplace(*arguments, method.neighbours, method.ordering)
+        self.moves = method.approximate and not (
+            observations.time is None and observations.variable is None
+        )
+        self._neighbours = Neighbours(observations.inputs, method.neighbours or 1)
+        self._held = False
+        self._best, self._joint, self._names = OrderedDict(), OrderedDict(), ()
+        self._start, self._information, self._transform = None, None, "unknown"
+        self._jacobian = 0.0
+
+    # neighbours in time, or of several variables
+
+    def freeze(self, model):
+        """Keep the neighbours of a model in time, or of several variables, for all models."""
+        if self.moves:
+            self._hold(self._neighbours.key_of(bare(model)))
+            self._held = True
+
+    def _hold(self, key):
+        if key != self.laplace.key:
+            self.laplace.key = key
+            self._best.clear()
+            self._joint.clear()
+
+    def would_move(self, model, exactly=False):
+        """Whether other neighbours than those that are kept suit a model better."""
+        field = bare(model)
+        if not self._held or self._neighbours.key_of(field) == self.laplace.key:
+            return False
+        loss = self._neighbours.loss(field, self.laplace.key)
+        return exactly or loss > KEPT_NEIGHBOURS_DIVERGENCE
+
+    # ℓ
+
+    def keeps(self, model):
+        """See `Evaluator.keeps`."""
+        return _key(model) in self._best
+
+    def __call__(self, model):
+        """Evaluate the log-likelihood; -inf with an outcome where the field has no mode."""
+        return self._evaluation(model, lambda best: (best.derivatives.log_likelihood, 0.0))
+
+    def reported(self, model):
+        """Evaluate with the log-determinant corrected, and the standard error of this."""
+
+        def corrected(best):
+            mode = self.mode(model, best)
+            change, error = mode.correction(REPORTED_ERROR)
+            return mode.log_likelihood + change, error
+
+        return self._evaluation(model, corrected)
+
+    @blas_threads(0)
+    def _evaluation(self, model, value_of):
+        start, n = time.perf_counter(), len(self.observations)
+        try:
+            best = self._solved(model)
+            value, error = value_of(best)
+            if not np.isfinite(value):
+                raise NotPositiveDefinite("the log-likelihood overflows FP64.")
+        except NotPositiveDefinite as failure:
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(failure))
+            return Evaluation.failed(outcome, n, time.perf_counter() - start)
+        inverse = np.linalg.inv(best.information) if len(best.information) else best.information
+        nan = float("nan")
+        return Evaluation(
+            log_likelihood=value + self._jacobian,
+            log_determinant=nan,
+            quadratic_form=nan,
+            outcome=Outcome(Ending.COMPUTED),
+            n=n,
+            coefficients=best.coefficients,
+            coefficient_covariance=inverse,
+            seconds=time.perf_counter() - start,
+            log_jacobian=self._jacobian,
+            error=error,
+        )
+
+    def mode(self, model, best=None):
+        """Return the mode of the field at the best coefficients."""
+        best = best or self._solved(model)
+        return self.laplace.mode(bare(model), model.response, best.coefficients)
+
+    def _know(self, model):
+        """Have the values that a model's transformation gives, and its neighbours."""
+        if self._transform != model.transform:
+            self.laplace.data, self._jacobian = data_of(self.observations, model.transform)
+            self._transform = model.transform
+        if self.moves and not self._held:
+            self._hold(self._neighbours.key_of(bare(model)))
+
+    def _solved(self, model, names=()):
+        """Return the `Best` coefficients of a model, with derivatives by these names at least."""
+        model.check_inputs(self.observations.inputs)
+        self._know(model)
+        key = _key(model)
+        known = self._best.get(key)
+        if known is not None and set(names) <= set(known.derivatives.parameters):
+            return known
+        # searches ask for a value and then for derivatives, at one model after the other
+        self._names = tuple(dict.fromkeys((*self._names, *names)))
+        wanted = [name for name in self._names if name in model.parameters()]
+        field, of_field = bare(model), []
+        of_field = [name for name in wanted if name in field.parameters()]
+        start = self._start if known is None else known.coefficients
+        found = Best(
+            *self.laplace.at_best_coefficients(field, model.response, start, of_field)
+        )
+        self._start = found.coefficients
+        self._best[key] = found
+        while len(self._best) > KEPT_RESULTS:
+            self._best.popitem(last=False)
+        return found
+
+    # derivatives
+
+    @blas_threads(0)
+    def derivatives(self, model, names, *, curvature=False):
+        """Return the score, and the information of the field about working values.
+
+        That of a response's own parameters is the sum of squares of the scores of the values.
+        With `curvature`, the observed information by differences of the score.
+        """
+        names = tuple(names)
+        known = () if model.transform is None else tuple(model.transform.parameters())
+        ours = tuple(name for name in names if name not in known)
+        best = self._solved(model, ours)
+        score = {name: best.derivatives.parameters[name] for name in ours}
+        score |= {name: self._by_transform(model, name) for name in names if name in known}
+        found = Derivatives(
+            names,
+            np.array([score[name] for name in names]),
+            self._scoring_information(model, names, known, score),
+        )
+        return replace(found, observed=self._observed(model, names)) if curvature else found
+
+    def has_curvature(self, names):
+        """See `Evaluator.has_curvature`."""
+        return True
+
+    def observed_information(self, model, names=None):
+        """Return minus the Hessian of ℓ with the coefficients profiled out, (k, k)."""
+        return self._observed(model, tuple(model.parameters() if names is None else names))
+
+    def expected_information(self, model, names=None):
+        """Return the observed information: there is no formula for the expected one."""
+        return self.observed_information(model, names)
+
+    def _by_transform(self, model, name):
+        """Return the derivative of ℓ by a parameter of the transformation, by differences."""
+        value, ends = model.parameters()[name], []
+        step = TRANSFORM_STEP * max(abs(value), 1.0)
+        for side in (1, -1):
+            moved = model.replace(**{name: value + side * step})
+            ends.append(self(moved).log_likelihood)
+        if not np.isfinite(ends).all():
+            raise NotPositiveDefinite(f"ℓ is not finite on both sides of {name}={value:g}.")
+        self._know(model)
+        return (ends[0] - ends[1]) / (2 * step)
+
+    def _scoring_information(self, model, names, known, score):
+        """Return the information for scoring, (k, k), scaled from that of a model near this one."""
+        values = model.parameters()
+        at = np.array([values[name] for name in names])
+        if self._information is not None and self._information[0] == names:
+            _, before, information = self._information
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.where(at == before, 1.0, before / at)
+            near = (ratio > 0) & (np.abs(np.log(np.where(ratio > 0, ratio, 1.0))) < INFORMATION_REACH)
+            if near.all():
+                return information * np.outer(ratio, ratio)
+        ours = [k for k, name in enumerate(names) if name not in known]
+        some = tuple(names[k] for k in ours)
+        best, information = self._solved(model, some), np.zeros((len(names),) * 2)
+        information[np.ix_(ours, ours)] = self.laplace.information(
+            bare(model), model.response, best.coefficients, some
+        )
+        for k, name in enumerate(names):
+            if name in known:
+                step = TRANSFORM_STEP * max(abs(values[name]), 1.0)
+                ends = [
+                    self._by_transform(model.replace(**{name: values[name] + side * step}), name)
+                    for side in (1, -1)
+                ]
+                information[k, k] = max((ends[1] - ends[0]) / (2 * step), 1e-8)
+        self._know(model)
+        self._information = names, at, information
+        return information
+
+    def _observed(self, model, names):
+        """Return the observed information of names, with the coefficients profiled out."""
+        p, joint = self.design.shape[1], self.joint_information(model, names)
+        if not p:
+            return joint
+        k = len(names)
+        return joint[:k, :k] - joint[:k, k:] @ np.linalg.solve(joint[k:, k:], joint[k:, :k])
+
+    @blas_threads(0)
+    def joint_information(self, model, names):
+        """Return minus the Hessian of ℓ by these parameters and the coefficients, (k + p, k + p).
+
+        By central differences of its exact derivatives.
+        """
+        key = _key(model), names
+        if key not in self._joint:
+            self._joint[key] = self._differences(model, names)
+            while len(self._joint) > KEPT_RESULTS:
+                self._joint.popitem(last=False)
+        return self._joint[key]
+
+    def _differences(self, model, names):
+        best, rows = self._solved(model, self._of_ours(model, names)), []
+        beta, p = best.coefficients, self.design.shape[1]
+        steps = np.zeros(p)
+        if p:
+            steps = HESSIAN_STEP * np.sqrt(np.diag(np.linalg.inv(best.information)))
+        known = () if model.transform is None else tuple(model.transform.parameters())
+        for name in names:
+            ends = self._sides(model, name)
+            between = ends[0].parameters()[name] - ends[1].parameters()[name]
+            slopes = [self._gradient(end, beta, names, known) for end in ends]
+            rows.append((slopes[1] - slopes[0]) / between)
+        for j in range(p):
+            move = np.zeros(p)
+            move[j] = 100 * steps[j]
+            slopes = [self._gradient(model, beta + side * move, names, known) for side in (1, -1)]
+            rows.append((slopes[1] - slopes[0]) / (2 * move[j]))
+        self._know(model)
+        joint = np.array(rows).reshape(len(names) + p, len(names) + p)
+        return (joint + joint.T) / 2
+
+    def _sides(self, model, name):
+        """Return models with a parameter above and below its value, as far as it may be."""
+        parameter = next(one for one in model.table if one.name == name)
+        value = parameter.value
+        step = HESSIAN_STEP * abs(value)
+        if parameter.transform == "identity":
+            step = HESSIAN_STEP * max(abs(value), 1.0)
+        if name not in self._of_ours(model, (name,)):
+            step = 10 * TRANSFORM_STEP * max(abs(value), 1.0)
+        if value == 0 and parameter.unit == "value²":
+            step = HESSIAN_STEP * model.largest_variance
+        ends = []
+        for side in (1, -1):
+            try:
+                moved = model.replace(**{name: value + side * step})
+                moved.check_inputs(self.observations.inputs)
+            except InvalidInput:
+                moved = model
+            ends.append(moved)
+        return ends
+
+    def _of_ours(self, model, names):
+        known = () if model.transform is None else model.transform.parameters()
+        return tuple(name for name in names if name not in known)
+
+    def _gradient(self, model, beta, names, known):
+        """Return the derivatives of ℓ by names and coefficients, (k + p,), at coefficients."""
+        self._know(model)
+        field = bare(model)
+        of_field = [name for name in names if name in field.parameters()]
+        found = self.laplace.derivatives(field, model.response, beta, of_field)
+        slopes = dict(found.parameters)
+        for name in names:
+            if name in known:
+                slopes[name] = self._by_transform_at(model, beta, name)
+        return np.r_[[slopes[name] for name in names], found.coefficients]
+
+    def _by_transform_at(self, model, beta, name):
+        """Return the derivative of ℓ by a parameter of the transformation at coefficients."""
+        value, ends = model.parameters()[name], []
+        step = TRANSFORM_STEP * max(abs(value), 1.0)
+        for side in (1, -1):
+            moved = model.replace(**{name: value + side * step})
+            self._know(moved)
+            ends.append(
+                self.laplace.log_likelihood(bare(moved), moved.response, beta) + self._jacobian
+            )
+        self._know(model)
+        return (ends[0] - ends[1]) / (2 * step)
+
+    def coefficient_covariance(self, model, names):
+        """Return the covariance of the coefficients, (p, p), from the whole Hessian.
+
+        `names` are the parameters that were estimated.
+        """
+        k, joint = len(names), self.joint_information(model, tuple(names))
+        return np.linalg.inv(joint)[k:, k:]
+
+    # Gaussian data with the same mode
+
+    def working(self, model):
+        """Return working values z, (n,), and their error variances, (n,).
+
+        Gaussian values z = η + g/W with error variances 1/W have the same mode of the field, and
+        the same variances where W is the curvature of the values' log density. Curvatures that are
+        not positive count as a small number: such values say nothing about the field.
+        """
+        best = self._solved(model)
+        mode = self.mode(model, best)
+        eta = self.laplace.offset + self.design @ best.coefficients + mode.eta
+        slopes = model.response.derivatives(self.laplace.data, eta)
+        g, w = slopes.eta[0], -slopes.eta[1]
+        least = LEAST_WEIGHT * (float(np.median(w[w > 0])) if (w > 0).any() else 1.0)
+        w = np.maximum(w, least)
+        return eta - self.laplace.offset + g / w, 1.0 / w
+
+
+def bare(model: Covariance) -> Covariance:
+    """Return the model of the field alone."""
+    return replace(model, response=None, transform=None)
+
+
+def _key(model):
+    """Return what tells a model from others: its class and its parameters to some digits."""
+    values = model.parameters().values()
+    return (
+        type(model),
+        type(model.response),
+        model.response.used_link,
+        tuple(float(f"{value:.{SAME_DIGITS}g}") for value in values),
+    )
+
+
+def evaluator_of_response(
+    observations: Observations,
+    design: Floats | None,
+    reml: bool,
+    method,
+    model: Covariance,
+) -> LaplaceEvaluator:
+    """Return the evaluator for models with the response of one.
+
+    Raises `InvalidInput`, with a remedy, where they cannot be computed.
+    """
+    check_response(method, observations, model, reml)
+    return LaplaceEvaluator(observations, design, method, model.response)
