@@ -38,7 +38,7 @@ from ..covariance.sums import derivative_sums
 from ..errors import NotPositiveDefinite
 from ..runtime.devices import Device
 from ..vecchia.blocks import Blocks, Sums, wanted_for
-from ..vecchia.factor import Graph, VecchiaFactor
+from ..vecchia.factor import Graph
 from ..vecchia.incomplete import IncompleteFactor, Pattern
 from .factors import dense_factor, explain
 from .replicates import Groups
@@ -390,7 +390,7 @@ class VecchiaLaplace(Laplace):
         self._graph_options = ordering, neighbours
 
     def _prepared(self, places, model):
-        """Return the places in the order of the tree, the graph and its pattern."""
+        """Return the places in the order of elimination, and the pattern of U on them."""
         inputs, (ordering, neighbours) = places.inputs[places.first], self._graph_options
         points = inputs.points
         if inputs.variable is not None:
@@ -399,12 +399,13 @@ class VecchiaLaplace(Laplace):
         if self.key is not None:
             points = model.neighbour_points(inputs, self.key)
         graph = Graph.of(points, ordering, neighbours)
-        return places.sorted(graph.tree.order), graph, Pattern.of(graph)
+        order, pattern = Pattern.eliminated(graph)
+        return places.sorted(graph.tree.order[order]), pattern
 
-    def _prior(self, model, places, graph, pattern):
+    def _prior(self, model, places, pattern):
         """See `Laplace._prior`."""
         try:
-            return _Prior(model, places, graph, pattern)
+            return _Prior(model, places, pattern)
         except NotPositiveDefinite as error:
             row = int(places.first[error.order])
             raise NotPositiveDefinite(
@@ -442,16 +443,20 @@ class VecchiaLaplace(Laplace):
 
 
 class _Prior:
-    """Q = UU' of a model, on a graph of places."""
+    """Q = UU' of a model, on the pattern of places."""
 
-    def __init__(self, model, places, graph, pattern):
-        self.places, self.graph, self.pattern = places, graph, pattern
+    def __init__(self, model, places, pattern):
+        self.places, self.pattern = places, pattern
         self.blocks = Blocks(model, places.inputs[places.first])
-        weights, variances = self.blocks.weights(graph.neighbours)
-        self._log_determinant = -VecchiaFactor(graph, weights, variances).log_determinant()
-        scale = 1.0 / np.sqrt(variances)
-        self.columns = np.column_stack((-weights, np.ones(len(scale)))) * scale[:, None]
-        self.columns[:, :-1][graph.neighbours < 0] = 0.0
+        weights, variances = self.blocks.weights(pattern.neighbours)
+        bad = ~(variances > 0)
+        if bad.any():
+            raise NotPositiveDefinite("a conditional variance is not positive", int(bad.argmax()))
+        self._log_determinant = -float(np.log(variances).sum())
+        self.columns = np.empty((len(variances), weights.shape[1] + 1))
+        self.columns[:, -1] = 1.0 / np.sqrt(variances)
+        np.multiply(weights, -self.columns[:, -1:], out=self.columns[:, :-1])
+        self.columns[:, :-1][pattern.neighbours < 0] = 0.0
         self._product = pattern.product(self.columns)
         # the last W of `near`, and its factor
         self._kept = None, None
@@ -564,11 +569,11 @@ class _SparseMode:
 
     def by_field(self, names, g, second, pull, x):
         """Return the derivatives by parameters of the field, from one pass over the blocks."""
-        prior, graph = self._prior, self._prior.graph
+        prior = self._prior
         local = prior.pattern.pulled(prior.columns, self._gradient)
         model, noise = prior.blocks.model, prior.blocks.noise
         both, wanted = np.stack((self.field, x)), wanted_for(model, names, noise)
-        out, _ = prior.blocks.reduce(graph.neighbours, both, wanted, local)
+        out, _ = prior.blocks.reduce(prior.pattern.neighbours, both, wanted, local)
         sums, found = Sums(out, 3, model, set(names), noise), {}
         for name in names:
             # log|K|; twice f'Qf and x'Qf; twice the pull on U
@@ -584,7 +589,7 @@ class _SparseMode:
         inputs = replace(self.places.inputs[self.places.first], error_variance=1 / (w + least))
         blocks, model = Blocks(prior.blocks.model, inputs), prior.blocks.model
         wanted = wanted_for(model, names, blocks.noise)
-        out, failed = blocks.reduce(prior.graph.neighbours, self.field[None], wanted)
+        out, failed = blocks.reduce(prior.pattern.neighbours, self.field[None], wanted)
         if failed is not None:
             raise NotPositiveDefinite("a conditional variance is not positive", int(failed))
         return Sums(out, 1, model, set(names), blocks.noise).information(names)

@@ -42,6 +42,20 @@ class Pattern:
         """Return the pattern of a `Graph`."""
         return cls(graph.sequence, graph.neighbours)
 
+    @classmethod
+    def eliminated(cls, graph):
+        """Return the `elimination` of a graph, and the pattern with locations in this order.
+
+        Passes over columns then read memory from its beginning to its end.
+        """
+        order = cls.of(graph).elimination
+        ranks = np.empty(len(order) + 1, dtype=np.int32)
+        ranks[order], ranks[-1] = np.arange(len(order)), -1
+        pattern = cls(np.arange(len(order))[::-1], ranks[graph.neighbours[order]])
+        # known without another search
+        pattern.__dict__["elimination"] = np.arange(len(order))
+        return order, pattern
+
     @cached_property
     def elimination(self):
         """Order in which columns of P are computed: each before those of its neighbours, (n,).
