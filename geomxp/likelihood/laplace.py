@@ -65,6 +65,9 @@ information, relative to the largest, with which they are determined."""
 MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 """Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
 
+INFORMATION_TOLERANCE = 1e-6
+"""Reduction of the residual for the information on the coefficients."""
+
 KEPT_CHANGE = 0.1
 """Largest change of W, relative to its largest entry, with which a preconditioner is kept."""
 
@@ -124,6 +127,8 @@ class Laplace:
         self.offset = np.zeros(n) if offset is None else offset
         self._last, self._first = None, observations.inputs.first_rows()
         self._known = {}
+        # the last model, and what `_prior` returned for it
+        self._prepared_for = self._of_model = None
         # of neighbours that depend on the model; see `Covariance.neighbour_key`
         self.key = None
 
@@ -139,10 +144,13 @@ class Laplace:
     def mode(self, model, response, coefficients=()):
         """Return the mode of the field and ℓ; the search starts at the last one."""
         places, *about = self._places(model)
-        prior = self._prior(model, places, *about)
+        if self._prepared_for != (model, self.key):
+            self._of_model = None
+            self._of_model = self._prior(model, places, *about)
+            self._prepared_for = model, self.key
         if self._last is not None and len(self._last) != len(places):
             self._last = None
-        return self._mode(prior, response, self._fixed(coefficients))
+        return self._mode(self._of_model, response, self._fixed(coefficients))
 
     def _places(self, model):
         """Return what `_prepared` makes of the places of a model's field.
@@ -239,7 +247,7 @@ class Laplace:
         """
         p = self.design.shape[1]
         best = np.zeros(p) if start is None else np.array(start, dtype=float)
-        found, information = self._with_information(model, response, best, names)
+        found, information, along = self._with_information(model, response, best, names)
         for _ in range(MOST_STEPS if p else 0):
             values = np.linalg.eigvalsh(information)
             if not values[0] > LEAST_INFORMATION * values[-1]:
@@ -248,7 +256,10 @@ class Laplace:
             promise, size = found.coefficients @ step, 1.0
             if promise <= COEFFICIENT_TOLERANCE:
                 return best, information, found
+            field = self._last
             for _ in range(MOST_HALVINGS):
+                # the field moves with the coefficients
+                self._last = field - along @ (size * step)
                 trial = self._with_information(model, response, best + size * step, names)
                 if trial[0].log_likelihood >= found.log_likelihood:
                     break
@@ -258,19 +269,22 @@ class Laplace:
                 if promise <= NEAR_MODE * max(1.0, abs(found.log_likelihood)):
                     return best, information, found
                 break
-            best, (found, information) = best + size * step, trial
+            best, (found, information, along) = best + size * step, trial
         if p:
             raise NotPositiveDefinite("no best coefficients were found for this response.")
         return best, information, found
 
     def _with_information(self, model, response, coefficients, names):
-        """Return the derivatives and the information on β."""
+        """Return the derivatives, the information on β, and SWX at the places, (u, p)."""
         mode, slopes, found = self._at(model, response, coefficients, names)
         x = self.design
-        weighted, places = -slopes.eta[1][:, None] * x, mode.places
-        solved = [mode.solve(places.sums(column))[places.of] for column in weighted.T]
-        inner = weighted.T @ np.array(solved).T if solved else np.zeros((0, 0))
-        return found, x.T @ weighted - (inner + inner.T) / 2
+        weighted = mode.places.sums(-slopes.eta[1][:, None] * x)
+        along = np.zeros(weighted.shape)
+        for k, column in enumerate(weighted.T):
+            along[:, k] = mode.solve(column, INFORMATION_TOLERANCE)
+        inner = weighted.T @ along
+        direct = x.T @ (-slopes.eta[1][:, None] * x)
+        return found, direct - (inner + inner.T) / 2, along
 
     def _fixed(self, coefficients):
         """Return η without the field."""
@@ -344,7 +358,7 @@ class _DenseMode:
         """Return the gradient of log|Q + W| by W."""
         return np.einsum("ij,ij->j", self._half, self._half)
 
-    def solve(self, y):
+    def solve(self, y, tolerance=SOLVE_TOLERANCE):
         """Return (Q + W)⁻¹y."""
         return self._half.T @ (self._half @ y)
 
@@ -597,9 +611,9 @@ class _SparseMode:
         """Return the gradient of log|PP'| by W."""
         return self._gradient[:, -1]
 
-    def solve(self, y):
+    def solve(self, y, tolerance=SOLVE_TOLERANCE):
         """Return (Q + W)⁻¹y."""
-        x = self._prior.solve(self._factor, self._w, y)
+        x = self._prior.solve(self._factor, self._w, y, tolerance)
         if x is None:
             raise NotPositiveDefinite("the mode of the field is a saddle point.")
         return x
