@@ -188,25 +188,14 @@ class Laplace:
         names: Sequence[str] | None = None,
     ) -> LaplaceDerivatives:
         """Return ℓ and its derivatives; `names` are the field's parameters, all if not given."""
-        return self._at(model, response, coefficients, names)[2]
-
-    def _at(self, model, response, coefficients, names):
-        """Return the mode, the slopes of the log densities there, and the derivatives."""
         names = tuple(model.parameters() if names is None else names)
-        mode, own = self.mode(model, response, coefficients), tuple(response.parameters())
-        places = mode.places
-        slopes = response.derivatives(self.data, self._fixed(coefficients) + mode.eta, own)
-        g, second, third = slopes.eta
-        w = mode.by_curvature()[places.of]
-        pull = 0.5 * w * third
-        at_places = mode.solve(places.sums(pull))
-        x = at_places[places.of]
-        summed = (places.sums(each) for each in (g, second, pull))
-        found = mode.by_field(names, *summed, at_places)
-        for name, (direct, of_g, of_second) in slopes.parameters.items():
-            found[name] = float((direct + 0.5 * w * of_second + x * of_g).sum())
-        by_coefficients = self.design.T @ (g + pull + second * x)
-        return mode, slopes, LaplaceDerivatives(mode.log_likelihood, found, by_coefficients)
+        return self._at(model, response, coefficients).derivatives(names)
+
+    def _at(self, model, response, coefficients):
+        """Return the `_Slopes` at the mode."""
+        mode = self.mode(model, response, coefficients)
+        eta, own = self._fixed(coefficients) + mode.eta, tuple(response.parameters())
+        return _Slopes(mode, response.derivatives(self.data, eta, own), self.design)
 
     def information(
         self,
@@ -247,48 +236,70 @@ class Laplace:
         """
         p = self.design.shape[1]
         best = np.zeros(p) if start is None else np.array(start, dtype=float)
-        found, information, along = self._with_information(model, response, best, names)
+        names = tuple(model.parameters() if names is None else names)
+        found = self._at(model, response, best)
+        information, along = found.information() if p else (np.zeros((0, 0)), None)
         for _ in range(MOST_STEPS if p else 0):
             values = np.linalg.eigvalsh(information)
             if not values[0] > LEAST_INFORMATION * values[-1]:
                 raise NotPositiveDefinite("the values do not determine the coefficients.")
-            step = np.linalg.solve(information, found.coefficients)
-            promise, size = found.coefficients @ step, 1.0
+            step = np.linalg.solve(information, found.by_coefficients)
+            promise, size = found.by_coefficients @ step, 1.0
             if promise <= COEFFICIENT_TOLERANCE:
-                return best, information, found
+                return best, information, found.derivatives(names)
             field = self._last
             for _ in range(MOST_HALVINGS):
                 # the field moves with the coefficients
                 self._last = field - along @ (size * step)
-                trial = self._with_information(model, response, best + size * step, names)
-                if trial[0].log_likelihood >= found.log_likelihood:
+                trial = self._at(model, response, best + size * step)
+                if trial.mode.log_likelihood >= found.mode.log_likelihood:
                     break
                 size /= 2
             else:
                 # rounding hides what is left to gain
-                if promise <= NEAR_MODE * max(1.0, abs(found.log_likelihood)):
-                    return best, information, found
+                if promise <= NEAR_MODE * max(1.0, abs(found.mode.log_likelihood)):
+                    return best, information, found.derivatives(names)
                 break
-            best, (found, information, along) = best + size * step, trial
+            best, found = best + size * step, trial
+            information, along = found.information()
         if p:
             raise NotPositiveDefinite("no best coefficients were found for this response.")
-        return best, information, found
-
-    def _with_information(self, model, response, coefficients, names):
-        """Return the derivatives, the information on β, and SWX at the places, (u, p)."""
-        mode, slopes, found = self._at(model, response, coefficients, names)
-        x = self.design
-        weighted = mode.places.sums(-slopes.eta[1][:, None] * x)
-        along = np.zeros(weighted.shape)
-        for k, column in enumerate(weighted.T):
-            along[:, k] = mode.solve(column, INFORMATION_TOLERANCE)
-        inner = weighted.T @ along
-        direct = x.T @ (-slopes.eta[1][:, None] * x)
-        return found, direct - (inner + inner.T) / 2, along
+        return best, information, found.derivatives(names)
 
     def _fixed(self, coefficients):
         """Return η without the field."""
         return self.offset + self.design @ np.asarray(coefficients, dtype=float)
+
+
+class _Slopes:
+    """Derivatives at a mode, of which those by the coefficients come first."""
+
+    def __init__(self, mode, slopes, design):
+        self.mode, self._slopes, self._design = mode, slopes, design
+        places, (g, second, third) = mode.places, slopes.eta
+        self._w = mode.by_curvature()[places.of]
+        self._pull = 0.5 * self._w * third
+        self._x = mode.solve(places.sums(self._pull))
+        self.by_coefficients = design.T @ (g + self._pull + second * self._x[places.of])
+
+    def derivatives(self, names):
+        """Return the `LaplaceDerivatives`."""
+        mode, slopes, x = self.mode, self._slopes, self._x[self.mode.places.of]
+        g, second, _ = slopes.eta
+        summed = (mode.places.sums(each) for each in (g, second, self._pull))
+        found = mode.by_field(names, *summed, self._x) if names else {}
+        for name, (direct, of_g, of_second) in slopes.parameters.items():
+            found[name] = float((direct + 0.5 * self._w * of_second + x * of_g).sum())
+        return LaplaceDerivatives(mode.log_likelihood, found, self.by_coefficients)
+
+    def information(self):
+        """Return the information on β, X'(W - WSW)X, and SWX at the places, (u, p)."""
+        x, places = self._design, self.mode.places
+        weighted = -self._slopes.eta[1][:, None] * x
+        summed = places.sums(weighted)
+        along = np.column_stack([self.mode.solve(y, INFORMATION_TOLERANCE) for y in summed.T])
+        inner = summed.T @ along
+        return x.T @ weighted - (inner + inner.T) / 2, along
 
 
 # Dense matrices: K = LL', f = Lu, and M = I + L'WL
