@@ -150,6 +150,13 @@ class Response(Parametrized):
         """Say which values leave the likelihood without a maximum, such as zeros only; or ""."""
         return ""
 
+    def pulls(self, data: Data) -> Floats | None:
+        """Return the sign of η's change that never lowers a value's density, (n,); 0 for none.
+
+        -1 of a count of 0, for example. None if no value has one.
+        """
+        return None
+
     def guess(self, data: Data) -> Floats:
         """Return η, (n,), near each value: a search starts there."""
         return self.link_of(data.values)
@@ -271,6 +278,10 @@ class Poisson(Response):
         """See `Response.guess`."""
         return np.log(data.values + 0.5)
 
+    def pulls(self, data):
+        """See `Response.pulls`."""
+        return -(data.values == 0).astype(float)
+
     def extreme(self, data):
         """See `Response.extreme`."""
         return _only_zeros(data)
@@ -308,6 +319,10 @@ class Binomial(Response):
     def guess(self, data):
         """See `Response.guess`."""
         return self.link_of((data.values + 0.5) / (_trials(data) + 1))
+
+    def pulls(self, data):
+        """See `Response.pulls`."""
+        return (data.values == _trials(data)) - (data.values == 0).astype(float)
 
     def extreme(self, data):
         """See `Response.extreme`."""
@@ -388,6 +403,10 @@ class NegativeBinomial(Response):
     def guess(self, data):
         """See `Response.guess`."""
         return np.log(data.values + 0.5)
+
+    def pulls(self, data):
+        """See `Response.pulls`."""
+        return -(data.values == 0).astype(float)
 
     def extreme(self, data):
         """See `Response.extreme`."""
@@ -484,6 +503,10 @@ class TruncatedPoisson(Response):
     def guess(self, data):
         """See `Response.guess`."""
         return np.log(data.values - 0.5)
+
+    def pulls(self, data):
+        """See `Response.pulls`."""
+        return -(data.values == 1).astype(float)
 
     def extreme(self, data):
         """See `Response.extreme`."""
@@ -755,6 +778,10 @@ class Tweedie(Response):
     def guess(self, data):
         """See `Response.guess`."""
         return np.log(np.maximum(data.values, 0.1 * data.values.mean()))
+
+    def pulls(self, data):
+        """See `Response.pulls`."""
+        return -(data.values == 0).astype(float)
 
     def extreme(self, data):
         """See `Response.extreme`."""

@@ -50,6 +50,12 @@ LIMIT_SUPREMUM_SLACK = 1e-2
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
+RESPONSE_LIMITS = {
+    "size": ', where the response is "poisson"',
+    "degrees": ", where the values are Gaussian given the field",
+}
+"""What a response tends to as its parameter goes to infinity, in words."""
+
 LEAST_COLLINEAR_LOCATIONS, COLLINEAR_TOLERANCE, SAME_FIELD_TOLERANCE = 10, 1e-10, 1e-4
 """Least number of common locations of collinear variables, how far the correlation of their values
 may be from 1, and that of their fields, where a search has followed ℓ to this limit."""
@@ -259,7 +265,7 @@ def _singular(information):
 
 
 def _nugget_vanishes(problem, table, pinned):
-    if pinned.get(NUGGET) != "lower" or NUGGET in table.bounds:
+    if pinned.get(NUGGET) != "lower" or NUGGET in table.bounds or table.model.response is not None:
         return None
     pair = problem.observations.duplicate()
     if pair is None:
@@ -362,11 +368,18 @@ def _shape_grows(problem, table, model, pinned, value):
         shown = _profile_in_words(problem, model, profile, values)
         message = (
             f"The log-likelihood approaches its supremum as the {words([name])} goes to infinity"
-            f"{GAUSSIAN_LIMIT.get(model.family, '')} (profile log-likelihood: {shown}). "
+            f"{_limit_of(model, name)} (profile log-likelihood: {shown}). "
             f"The estimates are those at a {words([name])} of {limit:g}."
         )
         return Verdict(Outcome(Ending.AT_LIMIT, message), held={name: limit}, model=ends[-1][1])
     return None
+
+
+def _limit_of(model, name):
+    """Say what a model tends to as a parameter goes to infinity."""
+    if model.response is not None and name in model.response.parameters():
+        return RESPONSE_LIMITS.get(name, "")
+    return GAUSSIAN_LIMIT.get(model.family, "")
 
 
 def _increases(profile, value, tolerance, side):
@@ -442,7 +455,8 @@ def _no_correlation(table, model, pinned):
     if meaningless:
         verb = "has" if len(meaningless) == 1 else "have"
         message += f" {words(meaningless).capitalize()} {verb} no meaning."
-    message += " A model without a spatial field is sufficient, such as a linear regression."
+    kind = "linear regression" if model.response is None else "generalized linear model"
+    message += f" A model without a spatial field is sufficient, such as a {kind}."
     return Verdict(Outcome(Ending.AT_LIMIT, message), held=held, model=model)
 
 
@@ -463,7 +477,8 @@ def _no_field(problem, table, model, value):
     no_meaning = f" {words(meaningless).capitalize()} {verb} no meaning." if meaningless else ""
     message = (
         "The data show no spatial field: the log-likelihood approaches its supremum as the "
-        f"variance goes to 0.{no_meaning} A generalized linear model is sufficient."
+        f"variance goes to 0.{no_meaning} A model without a spatial field is sufficient, such as a "
+        "generalized linear model."
     )
     return Verdict(Outcome(Ending.AT_LIMIT, message), held=held, model=gone)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import nullcontext
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -31,6 +32,7 @@ from ..errors import (
     FitFailed,
     GeomxpWarning,
     InvalidInput,
+    Outcome,
     check_flags,
     with_article,
 )
@@ -59,7 +61,7 @@ from .names import (
 )
 from .options import FIT_OPTIONS
 from .parameters import ParameterTable, check_bounds, template, unknown
-from .problem import Monitor, Problem, fingerprint
+from .problem import Monitor, Problem, Solution, fingerprint
 from .result import Fit
 from .small_sample import sandwich
 from .starts import LEAST_COMMON_LOCATIONS, by_place, searched
@@ -72,6 +74,9 @@ if TYPE_CHECKING:
 
 FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
+
+SEPARATION_TOLERANCE = 1e-7
+"""Gain of the linear program, for each value, above which a trend separates values."""
 
 MOST_DENSE_LOCATIONS = 1000
 """Locations up to which the field of a response has dense matrices, if no method is given."""
@@ -256,11 +261,13 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
         said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
         warnings.warn(said, GeomxpWarning, stacklevel=3)
     problem, resumed = _problem(request, asked, progress)
-    with problem.monitor:
+    solution = _without_maximum(request, problem)
+    with problem.monitor if solution is None else nullcontext():
         first = request.start if resumed is None else resumed
         first = request.units.inward(request.template, first)
-        ends = searched(problem, first, asked.starts, asked.seed, asked.evaluations, tasks)
-        solution = problem.solve(ends)
+        if solution is None:
+            ends = searched(problem, first, asked.starts, asked.seed, asked.evaluations, tasks)
+            solution = problem.solve(ends)
     result = _fit_of(request, problem, solution, time.perf_counter() - began)
     result = replace(result, options=FIT_OPTIONS.own(vars(asked)))
     at_limit = result.outcome.ending is Ending.AT_LIMIT
@@ -572,6 +579,63 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
     return request
 
 
+def _without_maximum(request, problem):
+    """Return the `Solution` where a response's values leave ℓ without a maximum; None elsewhere."""
+    response, table = request.template.response, problem.table
+    if response is None or not table.free:
+        return None
+    data, _ = data_of(problem.observations, request.template.transform)
+    said = response.extreme(data) or _separated(request, response, data)
+    if not said:
+        return None
+    variances = {p.name: table.variance for p in table.model.table if p.unit == "value²"}
+    lengths = {p.name: table.extent.longest / 8 for p in table.model.table if p.unit == "length"}
+    guess = {name: x for name, x in (variances | lengths).items() if name in table.free}
+    model = table.model.replace(**guess)
+    eta = np.clip(response.guess(data), -10.0, 10.0)
+    coefficients = np.linalg.lstsq(problem.design, eta, rcond=None)[0]
+    evaluation = problem.evaluator.at(model, coefficients)
+    errors = dict.fromkeys(model.parameters())
+    outcome = Outcome(Ending.NO_FINITE_MAXIMUM, f"{said[:1].upper()}{said[1:]}")
+    return Solution(model, evaluation, outcome, (), errors)
+
+
+def _separated(request, response, data):
+    """Say that a linear combination of the trend's columns separates the values; or "".
+
+    Along it no density falls and some rise, without end (Albert and Anderson 1984, Biometrika
+    71:1). By a linear program.
+    """
+    pulls, x = response.pulls(data), request.design
+    if pulls is None or x.shape[1] < 2 or not pulls.any():
+        return ""
+    from scipy.optimize import linprog
+
+    rows = np.unique(np.column_stack((pulls, x / np.abs(x).max(axis=0))), axis=0)
+    pulls, x = rows[:, 0], rows[:, 1:]
+    one_sided = pulls != 0
+    gains = pulls[one_sided, None] * x[one_sided]
+    found = linprog(
+        -gains.sum(axis=0),
+        A_ub=-gains,
+        b_ub=np.zeros(len(gains)),
+        A_eq=x[~one_sided] if (~one_sided).any() else None,
+        b_eq=np.zeros((~one_sided).sum()) if (~one_sided).any() else None,
+        bounds=(-1, 1),
+    )
+    if not (found.status == 0 and -found.fun > SEPARATION_TOLERANCE * len(gains)):
+        return ""
+    names = [
+        name
+        for name, b in zip(request.trend.names, found.x, strict=True)
+        if abs(b) > SEPARATION_TOLERANCE
+    ]
+    return (
+        f"the trend's terms {', '.join(names)} separate the values: the likelihood increases as "
+        "their coefficients go to infinity. Leave a term out, or join classes."
+    )
+
+
 def _started_response(base, observations, fixed, start, reml, method):
     """Return the model with a response that suits the values, and the start values.
 
@@ -580,9 +644,6 @@ def _started_response(base, observations, fixed, start, reml, method):
     check_response(Exact() if method is None else method, observations, base, reml)
     check_values(observations, base)
     data, _ = data_of(observations, base.transform)
-    said = base.response.extreme(data)
-    if said and not set(base.parameters()) <= set(fixed):
-        raise InvalidInput(f"{said[:1].upper()}{said[1:]}")
     suited = base.response
     if suited == type(suited)() or suited == response_of(suited.name):
         suited = suited.started(data)
@@ -646,7 +707,8 @@ def _fit_of(request, problem, solution, seconds):
     """Return the fit of a solution, in the user's units."""
     units, evaluation = request.units, solution.evaluation
     within_fit = evaluation.coefficient_covariance
-    if request.template.response is not None and np.isfinite(evaluation.log_likelihood):
+    attained = solution.outcome.ending is not Ending.NO_FINITE_MAXIMUM
+    if request.template.response is not None and attained:
         evaluation = problem.evaluator.reported(solution.model)
         if solution.information is not None:
             free = tuple(solution.free)

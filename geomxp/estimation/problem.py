@@ -756,7 +756,7 @@ class Problem:
     def vanishing(self, table):
         """Return the variances of noise that may become 0 in a search."""
         names = [p.name for p in variances_in(table.model) if table.may_vanish(p.name)]
-        if self.observations.duplicate():
+        if self.observations.duplicate() and table.model.response is None:
             # which need a nugget
             names = [name for name in names if name == MICROSCALE]
         # a covariance that may differ from 0 needs its nuggets

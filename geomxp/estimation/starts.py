@@ -242,10 +242,14 @@ def _of_response(problem, start, count, seed):
     )
     starts = []
     for model, near in starting_models(gaussian, given, count, seed):
-        own = {name: 0.0 for name in nuggets} if noises else {}
+        own = {}
         if noises:
-            nugget = np.mean([model.parameters()[name] for name in nuggets]) if nuggets else 0.0
-            wanted = min(noises.values()) + nugget
+            # the nugget is the response's, or half of it where it is estimated too
+            values = model.parameters()
+            found = {p.name: values[p.name] for p in variances_in(field) if p.group == NUGGET}
+            own = {name: 0.0 if name in nuggets else x / 2 for name, x in found.items()}
+            shares = [x if name in nuggets else x / 2 for name, x in found.items()]
+            wanted = min(noises.values()) + np.mean(shares)
             own[noise] = min(noises, key=lambda x: abs(np.log(noises[x] / wanted)))
         model = replace(model, response=response, transform=table.model.transform)
         model = model.replace(**(parts | own))

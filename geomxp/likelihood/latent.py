@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.responses import Data
+from ..covariance.noise import variances_in
+from ..covariance.responses import Binomial, Data
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
 from ..vecchia.blocks import Neighbours
@@ -35,12 +36,18 @@ KEPT_RESULTS = 64
 SAME_DIGITS = 12
 """Digits in which the parameters of two models agree if they count as one."""
 
+SAME_INFORMATION = 1e-4
+"""Relative change of parameters up to which the observed information is not computed again."""
+
 INFORMATION_REACH = 0.5
 """Largest change of the logarithm of a parameter with which the information for scoring is kept."""
 
 HESSIAN_STEP = 2e-4
 """Step of differences of derivatives, relative to a parameter; of coefficients in standard errors.
 """
+
+NOISE_STEP = 1e-4
+"""Step of a difference by a variance of noise that is 0, in units of that of the field."""
 
 TRANSFORM_STEP = 1e-3
 """Step of differences of ℓ by parameters of a transformation, relative to them or to 1."""
@@ -76,12 +83,21 @@ def check_response(method, observations, model, reml):
                 f"`{name}` is of Gaussian values. A {response.name} response has a distribution of "
                 "its own: leave it out."
             )
-    if observations.censored is not None and observations.censored.any():
-        if not response.transformable:
-            raise InvalidInput(
-                f"{observations.limits_in_words}, and a {response.name} response needs numbers: "
-                'use response="censored" (--response censored).'
-            )
+    if observations.limits_in_words and not response.transformable:
+        raise InvalidInput(
+            f"{observations.limits_in_words}, and a {response.name} response needs numbers: use "
+            'response="censored" (--response censored).'
+        )
+    if observations.exposure is not None and response.used_link not in ("log", "cloglog"):
+        raise InvalidInput(
+            f"an exposure multiplies a mean, and the link of this {response.name} response is "
+            f"{response.used_link}: use `offset`, or leave it out."
+        )
+    if observations.trials is not None and not isinstance(response, Binomial):
+        raise InvalidInput(
+            f"`trials` are of binomial responses. Got a {response.name} response: use `exposure`, "
+            "or leave them out."
+        )
     if response.transformable and observations.lower is None:
         raise InvalidInput(
             "a censored response needs limits: text such as <0.5 in the column of the values, or "
@@ -210,6 +226,22 @@ class LaplaceEvaluator(Evaluator):
         """Evaluate the log-likelihood; -inf with an outcome where the field has no mode."""
         return self._evaluation(model, lambda best: (best.derivatives.log_likelihood, 0.0))
 
+    def at(self, model, coefficients):
+        """Evaluate the log-likelihood at coefficients of the trend."""
+        self._know(model)
+        n, p = self.design.shape
+        mode = self.laplace.mode(bare(model), model.response, coefficients)
+        nan = float("nan")
+        return Evaluation(
+            mode.log_likelihood + self._jacobian,
+            nan,
+            nan,
+            Outcome(Ending.COMPUTED),
+            n,
+            coefficients=np.asarray(coefficients, dtype=float),
+            coefficient_covariance=np.full((p, p), 0.0),
+        )
+
     def reported(self, model):
         """Evaluate with the log-determinant corrected, and the standard error of this."""
 
@@ -294,6 +326,7 @@ class LaplaceEvaluator(Evaluator):
         ours = tuple(name for name in names if name not in known)
         best = self._solved(model, ours)
         score = {name: best.derivatives.parameters[name] for name in ours}
+        score |= self._by_shared_noise(model, ours)
         score |= {name: self._by_transform(model, name) for name in names if name in known}
         found = Derivatives(
             names,
@@ -301,6 +334,21 @@ class LaplaceEvaluator(Evaluator):
             self._scoring_information(model, names, known, score),
         )
         return replace(found, observed=self._observed(model, names)) if curvature else found
+
+    def _by_shared_noise(self, model, names):
+        """Return the derivatives by variances of noise that are 0 where values share the field.
+
+        Values at one place share it only without noise: by a difference to one side.
+        """
+        if not self.observations.duplicate_inputs:
+            return {}
+        found, values = {}, model.parameters()
+        for name in [p.name for p in variances_in(model) if p.name in names]:
+            if values[name] == 0:
+                step = NOISE_STEP * model.largest_variance
+                moved = self(model.replace(**{name: step})).log_likelihood
+                found[name] = (moved - self(model).log_likelihood) / step
+        return found
 
     def has_curvature(self, names):
         """See `Evaluator.has_curvature`."""
@@ -371,11 +419,15 @@ class LaplaceEvaluator(Evaluator):
 
         By central differences of its exact derivatives.
         """
-        key = _key(model), names
-        if key not in self._joint:
-            self._joint[key] = self._differences(model, names)
-            while len(self._joint) > KEPT_RESULTS:
-                self._joint.popitem(last=False)
+        values = np.array(list(model.parameters().values()))
+        for (kind, others, at), known in reversed(self._joint.items()):
+            near = np.abs(values - np.array(at)) <= SAME_INFORMATION * np.abs(values)
+            if kind is type(model) and others == names and near.all():
+                return known
+        key = type(model), names, tuple(values.tolist())
+        self._joint[key] = self._differences(model, names)
+        while len(self._joint) > KEPT_RESULTS:
+            self._joint.popitem(last=False)
         return self._joint[key]
 
     def _differences(self, model, names):

@@ -18,8 +18,11 @@ from functools import cached_property
 from math import sqrt
 
 import numpy as np
+from scipy import sparse
 
-from ..errors import NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite
+from ..linalg.simd import load8 as load
+from ..linalg.simd import spread, store
 from ..runtime.devices import njit
 
 
@@ -42,27 +45,82 @@ class Pattern:
         """Return the pattern of a `Graph`."""
         return cls(graph.sequence, graph.neighbours)
 
+    @classmethod
+    def eliminated(cls, graph):
+        """Return the `elimination` of a graph, and the pattern with locations in this order.
+
+        Passes over columns then read memory from its beginning to its end.
+        """
+        order = cls.of(graph).elimination
+        ranks = np.empty(len(order) + 1, dtype=np.int32)
+        ranks[order], ranks[-1] = np.arange(len(order)), -1
+        pattern = cls(np.arange(len(order))[::-1], ranks[graph.neighbours[order]])
+        # known without another search
+        pattern.__dict__["elimination"] = np.arange(len(order))
+        return order, pattern
+
+    @cached_property
+    def elimination(self):
+        """Order in which columns of P are computed: each before those of its neighbours, (n,).
+
+        Depth first, so that columns that are computed one after the other share neighbours.
+        """
+        return _depth_first(self.sequence, self.neighbours)
+
+    @cached_property
+    def partners(self):
+        """The neighbours, and the location itself in place of missing ones, (n, m)."""
+        own = np.arange(len(self.neighbours), dtype=np.int32)[:, None]
+        return np.where(self.neighbours >= 0, self.neighbours, own)
+
     @cached_property
     def targets(self):
-        """Places of products of two entries of each column in the flat array, (n, m(m-1)/2).
+        """Places of products of two entries of each column, (n, m(m-1)/2), in `elimination`.
 
-        For pairs of entries q > r, by q and then by r; -1 where a product has no place.
+        They are for pairs of entries q > r, by q and then by r, and in the array of `columns`. A
+        product without a place has one behind all columns, of r.
         """
-        n = len(self.neighbours)
-        ranks = np.empty(n, dtype=np.int64)
-        ranks[self.sequence] = np.arange(n)
-        return _targets(ranks, self.neighbours)
+        n, m = self.neighbours.shape
+        if n * (m + 1) + m > np.iinfo(np.uint32).max:
+            raise InvalidInput(f"{n} locations with {m} neighbours are too many: use fewer.")
+        return _targets(self.elimination, self.neighbours)
+
+    def columns(self, values=None):
+        """Return a flat array with m numbers behind all columns, and a view of the columns."""
+        n, m = self.neighbours.shape
+        flat = np.zeros(n * (m + 1) + m)
+        columns = flat[: n * (m + 1)].reshape(n, m + 1)
+        if values is not None:
+            columns[:] = values
+        return flat, columns
 
     def product(self, columns):
         """Return UU' on the pattern, as columns."""
-        out = np.zeros_like(columns)
-        _product(self.neighbours, self.targets, columns, out)
+        flat, out = self.columns()
+        _product(self.elimination, self.neighbours, self.targets, columns, flat)
         return out
 
     def pulled(self, columns, change):
         """Return the gradient by U of a function of `product`, given its gradient by that."""
         out = np.empty_like(columns)
-        _pulled(self.neighbours, self.targets, columns, change, out)
+        flat, _ = self.columns(change)
+        _pulled(self.elimination, self.neighbours, self.targets, columns, flat, out)
+        return out
+
+    def matrix(self, columns):
+        """Return the sparse matrix of columns."""
+        inside = np.column_stack((self.neighbours >= 0, np.ones(len(columns), dtype=bool)))
+        rows = np.column_stack((self.neighbours, np.arange(len(columns))))
+        starts = np.concatenate(([0], np.cumsum(inside.sum(axis=1))))
+        return sparse.csc_array((columns[inside], rows[inside], starts), shape=(len(columns),) * 2)
+
+    def times(self, columns, y):
+        """Return UU'y for (n,) or (n, 8)."""
+        out = np.zeros(y.shape)
+        if y.ndim == 1:
+            _times(self.partners, columns, y, out)
+        else:
+            _times_eight(self.partners, columns, y.reshape(-1), out.reshape(-1))
         return out
 
 
@@ -95,10 +153,10 @@ class IncompleteFactor:
     """
 
     def __init__(self, pattern, product, w):
-        self.pattern, self.columns = pattern, product.copy()
+        self.pattern = pattern
+        flat, self.columns = pattern.columns(product)
         self.columns[:, -1] += w
-        given = pattern.sequence, pattern.neighbours, pattern.targets
-        failed = _factor(*given, self.columns)
+        failed = _factor(pattern.elimination, pattern.neighbours, pattern.targets, flat)
         if failed >= 0:
             raise NotPositiveDefinite("a pivot of the incomplete factor is not positive", failed)
 
@@ -111,157 +169,265 @@ class IncompleteFactor:
 
         Its last column is that by w. An entry off the diagonal stands for both of its places.
         """
-        out = np.zeros_like(self.columns)
         pattern = self.pattern
-        _gradient(pattern.sequence, pattern.neighbours, pattern.targets, self.columns, out)
+        flat, out = pattern.columns()
+        given = pattern.elimination, pattern.neighbours, pattern.targets
+        _gradient(*given, self.columns, flat)
         return out
 
     def solve(self, y):
-        """Return (PP')⁻¹y for (n,)."""
+        """Return (PP')⁻¹y for (n,) or (n, 8)."""
         return self.solve_transposed(self.half_solve(y))
 
     def half_solve(self, y):
-        """Return P⁻¹y for (n,)."""
-        x = np.array(y, dtype=float)
-        _forward(self.pattern.sequence, self.pattern.neighbours, self.columns, x)
-        return x
+        """Return P⁻¹y for (n,) or (n, 8)."""
+        return self._solved(y, _forward, _forward_eight)
 
     def solve_transposed(self, y):
-        """Return P⁻ᵀy for (n,)."""
-        x = np.array(y, dtype=float)
-        _backward(self.pattern.sequence, self.pattern.neighbours, self.columns, x)
+        """Return P⁻ᵀy for (n,) or (n, 8)."""
+        return self._solved(y, _backward, _backward_eight)
+
+    def _solved(self, y, one, eight):
+        x, pattern = np.array(y, dtype=float, order="C"), self.pattern
+        solve = one if x.ndim == 1 else eight
+        solve(pattern.elimination, pattern.partners, self.columns, x.reshape(-1))
         return x
 
 
 @njit(nogil=True, cache=True)
-def _targets(ranks, neighbours):
+def _depth_first(sequence, neighbours):
+    """Return the locations so that each comes before its neighbours."""
     n, m = neighbours.shape
-    out = np.full((n, m * (m - 1) // 2), -1, np.int64)
+    starts = np.zeros(n + 1, np.int64)
     for k in range(n):
-        at = 0
+        for q in range(m):
+            if neighbours[k, q] >= 0:
+                starts[neighbours[k, q] + 1] += 1
+    starts = np.cumsum(starts)
+    # those whose neighbour a location is
+    later, at = np.empty(starts[-1], np.int32), starts[:-1].copy()
+    for k in range(n):
+        for q in range(m):
+            i = neighbours[k, q]
+            if i >= 0:
+                later[at[i]] = k
+                at[i] += 1
+    out, found, count = np.empty(n, np.int64), np.zeros(n, np.bool_), 0
+    stack, at = np.empty(n, np.int64), starts[:-1].copy()
+    for position in range(n):
+        if found[sequence[position]]:
+            continue
+        stack[0], top = sequence[position], 0
+        found[stack[0]] = True
+        while top >= 0:
+            i = stack[top]
+            if at[i] < starts[i + 1]:
+                k = later[at[i]]
+                at[i] += 1
+                if not found[k]:
+                    found[k] = True
+                    top += 1
+                    stack[top] = k
+            else:
+                out[count] = i
+                count += 1
+                top -= 1
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _targets(order, neighbours):
+    n, m = neighbours.shape
+    out, ranks = np.empty((n, m * (m - 1) // 2), np.uint32), np.empty(n, np.int64)
+    for position in range(n):
+        ranks[order[position]] = position
+    for position in range(n):
+        k, at = order[position], 0
         for q in range(m):
             for r in range(q):
+                out[position, at] = n * (m + 1) + r
                 a, b = neighbours[k, q], neighbours[k, r]
                 if a >= 0 and b >= 0:
-                    if ranks[a] < ranks[b]:
+                    # the one that is eliminated first has the column
+                    if ranks[a] > ranks[b]:
                         a, b = b, a
-                    # the later one has the column
                     for s in range(m):
                         if neighbours[a, s] == b:
-                            out[k, at] = a * (m + 1) + s
+                            out[position, at] = a * (m + 1) + s
                             break
                 at += 1
     return out
 
 
 @njit(nogil=True, cache=True)
-def _product(neighbours, targets, u, out):
+def _product(order, neighbours, targets, u, flat):
     n, m = neighbours.shape
-    flat = out.reshape(-1)
-    for k in range(n):
-        own, at = u[k, m], 0
+    out = flat[: n * (m + 1)].reshape((n, m + 1))
+    for position in range(n):
+        k, at = order[position], 0
+        own = u[k, m]
         out[k, m] += own * own
         for q in range(m):
-            i = neighbours[k, q]
+            i, entry = neighbours[k, q], u[k, q]
             if i >= 0:
-                out[k, q] += u[k, q] * own
-                out[i, m] += u[k, q] * u[k, q]
+                out[k, q] += entry * own
+                out[i, m] += entry * entry
             for r in range(q):
-                if targets[k, at] >= 0:
-                    flat[targets[k, at]] += u[k, q] * u[k, r]
+                flat[targets[position, at]] += entry * u[k, r]
                 at += 1
 
 
 @njit(nogil=True, cache=True)
-def _pulled(neighbours, targets, u, change, out):
+def _pulled(order, neighbours, targets, u, flat, out):
     n, m = neighbours.shape
-    flat = change.reshape(-1)
-    for k in range(n):
-        own, at, total = u[k, m], 0, 2.0 * change[k, m] * u[k, m]
+    change = flat[: n * (m + 1)].reshape((n, m + 1))
+    slopes, entries = np.empty(m), np.empty(m)
+    for position in range(n):
+        k, at = order[position], 0
+        own, total = u[k, m], 2.0 * change[k, m] * u[k, m]
         for q in range(m):
-            i = neighbours[k, q]
-            out[k, q] = 0.0
+            i, entry = neighbours[k, q], u[k, q]
+            entries[q], slopes[q] = entry, 0.0
             if i >= 0:
-                total += change[k, q] * u[k, q]
-                out[k, q] = change[k, q] * own + 2.0 * change[i, m] * u[k, q]
+                total += change[k, q] * entry
+                slopes[q] = change[k, q] * own + 2.0 * change[i, m] * entry
+            along = 0.0
             for r in range(q):
-                if targets[k, at] >= 0:
-                    slope = flat[targets[k, at]]
-                    out[k, q] += slope * u[k, r]
-                    out[k, r] += slope * u[k, q]
+                slope = flat[targets[position, at]]
+                along += slope * entries[r]
+                slopes[r] += slope * entry
                 at += 1
+            slopes[q] += along
+        out[k, :m] = slopes
         out[k, m] = total
 
 
 @njit(nogil=True, cache=True)
-def _factor(sequence, neighbours, targets, p):
+def _factor(order, neighbours, targets, flat):
     """Overwrite A + W with P; return a location without a positive pivot, or -1."""
     n, m = neighbours.shape
-    flat = p.reshape(-1)
-    for position in range(n - 1, -1, -1):
-        k = sequence[position]
+    p = flat[: n * (m + 1)].reshape((n, m + 1))
+    for position in range(n):
+        k, at = order[position], 0
         if not p[k, m] > 0.0:
             return k
         root = sqrt(p[k, m])
+        inverse = 1.0 / root
         p[k, m] = root
-        at = 0
         for q in range(m):
             i = neighbours[k, q]
-            p[k, q] /= root
+            p[k, q] *= inverse
+            entry = p[k, q]
             if i >= 0:
-                p[i, m] -= p[k, q] * p[k, q]
+                p[i, m] -= entry * entry
             for r in range(q):
-                if targets[k, at] >= 0:
-                    flat[targets[k, at]] -= p[k, q] * p[k, r]
+                flat[targets[position, at]] -= entry * p[k, r]
                 at += 1
     return -1
 
 
 @njit(nogil=True, cache=True)
-def _gradient(sequence, neighbours, targets, p, out):
+def _gradient(order, neighbours, targets, p, flat):
     """Out <- the gradient of Σ log d by A + W: the loops of `_factor`, backwards."""
     n, m = neighbours.shape
-    flat = out.reshape(-1)
-    for position in range(n):
-        k = sequence[position]
-        at = 0
+    out = flat[: n * (m + 1)].reshape((n, m + 1))
+    slopes, entries = np.empty(m), np.empty(m)
+    for position in range(n - 1, -1, -1):
+        k, at = order[position], 0
         for q in range(m):
-            i = neighbours[k, q]
+            i, entry = neighbours[k, q], p[k, q]
+            entries[q], slopes[q] = entry, out[k, q]
             if i >= 0:
-                out[k, q] -= 2.0 * out[i, m] * p[k, q]
+                slopes[q] -= 2.0 * out[i, m] * entry
+            along = 0.0
             for r in range(q):
-                if targets[k, at] >= 0:
-                    slope = flat[targets[k, at]]
-                    out[k, q] -= slope * p[k, r]
-                    out[k, r] -= slope * p[k, q]
+                slope = flat[targets[position, at]]
+                along += slope * entries[r]
+                slopes[r] -= slope * entry
                 at += 1
+            slopes[q] -= along
         root, total = p[k, m], 1.0
         for q in range(m):
             # entries were divided by the root of the pivot
-            total -= 0.5 * out[k, q] * p[k, q]
-            out[k, q] /= root
+            total -= 0.5 * slopes[q] * entries[q]
+            out[k, q] = slopes[q] / root
         out[k, m] = total / (root * root)
 
 
+# Without branches: entries of missing neighbours are 0, and their partner is the location itself
+
+
 @njit(nogil=True, cache=True)
-def _forward(sequence, neighbours, p, x):
-    n, m = neighbours.shape
-    for position in range(n - 1, -1, -1):
-        k = sequence[position]
-        x[k] /= p[k, m]
+def _times(partners, u, y, out):
+    """Out <- UU'y, for an `out` of zeros."""
+    n, m = partners.shape
+    for k in range(n):
+        value = u[k, m] * y[k]
         for q in range(m):
-            i = neighbours[k, q]
-            if i >= 0:
-                x[i] -= p[k, q] * x[k]
+            value += u[k, q] * y[partners[k, q]]
+        out[k] += u[k, m] * value
+        for q in range(m):
+            out[partners[k, q]] += u[k, q] * value
 
 
 @njit(nogil=True, cache=True)
-def _backward(sequence, neighbours, p, x):
-    n, m = neighbours.shape
+def _forward(order, partners, p, x):
+    n, m = partners.shape
     for position in range(n):
-        k = sequence[position]
+        k = order[position]
+        value = x[k] / p[k, m]
+        x[k] = value
         for q in range(m):
-            i = neighbours[k, q]
-            if i >= 0:
-                x[k] -= p[k, q] * x[i]
-        x[k] /= p[k, m]
+            x[partners[k, q]] -= p[k, q] * value
+
+
+@njit(nogil=True, cache=True)
+def _backward(order, partners, p, x):
+    n, m = partners.shape
+    for position in range(n - 1, -1, -1):
+        k = order[position]
+        value = x[k]
+        for q in range(m):
+            value -= p[k, q] * x[partners[k, q]]
+        x[k] = value / p[k, m]
+
+
+# The same for eight vectors: those of location i are at 8 i of a flat array
+
+
+@njit(nogil=True, cache=True)
+def _times_eight(partners, u, y, out):
+    """Out <- UU'y, for an `out` of zeros."""
+    n, m = partners.shape
+    for k in range(n):
+        own = spread(u[k, m])
+        value = own * load(y, 8 * k)
+        for q in range(m):
+            value = value + spread(u[k, q]) * load(y, 8 * partners[k, q])
+        store(out, 8 * k, load(out, 8 * k) + own * value)
+        for q in range(m):
+            at = 8 * partners[k, q]
+            store(out, at, load(out, at) + spread(u[k, q]) * value)
+
+
+@njit(nogil=True, cache=True)
+def _forward_eight(order, partners, p, x):
+    n, m = partners.shape
+    for position in range(n):
+        k = order[position]
+        value = load(x, 8 * k) * spread(1.0 / p[k, m])
+        store(x, 8 * k, value)
+        for q in range(m):
+            at = 8 * partners[k, q]
+            store(x, at, load(x, at) - spread(p[k, q]) * value)
+
+
+@njit(nogil=True, cache=True)
+def _backward_eight(order, partners, p, x):
+    n, m = partners.shape
+    for position in range(n - 1, -1, -1):
+        k = order[position]
+        value = load(x, 8 * k)
+        for q in range(m):
+            value = value - spread(p[k, q]) * load(x, 8 * partners[k, q])
+        store(x, 8 * k, value * spread(1.0 / p[k, m]))

@@ -391,7 +391,7 @@ def test_solves_that_do_not_converge_are_an_error(monkeypatch):
         )
 
 
-def test_lanczos_quadrature_corrects_the_value_within_its_error():
+def test_lanczos_quadrature_corrects_the_value_within_its_error(monkeypatch):
     response = responses.Poisson()
     seen, data, design = field(response, 300)
     model, misses = gx.Matern(0.9, 0.2, 0.5), []
@@ -401,10 +401,27 @@ def test_lanczos_quadrature_corrects_the_value_within_its_error():
         u = dense(mode._prior.pattern, mode._prior.columns)
         exact = np.linalg.slogdet(u @ u.T + np.diag(mode._w))[1]
         left_out = -0.5 * (exact - mode._factor.log_determinant())
-        change, error = mode.correction(60)
-        assert abs(change - left_out) < 4 * error + 1e-4
+        # of so few locations the correction is exact
+        change, error = mode.correction()
+        assert change == pytest.approx(left_out, abs=1e-9)
+        assert error == 0.0
+        with monkeypatch.context() as patch:
+            patch.setattr(laplace, "MOST_EXACT", 0)
+            change, error = mode.correction(0.05)
+            assert error <= 0.05
+            assert abs(change - left_out) < 4 * error + 1e-4
+            assert mode.correction(0.05) == (change, error)
+            assert mode.correction(0.05, seed=1) != (change, error)
+            # a smaller error needs more vectors
+            assert mode.correction(0.01)[1] <= 0.01
         misses.append(abs(left_out))
-        # less is left out with more neighbours
-        assert error < 0.2
-        assert mode.correction(10) == mode.correction(10)
+    # less is left out with more neighbours
     assert misses[1] < misses[0]
+
+
+def test_nothing_is_corrected_where_the_factor_is_complete(monkeypatch):
+    monkeypatch.setattr(laplace, "MOST_EXACT", 0)
+    seen, data, design = field(responses.Poisson(), 40)
+    evaluator = VecchiaLaplace(seen, data, design, neighbours=39)
+    mode = evaluator.mode(gx.Matern(0.9, 0.2, 0.5), responses.Poisson(), BETA)
+    assert mode.correction() == pytest.approx((0.0, 0.0), abs=1e-9)

@@ -47,6 +47,30 @@ def test_products_are_those_on_the_pattern(m):
     np.testing.assert_allclose(factor.half_solve(y), np.linalg.solve(p, y), rtol=1e-9, atol=1e-12)
     found = factor.solve_transposed(y)
     np.testing.assert_allclose(found, np.linalg.solve(p.T, y), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(pattern.times(columns, y), q @ y, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(pattern.matrix(columns).toarray(), u)
+    # eight vectors at a time
+    several = np.random.default_rng(2).standard_normal((len(w), 8))
+    for solve in (factor.half_solve, factor.solve_transposed, lambda y: pattern.times(columns, y)):
+        each = np.column_stack([solve(column) for column in several.T])
+        np.testing.assert_allclose(solve(several), each, rtol=1e-9, atol=1e-11)
+
+
+def test_a_pattern_in_the_order_of_elimination_gives_the_same():
+    random = np.random.default_rng(0)
+    graph = Graph.of(random.random((60, 2)), "maximin", 6)
+    pattern, w = Pattern.of(graph), random.gamma(1.0, 1.0, 60)
+    columns = np.where(graph.neighbours >= 0, 0.1, 0.0)
+    columns = np.column_stack((columns, np.ones(60)))
+    order, moved = Pattern.eliminated(graph)
+    assert sorted(order) == list(range(60))
+    positions = np.argsort(order)
+    for k, row in enumerate(graph.neighbours):
+        # each location comes before its neighbours
+        assert all(positions[k] < positions[i] for i in row if i >= 0)
+    given = IncompleteFactor(pattern, pattern.product(columns), w)
+    found = IncompleteFactor(moved, moved.product(columns[order]), w[order])
+    np.testing.assert_allclose(found.columns, given.columns[order], rtol=1e-13)
 
 
 def test_with_all_predecessors_nothing_is_left_out():
