@@ -9,6 +9,7 @@ from math import isfinite
 
 import numpy as np
 
+from ..covariance.responses import response_of
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, rasters, readers, spatial, tables
 from ..data.options import FLAG, READER_OPTIONS, check_choice, numbers
@@ -154,7 +155,8 @@ def fit(given):
         check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
         observations = opt.observations(given)
-        method = opt.chosen(given, method, observations, opt.has_table(settings))
+        response = response_of(settings.get("response"))
+        method = opt.chosen(given, method, observations, opt.has_table(settings), response)
         fitted = fit_with(observations, None, method, settings, progress=screen.progress)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
@@ -256,7 +258,11 @@ def interval_lines(fitted, intervals):
     return "\n".join(lines)
 
 
-@command(ESTIMATE, *opt.TABLE_OPTIONS, *opt.MODEL_OPTIONS, *opt.TREND_OPTIONS, *opt.METHOD_OPTIONS)
+@command(
+    ESTIMATE,
+    *(*opt.TABLE_OPTIONS, *opt.MODEL_OPTIONS, "response"),
+    *(*opt.TREND_OPTIONS, *opt.METHOD_OPTIONS),
+)
 def log_likelihood(given):
     r"""Evaluate the log-likelihood of a given model.
 
@@ -264,13 +270,17 @@ def log_likelihood(given):
       geomxp log-likelihood meuse --variance 0.6 --range 220 --smoothness 0.5 \
         --nugget 0.06 --trend constant
 
+    Of counts, by Laplace's approximation:
+      geomxp log-likelihood nc_sids --variance 0.2 --range 80 --smoothness 0.5 \
+        --trend constant --response negative-binomial --parameter size=50
+
     In tiles of mixed formats, with solutions refined to FP64's accuracy:
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
     observations = opt.observations(given)
-    method = opt.chosen(given, method, observations, model.tabulated)
+    method = opt.chosen(given, method, observations, model.tabulated, model.response)
     with Line("evaluating", shown=given.screen.progress):
         evaluation = evaluate(observations, model, method, trend=trend, reml=given.reml)
     given.screen.result(evaluation.to_dict, lambda: str(evaluation))
@@ -739,7 +749,8 @@ def _show(frame, facts, records, picture, title, given):
 
 @command(
     PREDICT,
-    *(*opt.MODEL_OPTIONS, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
+    *(*opt.MODEL_OPTIONS, "response", "fit", "of", "count", "layout", "at", "locations"),
+    *("decimal", "metric"),
     *("time", "draws", "seed", *opt.PLACEMENT_OPTIONS, "output"),
     on={
         "help": "With --fit: cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as "

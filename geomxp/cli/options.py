@@ -22,6 +22,7 @@ import typer
 from ..covariance import base
 from ..covariance.anisotropy import NAMES as NAMES_OF_MAPS
 from ..covariance.parameter import NOISE
+from ..covariance.responses import response_of
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
@@ -34,7 +35,14 @@ from ..data.summaries import few
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean, with_article
 from ..estimation.options import FAMILY_PARAMETERS, FIT_OPTIONS
 from ..estimation.parameters import template
-from ..likelihood.automatic import AUTO, METHOD_FLAGS, automatic, choice_in_words
+from ..likelihood.automatic import (
+    AUTO,
+    METHOD_FLAGS,
+    MOST_DENSE_LOCATIONS,
+    automatic,
+    choice_in_words,
+    response_choice_in_words,
+)
 from ..likelihood.exact import WHOLE, Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
@@ -605,12 +613,14 @@ def model_of(given, otherwise=""):
     family, own = family_of(given), MODEL_OPTIONS[1:-1]
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
     values |= pairs("--parameter", given.parameter)
+    response = response_of(vars(given).get("response"))
+    of_response = () if response is None else tuple(response.parameters())
     count = family.count_in(values)
     declared, optional = family.declared_for(count), [p.name for p in family.optional_for(count)]
     names = [parameter.name for parameter in declared] + optional
     turns = NAMES_OF_MAPS & set(family.optional)
     for name in values:
-        if name not in names and name not in turns:
+        if name not in names and name not in turns and name not in of_response:
             raise InvalidInput(
                 f"{with_article(given.family)} model has no parameter {name!r}; it has "
                 f"{', '.join(names)}.{did_you_mean(name, names)}"
@@ -624,7 +634,7 @@ def model_of(given, otherwise=""):
     ]
     if missing:
         raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")
-    return family.from_parameters(values)
+    return family.from_parameters(values, response=response)
 
 
 def method_of(given):
@@ -687,7 +697,7 @@ ANNOUNCED_CHOICE_LOCATIONS = 2_000
 """Number of locations above which the automatic choice of the method is said."""
 
 
-def chosen(given, method, observations, tabulated=True):
+def chosen(given, method, observations, tabulated=True, response=None):
     """Return the method, chosen for the observations if it is "auto"; say so in one line.
 
     `tabulated`: whether the models have a table of the correlation. The line is for many
@@ -698,7 +708,11 @@ def chosen(given, method, observations, tabulated=True):
     because = "--neighbours" if given.neighbours is not None else ", ".join(_of_exact(given))
     n = observations.distinct_inputs
     if method == AUTO:
-        method = automatic(n, tabulated, given.on)
+        method = automatic(n, tabulated, given.on, response)
+    if response is not None:
+        if n > MOST_DENSE_LOCATIONS and not given.quiet:
+            notice(response_choice_in_words(method, n, METHOD_FLAGS))
+        return method
     if (n > ANNOUNCED_CHOICE_LOCATIONS or method.approximate) and not given.quiet:
         dimensions = observations.dimensions
         notice(choice_in_words(method, n, dimensions, METHOD_FLAGS, because, tabulated))

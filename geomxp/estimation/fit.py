@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import nullcontext
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import SimpleNamespace
@@ -36,19 +36,23 @@ from ..errors import (
     check_flags,
     with_article,
 )
-from ..likelihood.automatic import AUTO, MOST_EXACT_LOCATIONS, automatic, choice_in_words
+from ..likelihood.automatic import (
+    AUTO,
+    MOST_EXACT_LOCATIONS,
+    automatic,
+    choice_in_words,
+    response_choice_in_words,
+)
 from ..likelihood.base import (
     DIFFERENT_REPLICATES,
     check_gaussian,
     coincidence,
     noiseless_twins,
 )
-from ..likelihood.cost import DEFAULT_NEIGHBOURS
 from ..likelihood.exact import Exact, caution, check_model_and_method
 from ..likelihood.latent import check_response, check_values, data_of
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
-from ..likelihood.vecchia import Vecchia
 from .names import (
     MICROSCALE,
     NOISE,
@@ -77,9 +81,6 @@ FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 
 SEPARATION_TOLERANCE = 1e-7
 """Gain of the linear program, for each value, above which a trend separates values."""
-
-MOST_DENSE_LOCATIONS = 1000
-"""Locations up to which the field of a response has dense matrices, if no method is given."""
 
 PLACEMENT_OPTIONS = ("on", "memory", "device_memory", "tiled")
 """Options of a method that may differ when a run resumes from a checkpoint."""
@@ -251,12 +252,7 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
     tasks = _tasks(asked.starts_on, method)
     of_response = request.template.response is not None
     if chosen is None and of_response and method.approximate:
-        warnings.warn(
-            f"{n:,} locations: Vecchia's approximation of the field with {method.neighbours} "
-            "neighbours. With dense matrices, for a few thousand: method=gx.Exact().",
-            GeomxpWarning,
-            stacklevel=3,
-        )
+        warnings.warn(response_choice_in_words(method, n), GeomxpWarning, stacklevel=3)
     elif chosen is None and (method.approximate or n > MOST_EXACT_LOCATIONS):
         said = choice_in_words(method, n, observations.dimensions, tabulated=_has_table(request))
         warnings.warn(said, GeomxpWarning, stacklevel=3)
@@ -570,11 +566,7 @@ def _request(observations, base, model, *, method, trend, design, reml, fixed, s
     )
     if method is None:
         n = observations.distinct_inputs
-        method = automatic(n, _has_table(request))
-        if base.response is not None:
-            dense = n <= MOST_DENSE_LOCATIONS or not _has_table(request)
-            method = Exact() if dense else Vecchia(DEFAULT_NEIGHBOURS)
-            check_response(method, observations, base, reml)
+        method = automatic(n, _has_table(request), response=base.response)
         request = replace(request, method=method)
     return request
 

@@ -170,8 +170,10 @@ class TrendInference:
 def trend_inference(fit, restricted=True):
     """Return the `TrendInference` of a fit; None without a trend, or for many locations.
 
-    With `restricted` a fit by ML is brought near that by REML first.
+    None also for a response other than Gaussian values. With `restricted` a fit by ML is brought near that by REML first.
     """
+    if fit.model.response is not None:
+        return None
     fit = fit.gaussian
     seen = fit.observations
     design = fit.trend.design(seen.locations, seen.covariates, seen.variable)

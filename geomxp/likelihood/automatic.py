@@ -14,6 +14,7 @@ from .exact import Exact
 from .vecchia import Vecchia
 
 if TYPE_CHECKING:
+    from ..covariance.responses import Response
     from .base import Likelihood
 
 AUTO = "auto"
@@ -21,6 +22,9 @@ AUTO = "auto"
 
 MOST_EXACT_LOCATIONS = 6_000
 """Number of locations up to which the exact likelihood is chosen."""
+
+MOST_DENSE_LOCATIONS = 1_000
+"""Number of locations up to which the field of a response has dense matrices."""
 
 METHOD_CALLS = {
     "exact": "method=gx.Exact()",
@@ -37,7 +41,9 @@ METHOD_FLAGS = {
 """Spellings of the methods in Python and on the command line."""
 
 
-def automatic(n: int, tabulated: bool = True, on: str = "cpu") -> Likelihood:
+def automatic(
+    n: int, tabulated: bool = True, on: str = "cpu", response: Response | None = None
+) -> Likelihood:
     """Return the method for a number of locations.
 
     It is the exact one up to 6,000 locations if one dense matrix fits the free memory, otherwise
@@ -52,6 +58,8 @@ def automatic(n: int, tabulated: bool = True, on: str = "cpu") -> Likelihood:
         Whether the covariance model has a table; see `Covariance.tabulated`.
     on : str
         Device or devices, as `Exact` takes them.
+    response : Response, optional
+        Other than Gaussian values: dense matrices up to 1,000 locations.
 
     Returns
     -------
@@ -65,12 +73,25 @@ def automatic(n: int, tabulated: bool = True, on: str = "cpu") -> Likelihood:
     True
     """
     exact = Exact(on=on)
+    if response is not None:
+        dense = n <= MOST_DENSE_LOCATIONS or not tabulated
+        return exact if dense else Vecchia(DEFAULT_NEIGHBOURS, on=on)
     if not tabulated or exact.tiled:
         return exact
     (device,) = resolve_all(on)
     if n <= MOST_EXACT_LOCATIONS and bytes_for(n, 1, device) <= device.free_memory():
         return exact
     return Vecchia(DEFAULT_NEIGHBOURS, on=on)
+
+
+def response_choice_in_words(method, n, spelled=METHOD_CALLS):
+    """Return one line: how the field of a response is computed, and how to choose the other way."""
+    name, other = "dense matrices", "vecchia"
+    if method.approximate:
+        name = f"Vecchia's approximation with {method.neighbours} neighbours"
+        other = "exact"
+    what = {"exact": "Dense matrices, for up to a few thousand", "vecchia": "Vecchia's"}[other]
+    return f"{n:,} locations: {name} for the field. {what}: {spelled[other]}."
 
 
 def choice_in_words(method, n, dimensions=2, spelled=METHOD_CALLS, because="", tabulated=True):
