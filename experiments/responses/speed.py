@@ -38,7 +38,7 @@ NEIGHBOURS = 20
 MODEL, NEAR = gx.Matern(1.0, 0.05, 0.5), gx.Matern(1.05, 0.051, 0.5)
 RESPONSES = {"bernoulli": (Bernoulli(), "bernoulli_logit"), "poisson": (Poisson(), "poisson")}
 ITERATIVE = ("vadu", "pivoted_cholesky", "fitc", "incomplete_cholesky")
-SIZES = {10_000: (ITERATIVE, 3), 50_000: (ITERATIVE[1:2], 3)}
+SIZES = {10_000: (ITERATIVE, 3), 50_000: (ITERATIVE[:2], 1)}
 """Locations; preconditioners of GPBoost's iterative method that are timed; rounds."""
 
 ERROR = 0.025
