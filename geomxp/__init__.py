@@ -19,6 +19,7 @@ from .covariance import (
     Separable,
     Spherical,
     Wendland,
+    responses,
 )
 from .covariance.anisotropy import Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D
 from .covariance.base import Covariance, Isotropic, family_of
@@ -166,6 +167,7 @@ __all__ = [
     "prediction_covariance",
     "read_table",
     "report",
+    "responses",
     "scores",
     "simulate",
     "uniform",
