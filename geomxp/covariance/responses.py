@@ -654,11 +654,14 @@ class StudentT(Response):
     """Values with heavy tails: η plus `scale` times Student's t."""
 
     scale: float = 1.0
-    degrees: float = 4.0
+    degrees_of_freedom: float = 4.0
 
     name, links = "student-t", ("identity",)
     noise_parameter = "scale"
-    declared = (_parameter("scale", 1.0, unit="value"), _parameter("degrees", 4.0, starts=(1.0,)))
+    declared = (
+        _parameter("scale", 1.0, unit="value"),
+        _parameter("degrees_of_freedom", 4.0, starts=(1.0,)),
+    )
     latent_nugget = True
 
     def started(self, data):
@@ -670,15 +673,20 @@ class StudentT(Response):
         """See `Response.check`."""
         _within(data.values, "Student's t responses", True, "finite values")
 
-    def density(self, data, eta, scale, degrees):
+    def density(self, data, eta, scale, degrees_of_freedom):
         """See `Response.density`."""
-        step, half = (data.values - eta) / scale, (degrees + 1.0) * 0.5
-        rest = gammaln(half) - gammaln(degrees * 0.5) - log(scale) - 0.5 * log(degrees * np.pi)
-        return rest - half * log1p(step * step / degrees)
+        step, half = (data.values - eta) / scale, (degrees_of_freedom + 1.0) * 0.5
+        rest = (
+            gammaln(half)
+            - gammaln(degrees_of_freedom * 0.5)
+            - log(scale)
+            - 0.5 * log(degrees_of_freedom * np.pi)
+        )
+        return rest - half * log1p(step * step / degrees_of_freedom)
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return _stats().t(self.degrees, loc=eta, scale=self.scale)
+        return _stats().t(self.degrees_of_freedom, loc=eta, scale=self.scale)
 
 
 INTEGRALS = "laplace", "exact"
@@ -795,7 +803,7 @@ class Tweedie(Response):
 
     def guess(self, data):
         """See `Response.guess`."""
-        return np.log(np.maximum(data.values, 0.1 * data.values.mean()))
+        return np.log(np.maximum(data.values, 0.1 * float(data.values.mean()) or 1.0))
 
     def pulls(self, data):
         """See `Response.pulls`."""

@@ -50,9 +50,12 @@ LIMIT_SUPREMUM_SLACK = 1e-2
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
+PLURALS = ("degrees_of_freedom",)
+"""Parameters whose names are plurals."""
+
 RESPONSE_LIMITS = {
     "size": ', where the response is "poisson"',
-    "degrees": ", where the values are Gaussian given the field",
+    "degrees_of_freedom": ", where the values are Gaussian given the field",
 }
 """What a response tends to as its parameter goes to infinity, in words."""
 
@@ -366,10 +369,13 @@ def _shape_grows(problem, table, model, pinned, value):
         if not _increases(profile, value, problem.tolerance, pinned.get(name)):
             continue
         shown = _profile_in_words(problem, model, profile, values)
+        verb, at = "goes", f"a {words([name])} of {limit:g}"
+        if name in PLURALS:
+            verb, at = "go", f"{limit:g} {words([name])}"
         message = (
-            f"The log-likelihood approaches its supremum as the {words([name])} goes to infinity"
+            f"The log-likelihood approaches its supremum as the {words([name])} {verb} to infinity"
             f"{_limit_of(model, name)} (profile log-likelihood: {shown}). "
-            f"The estimates are those at a {words([name])} of {limit:g}."
+            f"The estimates are those at {at}."
         )
         return Verdict(Outcome(Ending.AT_LIMIT, message), held={name: limit}, model=ends[-1][1])
     return None

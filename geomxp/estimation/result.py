@@ -174,7 +174,7 @@ class Fit(Generic[Model]):
 
     @cached_property
     def gaussian(self) -> Fit:
-        """The fit on the Gaussian scale of a transformation or a response; otherwise the fit itself.
+        """The fit on the Gaussian scale of a transformation or a response; else the fit itself.
 
         Its values are transformed, its model has no transformation, and what is predicted or drawn
         from it is on the Gaussian scale. So is its log-likelihood, which therefore does not

@@ -366,8 +366,10 @@ def _tilted(low, high, root):
 
 
 def _ordered(lower, upper, covariance):
-    """Return the limits and the Cholesky factor with the least likely variable first, each given
-    the means of those before (Genz and Bretz 2009, section 4.1.3)."""
+    """Return the limits and the Cholesky factor with the least likely variable first.
+
+    Each is the least likely one given the means of those before (Genz and Bretz 2009, 4.1.3).
+    """
     k = len(lower)
     low, high = np.array(lower, dtype=float), np.array(upper, dtype=float)
     sigma, root, z = np.array(covariance, dtype=float), np.zeros((k, k)), np.zeros(k)

@@ -244,7 +244,6 @@ class LaplaceEvaluator(Evaluator):
 
     def reported(self, model):
         """Evaluate with the log-determinant corrected, and the standard error of this."""
-
         parts = {}
 
         def corrected(best):
