@@ -19,6 +19,7 @@ from .covariance import (
     Separable,
     Spherical,
     Wendland,
+    responses,
 )
 from .covariance.anisotropy import Anisotropy, Anisotropy3D, AxisRatios, AxisRatios3D
 from .covariance.base import Covariance, Isotropic, family_of
@@ -46,6 +47,7 @@ from .estimation.bootstrap import Bootstrap, bootstrap
 from .estimation.compare import ModelComparison, compare_models, precision_influence
 from .estimation.diagnose import Estimate
 from .estimation.fit import fit
+from .estimation.hurdle import HurdleFit
 from .estimation.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
 from .estimation.result import Fit, information
 from .estimation.small_sample import TrendTest
@@ -101,6 +103,7 @@ __all__ = [
     "GeomxpError",
     "GeomxpWarning",
     "Gneiting",
+    "HurdleFit",
     "Independent",
     "Inputs",
     "InvalidInput",
@@ -166,6 +169,7 @@ __all__ = [
     "prediction_covariance",
     "read_table",
     "report",
+    "responses",
     "scores",
     "simulate",
     "uniform",

@@ -19,7 +19,6 @@ from ..data.labels import aligned
 from ..data.observations import Observations
 from ..errors import (
     FitFailed,
-    GeomxpError,
     GeomxpWarning,
     InvalidInput,
     NotPositiveDefinite,
@@ -28,6 +27,7 @@ from ..errors import (
     check_one_of,
     check_whole,
     is_finite,
+    naming,
 )
 from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED_ENDINGS
@@ -245,7 +245,7 @@ def predicted(common, rows):
     observations, label = fit.observations, labels[rows[0]]
     response = fit.model.response
     rest = np.flatnonzero(labels < label if earlier else labels != label)
-    try:
+    with naming(f"fold {label}"):
         fit.trend.check_full_rank(design[rest])
         if held is not None:
             with blas_threads(len(observations)):
@@ -263,10 +263,6 @@ def predicted(common, rows):
         others = others if response is None else others.gaussian
         mean, variance, noise = predict_left_out(others, observations.inputs[rows], covariates)
         return mean, variance + noise
-    except GeomxpError as error:
-        message = f"fold {label}: {error}"
-        fit_of_error = (error.fit,) if isinstance(error, FitFailed) else ()
-        raise type(error)(message, *fit_of_error) from error
 
 
 def _with_same_parameters(fit, part, method, design):
