@@ -80,7 +80,7 @@ def check_hurdle(observations, hurdle):
         raise InvalidInput(
             "a hurdle is of one variable: fit each one, observations.of_variable(name)."
         )
-    check_values(observations)
+    check_hurdle_values(observations)
     n, response = len(observations), responses_of(hurdle, observations)["amount"]
     zeros = int((observations.values == 0).sum())
     if zeros == 0:
@@ -102,7 +102,7 @@ def check_hurdle(observations, hurdle):
             )
 
 
-def check_values(observations):
+def check_hurdle_values(observations):
     """Raise `InvalidInput` for values that are not 0 or positive numbers."""
     if observations.limits_in_words:
         raise InvalidInput(
