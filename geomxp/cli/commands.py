@@ -943,8 +943,13 @@ def _draws_of_fit(given):
             time, name = _times_of(data, given, name)
         elif given.time is not None:
             time = opt.number_or_text(given.time)
-        inputs, covariates, table = targets_of(fitted, data, time=time)
-        fields = draw_fields(fitted, inputs, covariates=covariates, **_drawing_options(given))
+        hurdle = isinstance(fitted, HurdleFit)
+        one = fitted.presence if hurdle else fitted
+        inputs, covariates, table = targets_of(one, data, time=time)
+        # each model of a hurdle has covariates of its own
+        where = {"time": time} if hurdle else {"covariates": covariates}
+        places = data if hurdle else inputs
+        fields = draw_fields(fitted, places, **where, **_drawing_options(given))
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
     times, seen = {}, fitted.observations

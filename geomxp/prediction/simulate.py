@@ -130,6 +130,7 @@ def simulate(
     if isinstance(model, HurdleFit):
         seeds = np.random.SeedSequence([seed, HURDLE_STREAM]).generate_state(2).tolist()
         options = {"method": method, "covariates": covariates, "of": of, "time": time}
+        options |= {"variable": variable, "error_variance": error_variance}
         presence, amount = (
             simulate(part, locations, draws, own, **options, progress=progress)
             for part, own in zip(model.parts.values(), seeds, strict=True)

@@ -946,7 +946,7 @@ def validate(
 
 
 def _from_fit(fit, observations, progress):
-    """Return mean and variance, (n,), of η less offsets at observations that a fit does not know."""
+    """Return mean and variance, (n,), of η less offsets for observations that a fit lacks."""
     inputs, covariates, _ = targets_of(fit.gaussian, observations)
     mean, variance, noise = predict_left_out(fit.gaussian, inputs, covariates, progress)
     return mean, variance + noise
