@@ -154,19 +154,21 @@ class Prediction:
     def of_hurdle(cls, presence: Prediction, amount: Prediction, nodes: int = 400) -> Prediction:
         """Return the prediction of the product of independent ones of presence and amount.
 
-        `samples` are at quantiles of both fields, on a lattice of the golden ratio in two
-        dimensions.
+        `samples` are at equally probable quantiles of both fields, paired by a lattice of the golden
+        ratio.
         """
         from scipy.special import ndtri
 
         first, mean = presence.mean, amount.mean
-        u = (np.arange(nodes) + 0.5) / nodes
-        sides = zip(
-            (presence, amount), (u, np.arange(1, nodes + 1) * GOLDEN_RATIO % 1), strict=True
-        )
-        eta = [
-            part.transform.inverse(part.gaussian[0] + ndtri(u)[:, None] * np.sqrt(part.gaussian[1]))
-            for part, u in sides
+        ranks = np.argsort(np.argsort(np.arange(nodes) * GOLDEN_RATIO % 1))
+        fields = [
+            part.transform.inverse(
+                part.gaussian[0] + np.multiply.outer(z, np.sqrt(part.gaussian[1]))
+            )
+            for part, z in (
+                (presence, ndtri((np.arange(nodes) + 0.5) / nodes)),
+                (amount, ndtri((ranks + 0.5) / nodes)),
+            )
         ]
         return replace(
             presence,
@@ -175,7 +177,7 @@ class Prediction:
             noise=amount.noise,
             transform=None,
             gaussian=None,
-            samples=eta[0] * eta[1],
+            samples=fields[0] * fields[1],
             response=Hurdle(amount.response, presence.response.link),
             presence=presence,
             amount=amount,
