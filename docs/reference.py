@@ -70,6 +70,14 @@ HELPERS = {"LONGEST_NAME", "new_figure", "plain", "unit_of"}
 
 MODULES = {
     "plots": ("geomxp.plots", sorted(set(geomxp.plots.__all__) - HELPERS)),
+    "responses": (
+        "geomxp.covariance.responses",
+        (
+            *("Poisson", "NegativeBinomial", "ZeroInflatedPoisson", "TruncatedPoisson"),
+            *("Bernoulli", "Binomial", "Gamma", "LogNormal", "Tweedie", "Beta", "StudentT"),
+            *("Censored", "Response", "Data", "Slopes"),
+        ),
+    ),
     "scores": ("geomxp.prediction.scores", ()),
     "datasets": ("geomxp.data.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
@@ -133,7 +141,7 @@ def pages():
 
 def names_with_a_page():
     """Return the public names of geomxp that have a page."""
-    found = {*vars(geomxp.errors), *RULES, "plots", "scores", "datasets"}
+    found = {*vars(geomxp.errors), *RULES, "plots", "scores", "datasets", "responses"}
     for group in (NOUNS, VERBS):
         for name, others in group.items():
             found |= {name, *others}

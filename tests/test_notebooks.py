@@ -21,6 +21,7 @@ NAMES = (
     "06_messy_data",
     "07_space_and_time",
     "08_several_variables",
+    "09_counts",
 )
 SECONDS = 1800
 """Time limit of one cell, or of the start of a kernel, on a loaded machine."""

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -30,7 +31,7 @@ from geomxp.prediction.simulate import lay_out
 from geomxp.vecchia.factor import Graph
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import TINY, write_rows
+from common import TINY, resume
 
 HERE = Path(__file__).parent
 NEIGHBOURS = 20
@@ -150,9 +151,9 @@ TASKS = {
 }
 
 
-def rows_of(n, name, python, folder):
+def rows_of(n, response, python, folder):
     """Yield the rows of a size and a response."""
-    response, likelihood = RESPONSES[name]
+    response, likelihood = RESPONSES[response]
     iterative, rounds = SIZES.get(n, (ITERATIVE, 1))
     places, values = problem(n, response)
     ours, theirs = Ours(places, values, response), None
@@ -174,8 +175,6 @@ def rows_of(n, name, python, folder):
     for method, taken in seconds.items():
         middle = float(np.median(taken))
         yield {
-            "n": n,
-            "response": name,
             "package": "geomxp" if method in TASKS else f"gpboost {theirs.version}",
             "task": TASKS.get(method, "value"),
             "method": "" if method in TASKS else method,
@@ -196,17 +195,14 @@ def main():
     """Time all sizes and responses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", help="of an environment with gpboost")
+    parser.add_argument("--anew", action="store_true", help="replace the rows of an earlier run")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    rows = []
+    cells = [{"n": n, "response": name} for n in ((300,) if TINY else SIZES) for name in RESPONSES]
     with tempfile.TemporaryDirectory() as folder:
-        for n in (300,) if TINY else SIZES:
-            for name in RESPONSES:
-                for row in rows_of(n, name, options.python, folder):
-                    rows.append(row)
-                    print(*row.values(), flush=True)
-                write_rows(options.output / "speed.csv", rows)
+        rows = partial(rows_of, python=options.python, folder=folder)
+        resume(options.output / "speed.csv", cells, rows, anew=options.anew)
 
 
 if __name__ == "__main__":

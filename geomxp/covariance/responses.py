@@ -685,11 +685,20 @@ class StudentT(Response):
         return _stats().t(self.degrees, loc=eta, scale=self.scale)
 
 
+INTEGRALS = "laplace", "exact"
+"""How the likelihood of censored values is computed."""
+
+
 @dataclass(frozen=True)
 class Censored(Response):
-    """Normal values with mean η, of which some are known only to lie between limits."""
+    """Normal values with mean η, of which some are known only to lie between limits.
+
+    The likelihood is Laplace's approximation; with ``integral="exact"`` an integral over the
+    censored values, for up to 200 of them.
+    """
 
     error_variance: float = 1.0
+    integral: str = "laplace"
 
     name, links = "censored", ("identity",)
     transformable = True
@@ -709,6 +718,13 @@ class Censored(Response):
     def started(self, data):
         """See `Response.started`."""
         return replace(self, error_variance=max(0.2 * float(np.var(data.values)), 1e-300))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.integral not in INTEGRALS:
+            raise InvalidInput(
+                f"`integral` must be one of: {', '.join(INTEGRALS)}. Got {self.integral!r}."
+            )
 
     @property
     def normal_noise(self):

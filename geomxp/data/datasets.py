@@ -153,6 +153,17 @@ DATASETS = {
         licence=_PUBLIC_DOMAIN,
         metric="chordal",
     ),
+    "nc_sids": Dataset(
+        "nc_sids.csv",
+        "ddc91c683247ac0ba85273eb863fdf1151d53c532741321467dbf23060f5cb88",
+        locations=("lon", "lat"),
+        value="SID74",
+        about="sudden infant deaths and births in 100 counties of North Carolina, 1974-78 and "
+        "1979-84; lon, lat in degrees, counts",
+        source="R package spData 2.2.1, `nc.sids`; Cressie and Read 1985, Cressie 1991",
+        licence="CC0",
+        metric="chordal",
+    ),
 } | {
     name: Dataset(
         f"{name}.csv",

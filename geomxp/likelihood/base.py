@@ -355,9 +355,9 @@ class Evaluation:
     log_likelihood : float
         -inf where Σ has no Cholesky factor; `outcome` gives the reason.
     log_determinant : float
-        log|Σ|.
+        log|Σ|; of a response log|I + KW|.
     quadratic_form : float
-        r'Σ⁻¹r.
+        r'Σ⁻¹r; of a response f̂'K⁻¹f̂ at the mode of the field.
     outcome : Outcome
     n : int
         Number of observations.
@@ -436,6 +436,7 @@ class Evaluation:
             "log_determinant": self.log_determinant,
             "quadratic_form": self.quadratic_form,
             "digits": self.digits,
+            **({"error": self.error} if self.error else {}),
             "n": self.n,
             "reml": self.reml,
             "coefficients": self.coefficients.tolist(),
@@ -479,6 +480,8 @@ class Evaluation:
                 lines.append(f"predicted KL     {self.precision_map.divergence:.3g}")
         if self.traffic is not None:
             lines.append(f"moved            {self.traffic}")
+        if self.error:
+            lines.append(f"standard error   {self.error:.2g} of the log-likelihood")
         if self.refinement is not None:
             how = f"{self.refinement.method}, {self.refinement.outcome.message}"
             lines.append(f"refined          all but the log-determinant: {how}")

@@ -240,11 +240,12 @@ class Laplace:
         names = tuple(model.parameters() if names is None else names)
         found = self._at(model, response, best)
         information, along = found.information() if p else (np.zeros((0, 0)), None)
+        curved, secants = information, []
         for _ in range(MOST_STEPS if p else 0):
             values = np.linalg.eigvalsh(information)
             if not values[0] > LEAST_INFORMATION * values[-1]:
                 raise NotPositiveDefinite("the values do not determine the coefficients.")
-            step = np.linalg.solve(information, found.by_coefficients)
+            step = np.linalg.solve(curved, found.by_coefficients)
             promise, size = found.by_coefficients @ step, 1.0
             if promise <= COEFFICIENT_TOLERANCE:
                 return best, information, found.derivatives(names)
@@ -261,8 +262,13 @@ class Laplace:
                 if promise <= NEAR_MODE * max(1.0, abs(found.mode.log_likelihood)):
                     return best, information, found.derivatives(names)
                 break
-            best, found = best + size * step, trial
+            moved, change = size * step, found.by_coefficients - trial.by_coefficients
+            best, found = best + moved, trial
             information, along = found.information()
+            # W changes with the coefficients too
+            secants, curved = [*secants, (moved, change)][-p:], information
+            for secant in secants:
+                curved = _with_secant(curved, *secant)
         if p:
             raise NotPositiveDefinite("no best coefficients were found for this response.")
         return best, information, found.derivatives(names)
@@ -270,6 +276,16 @@ class Laplace:
     def _fixed(self, coefficients):
         """Return η without the field."""
         return self.offset + self.design @ np.asarray(coefficients, dtype=float)
+
+
+def _with_secant(information, step, change):
+    """Return an information that agrees with a change of the slope (BFGS update)."""
+    expected, curvature = step @ information @ step, change @ step
+    if not 0.05 * expected < curvature < 20 * expected:
+        return information
+    along = information @ step
+    found = information + np.outer(change, change) / curvature
+    return found - np.outer(along, along) / expected
 
 
 class _Slopes:

@@ -245,12 +245,21 @@ class LaplaceEvaluator(Evaluator):
     def reported(self, model):
         """Evaluate with the log-determinant corrected, and the standard error of this."""
 
+        parts = {}
+
         def corrected(best):
             mode = self.mode(model, best)
             change, error = mode.correction(REPORTED_ERROR)
-            return mode.log_likelihood + change, error
+            eta = self.laplace.offset + self.design @ best.coefficients + mode.eta
+            slopes = model.response.derivatives(self.laplace.data, eta)
+            # f̂'Qf̂ = f̂'g, and log|I + KW|
+            form = float(mode.eta @ slopes.eta[0])
+            value = mode.log_likelihood + change
+            parts["quadratic_form"] = form
+            parts["log_determinant"] = 2 * float(slopes.value.sum() - value) - form
+            return value, error
 
-        return self._evaluation(model, corrected)
+        return replace(self._evaluation(model, corrected), **parts)
 
     @blas_threads(0)
     def _evaluation(self, model, value_of):
@@ -557,4 +566,8 @@ def evaluator_of_response(
     Raises `InvalidInput`, with a remedy, where they cannot be computed.
     """
     check_response(method, observations, model, reml)
+    if getattr(model.response, "integral", "laplace") == "exact":
+        from .censored import CensoredEvaluator
+
+        return CensoredEvaluator(observations, design, method, model.response)
     return LaplaceEvaluator(observations, design, method, model.response)

@@ -187,6 +187,22 @@ class IncompleteFactor:
         """Return P⁻ᵀy for (n,) or (n, 8)."""
         return self._solved(y, _backward, _backward_eight)
 
+    def squares(self, near, weights):
+        """Return |P⁻¹λ|² = λ'(PP')⁻¹λ of sparse vectors λ, (k,).
+
+        Their entries are `weights`, (k, m), at the locations `near`, -1 for none. With weights of
+        conditional means, these are the variances of the means if PP' is the precision matrix. The
+        work is that of the locations from which the vectors' own are reached by neighbours.
+        """
+        order = np.argsort(near[:, 0], kind="stable")
+        pattern, out = self.pattern, np.empty(len(near))
+        ranks = np.empty(len(self.columns), dtype=np.int64)
+        ranks[pattern.elimination] = np.arange(len(ranks))
+        given = pattern.elimination, ranks, pattern.partners, self.columns
+        # vectors beside each other share most of these locations
+        _squares(*given, near, weights, order, out)
+        return out
+
     def _solved(self, y, one, eight):
         x, pattern = np.array(y, dtype=float, order="C"), self.pattern
         solve = one if x.ndim == 1 else eight
@@ -431,3 +447,47 @@ def _backward_eight(order, partners, p, x):
         for q in range(m):
             value = value - spread(p[k, q]) * load(x, 8 * partners[k, q])
         store(x, 8 * k, value * spread(1.0 / p[k, m]))
+
+
+@njit(nogil=True, cache=True)
+def _squares(order, ranks, partners, p, near, weights, vectors, out):
+    """Out <- |P⁻¹λ|² of eight vectors at a time, by forward substitution where they are not 0."""
+    n, m = partners.shape
+    x, reached, total = np.zeros(8 * n), np.zeros(n, np.bool_), np.empty(8)
+    stack, found = np.empty(n, np.int64), np.empty(n, np.int64)
+    for first in range(0, len(vectors), 8):
+        lanes, count, top = min(8, len(vectors) - first), 0, 0
+        for lane in range(lanes):
+            vector = vectors[first + lane]
+            for q in range(near.shape[1]):
+                i = near[vector, q]
+                if i >= 0:
+                    x[8 * i + lane] += weights[vector, q]
+                    if not reached[i]:
+                        reached[i] = True
+                        stack[top] = i
+                        top += 1
+        while top > 0:
+            top -= 1
+            i = stack[top]
+            found[count] = ranks[i]
+            count += 1
+            for q in range(m):
+                j = partners[i, q]
+                if not reached[j]:
+                    reached[j] = True
+                    stack[top] = j
+                    top += 1
+        squares = spread(0.0)
+        for position in np.sort(found[:count]):
+            k = order[position]
+            value = load(x, 8 * k) * spread(1.0 / p[k, m])
+            squares = squares + value * value
+            for q in range(m):
+                at = 8 * partners[k, q]
+                store(x, at, load(x, at) - spread(p[k, q]) * value)
+            store(x, 8 * k, spread(0.0))
+            reached[k] = False
+        store(total, 0, squares)
+        for lane in range(lanes):
+            out[vectors[first + lane]] = total[lane]

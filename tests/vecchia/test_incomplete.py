@@ -112,3 +112,17 @@ def test_a_pivot_that_is_not_positive_is_an_error():
     with pytest.raises(NotPositiveDefinite, match="pivot") as raised:
         IncompleteFactor(pattern, pattern.product(columns), w)
     assert raised.value.order >= 0
+
+
+def test_squares_are_those_of_dense_solves():
+    pattern, columns, w = problem(n=300, m=6)
+    factor = IncompleteFactor(pattern, pattern.product(columns), w)
+    random = np.random.default_rng(3)
+    near = np.array([random.choice(300, 5, replace=False) for _ in range(21)], dtype=np.int32)
+    weights = random.standard_normal(near.shape)
+    near[:4, 3] = -1
+    vectors = np.zeros((300, 21))
+    for k, (at, values) in enumerate(zip(near, weights, strict=True)):
+        vectors[at[at >= 0], k] = values[at >= 0]
+    solved = np.linalg.solve(dense(pattern, factor.columns), vectors)
+    np.testing.assert_allclose(factor.squares(near, weights), (solved**2).sum(axis=0), rtol=1e-10)
