@@ -154,13 +154,13 @@ class Prediction:
     def of_hurdle(cls, presence: Prediction, amount: Prediction, nodes: int = 400) -> Prediction:
         """Return the prediction of the product of independent ones of presence and amount.
 
-        `samples` are at equally probable quantiles of both fields, paired by a lattice of the golden
-        ratio.
+        `samples` are at equally probable quantiles of both fields, which a lattice of the golden
+        ratio pairs.
         """
         from scipy.special import ndtri
 
         first, mean = presence.mean, amount.mean
-        ranks = np.argsort(np.argsort(np.arange(nodes) * GOLDEN_RATIO % 1))
+        ranks = np.argsort(np.argsort((np.arange(nodes) + 0.5) * GOLDEN_RATIO % 1))
         fields = [
             part.transform.inverse(
                 part.gaussian[0] + np.multiply.outer(z, np.sqrt(part.gaussian[1]))

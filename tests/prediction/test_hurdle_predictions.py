@@ -101,7 +101,7 @@ def test_a_prediction_is_the_product_of_presence_and_amount(fitted):
 def test_quantiles_of_the_field_are_those_of_draws(fitted):
     found = gx.predict(fitted, NEW)
     draws = gx.simulate(fitted, NEW, draws=4000, seed=1)
-    np.testing.assert_allclose(found.samples.mean(axis=0), found.mean, rtol=0.01)
+    np.testing.assert_allclose(found.samples.mean(axis=0), found.mean, rtol=0.02)
     for p in (0.05, 0.5, 0.95):
         share = (draws <= found.quantile(p)).mean(axis=0)
         # of 4,000 draws, and of the 400 nodes
