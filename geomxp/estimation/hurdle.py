@@ -139,11 +139,10 @@ class HurdleFit:
     Examples
     --------
     >>> import geomxp as gx
-    >>> places = np.random.default_rng(0).random((60, 2))
-    >>> wet = np.arange(60) % 3 > 0
-    >>> rain = gx.Observations(places, wet * (1 + places[:, 0]))
-    >>> held = {"range": 0.2, "smoothness": 0.5}
-    >>> fit = gx.fit(rain, response="hurdle", fixed=held | {"variance": 0.1}, progress=False)
+    >>> random = np.random.default_rng(0)
+    >>> rain = gx.Observations(random.random((60, 2)), random.gamma(2.0, 1.0, 60).round(1) // 1)
+    >>> held = {"variance": 0.1, "range": 0.2, "smoothness": 0.5}
+    >>> fit = gx.fit(rain, response="hurdle", fixed=held, progress=False)
     >>> fit.log_likelihood == fit.presence.log_likelihood + fit.amount.log_likelihood
     True
     >>> prediction = gx.predict(fit, [[0.5, 0.5]])

@@ -649,15 +649,17 @@ def leave_one_out(fit: Fit | HurdleFit, *, progress: bool = True) -> Validation:
     True
     """
     start = time.perf_counter()
+    hurdle = isinstance(fit, HurdleFit)
+    if not hurdle:
+        check_fit(fit)
     folds = {"folds": np.arange(len(fit.observations)), "kind": "leave-one-out"}
-    if isinstance(fit, HurdleFit):
+    if hurdle:
         present = fit.observations.values != 0
         absent = _from_fit(fit.amount, fit.observations.subset(~present), progress)
         amount = np.empty((2, len(present)))
         amount[:, present], amount[:, ~present] = _one_by_one(fit.amount, progress), absent
         moments = _one_by_one(fit.presence, progress), amount
         return _of_hurdle(fit, fit.observations, *moments, start=start, **folds)
-    check_fit(fit)
     mean, variance = _one_by_one(fit, progress)
     if fit.model.response is not None:
         return _of_values(fit, fit.observations, mean, variance, start=start, **folds)
