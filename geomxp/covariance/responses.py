@@ -329,11 +329,13 @@ class Binomial(Response):
 
     def extreme(self, data):
         """See `Response.extreme`."""
-        for value, wanted in (("0", 0.0), ("all of the trials", _trials(data))):
+        trials = _trials(data)
+        full = "1" if (trials == 1).all() else "the numbers of trials"
+        for end, value, wanted in ((0, "0", 0.0), (1, full, trials)):
             if (data.values == wanted).all():
                 return (
                     f"all {len(data)} values are {value}: the likelihood increases as the "
-                    f"probability goes to {0 if value == '0' else 1}."
+                    f"probability goes to {end}."
                 )
         return ""
 

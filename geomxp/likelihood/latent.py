@@ -36,7 +36,7 @@ KEPT_RESULTS = 64
 SAME_DIGITS = 12
 """Digits in which the parameters of two models agree if they count as one."""
 
-SAME_INFORMATION = 1e-4
+SAME_INFORMATION = 1e-3
 """Relative change of parameters up to which the observed information is not computed again."""
 
 INFORMATION_REACH = 0.5
