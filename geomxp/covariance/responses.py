@@ -107,6 +107,8 @@ class Response(Parametrized):
         a dispersion of the response's own, and where one binary value is known at each place.
     atom : bool
         Whether 0 has a positive probability, and other values have a density.
+    positive : bool
+        Whether all values are greater than 0, so that it may be the amount of a `Hurdle`.
     transformable : bool
         Whether a transformation of the values may come first.
     """
@@ -118,6 +120,7 @@ class Response(Parametrized):
     latent_nugget: ClassVar[bool] = False
     transformable: ClassVar[bool] = False
     atom: ClassVar[bool] = False
+    positive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -499,7 +502,7 @@ class TruncatedPoisson(Response):
     """Counts of at least 1: Poisson with parameter exp(η), given that it is not 0."""
 
     name = "truncated-poisson"
-    discrete = True
+    discrete = positive = True
     latent_nugget = True
 
     def guess(self, data):
@@ -572,6 +575,7 @@ class Gamma(Response):
     gamma_shape: float = 1.0
 
     name = "gamma"
+    positive = True
     noise_parameter = "gamma_shape"
     declared = (_parameter("gamma_shape", 1.0),)
 
@@ -602,6 +606,7 @@ class LogNormal(Response):
     log_variance: float = 1.0
 
     name = "log-normal"
+    positive = True
     noise_parameter = "log_variance"
     declared = (_parameter("log_variance", 1.0),)
 
@@ -629,6 +634,7 @@ class Beta(Response):
     precision: float = 1.0
 
     name, links = "beta", ("logit",)
+    positive = True
     noise_parameter = "precision"
     declared = (_parameter("precision", 1.0),)
 
@@ -940,6 +946,62 @@ RESPONSES = {
 GAUSSIAN = "gaussian"
 """Name of Gaussian values, which need no response."""
 
+HURDLE = "hurdle"
+"""Name of values with a model of their presence and one of their amount."""
+
+
+@dataclass(frozen=True)
+class Hurdle:
+    """Values that are 0 or positive, by two independent models: presence and amount.
+
+    It is not a `Response`, which has one field: the presence of a value other than 0 and its amount
+    where it is present have a field, a trend and parameters each. See `geomxp.HurdleFit`.
+
+    Parameters
+    ----------
+    amount : str or Response, optional
+        Distribution of the values that are not 0: "truncated-poisson", "gamma", "log-normal",
+        "beta", or a response with `positive`. If not given, the truncated Poisson distribution for
+        whole numbers and the gamma distribution for others.
+    link : {"logit", "probit", "cloglog"}
+        Link of the probability that a value is not 0. With "cloglog" the offsets and exposures of
+        the observations act on both models: log(-log(1 - p)) and the logarithm of the amount's
+        mean.
+
+    Examples
+    --------
+    >>> Hurdle().amount_of(np.array([0.0, 2.0])), Hurdle("gamma").amount_of(np.array([0.0, 2.0]))
+    (TruncatedPoisson(), Gamma(gamma_shape=1.0))
+    """
+
+    amount: str | Response | None = None
+    link: str = "logit"
+
+    name: ClassVar[str] = HURDLE
+
+    def __post_init__(self) -> None:
+        Bernoulli(self.link)
+        known = [name for name, kind in RESPONSES.items() if kind.positive]
+        kind = RESPONSES.get(self.amount) if isinstance(self.amount, str) else self.amount
+        if not (self.amount is None or getattr(kind, "positive", False)):
+            raise InvalidInput(
+                f"`amount` of a hurdle must be a response of positive values: {', '.join(known)}. "
+                f"Got {self.amount!r:.80}.{did_you_mean(self.amount, known)}"
+            )
+
+    def amount_of(self, values: Floats) -> Response:
+        """Return the response of the values that are not 0, chosen by them if it is not given."""
+        if self.amount is not None:
+            return response_of(self.amount)
+        return TruncatedPoisson() if (values == np.round(values)).all() else Gamma()
+
+
+def hurdle_of(response: object) -> Hurdle | None:
+    """Return a hurdle given by name, as a class or as an instance; None for anything else."""
+    if (isinstance(response, str) and response == HURDLE) or response is Hurdle:
+        return Hurdle()
+    return response if isinstance(response, Hurdle) else None
+
 
 def response_of(response: Response | type[Response] | str | None) -> Response | None:
     """Return a response given by name, as a class or as an instance; None for Gaussian values.
@@ -955,6 +1017,11 @@ def response_of(response: Response | type[Response] | str | None) -> Response | 
         return response()
     if isinstance(response, str) and response == GAUSSIAN:
         return None
+    if hurdle_of(response) is not None:
+        raise InvalidInput(
+            "a hurdle has two models, of presence and of amount: fit it with gx.fit(observations, "
+            'response="hurdle") (geomxp fit --response hurdle), or give the response of one model.'
+        )
     try:
         return RESPONSES[response]()
     except (KeyError, TypeError):

@@ -16,7 +16,7 @@ import numpy as np
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
-from ..covariance.responses import Binomial, Response, response_of
+from ..covariance.responses import Binomial, Hurdle, Response, hurdle_of, response_of
 from ..covariance.transformation import (
     ByVariable,
     Transformation,
@@ -34,6 +34,7 @@ from ..errors import (
     InvalidInput,
     Outcome,
     check_flags,
+    naming,
     with_article,
 )
 from ..likelihood.automatic import (
@@ -53,6 +54,13 @@ from ..likelihood.exact import Exact, caution, check_model_and_method
 from ..likelihood.latent import check_response, check_values, data_of
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
+from .hurdle import (
+    HurdleFit,
+    check_hurdle,
+    observations_of,
+    options_of,
+    responses_of,
+)
 from .names import (
     MICROSCALE,
     NOISE,
@@ -106,7 +114,7 @@ def fit(
     | Sequence[str | Transformation | None]
     | Mapping[str, str | Transformation]
     | None = None,
-    response: str | Response | None = None,
+    response: str | Response | Hurdle | None = None,
     search: str = "scoring",
     starts: int = 1,
     starts_on: str | Client = "cpu",
@@ -173,13 +181,18 @@ def fit(
         With a name, constants such as a scale come from the values; an instance keeps its own. Of
         several variables one for all, a tuple with one for each (None for none), or a dict by the
         names of variables: {"zinc": "log"}.
-    response : str or Response, optional
+    response : str, Response or Hurdle, optional
         Distribution of the values, if it is not Gaussian: "poisson", "negative-binomial",
         "zero-inflated-poisson", "truncated-poisson", "bernoulli", "binomial", "gamma",
         "log-normal", "tweedie", "beta", "student-t", "censored"; or one of `geomxp.responses`, with
         its link and start values. The log-likelihood is Laplace's approximation. The nugget is then
         one of the latent field: it is estimated for Poisson and binomial counts and Student's t,
-        and 0 for the others unless `start` or `bounds` name it.
+        and 0 for the others unless `start` or `bounds` name it. "hurdle", or
+        `gx.responses.Hurdle(amount, link)`, for values of which many are 0, has two independent
+        models, of the presence of a value other than 0 and of its amount: "truncated-poisson" if
+        all values are whole numbers, else "gamma". All options hold for both models; a dict with
+        the keys "presence" and "amount" has one for each: trend={"presence": "elev", "amount":
+        "constant"}.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
@@ -211,7 +224,7 @@ def fit(
 
     Returns
     -------
-    Fit
+    Fit, or for a hurdle HurdleFit
 
     Raises
     ------
@@ -242,6 +255,10 @@ def fit(
 
 def fit_with(observations, model, method, options, *, progress=True, raise_on_failure=True):
     """Estimate a covariance model as `fit` does, with any of `FIT_OPTIONS` by name."""
+    hurdle = hurdle_of(options.get("response"))
+    if hurdle is not None:
+        given = options | {"model": model, "method": method}
+        return _of_hurdle(hurdle, observations, given, progress, raise_on_failure)
     began = time.perf_counter()
     _check_types(observations, model, method)
     check_flags(progress=progress, raise_on_failure=raise_on_failure)
@@ -278,6 +295,19 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
         if at_limit:
             warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=3)
     return result
+
+
+def _of_hurdle(hurdle, observations, options, progress, raise_on_failure):
+    """Return the fits of the presence and of the amount of values."""
+    check_hurdle(observations, hurdle)
+    fits, responses = {}, responses_of(hurdle, observations)
+    said = {"progress": progress, "raise_on_failure": raise_on_failure}
+    for name, seen in observations_of(observations).items():
+        own = options_of(options, name) | {"response": responses[name]}
+        given = own.pop("model", None), own.pop("method", None)
+        with naming(name):
+            fits[name] = fit_with(seen, *given, own, **said)
+    return HurdleFit(**fits, observations=observations)
 
 
 def _request_of(observations, model, chosen, asked):

@@ -493,19 +493,8 @@ class Fit(Generic[Model]):
             unit = f", in {observations.time_unit}s" if observations.time_unit else ""
             effective = f"{'effective lag':<{width}}{lag:>14.6g}"
             lines.append(f"{effective}   correlation 5 % at one location{unit}")
-        reml = "   (REML)" if self.reml else ""
-        if model.response is not None:
-            reml = "   (Laplace's approximation)"
-            if self.log_likelihood_error:
-                reml = (
-                    f"   (Laplace's approximation; standard error {self.log_likelihood_error:.2g})"
-                )
-        return [
-            *lines,
-            f"{'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
-            f"{'AIC':<{width}}{self.aic:>14.4f}",
-            f"{'BIC':<{width}}{self.bic:>14.4f}",
-        ]
+        kind = "REML" if self.reml else ""
+        return lines + criteria(self, kind if model.response is None else LAPLACE, width)
 
     def _work(self):
         """Return lines about the evaluations, the approximation and the formats."""
@@ -648,7 +637,8 @@ class Fit(Generic[Model]):
         ...     gx.Fit.load(f"{folder}/fit.json").observations.values.shape
         (155,)
         """
-        document.write(self, path, embed)
+        entries = document.of(self)
+        document.write(entries, self.observations, path, embed, history=list(self.history))
 
     @classmethod
     def load(
@@ -715,6 +705,21 @@ class Fit(Generic[Model]):
         return cls(**document.read(path, *given, **where)[0])
 
 
+LAPLACE = "Laplace's approximation"
+
+
+def criteria(fit, kind=LAPLACE, width=18):
+    """Return lines with the log-likelihood of a fit, of a kind, and its criteria."""
+    if kind and fit.log_likelihood_error:
+        kind = f"{kind}; standard error {fit.log_likelihood_error:.2g}"
+    kind = f"   ({kind})" if kind else ""
+    return [
+        f"{'log-likelihood':<{width}}{fit.log_likelihood:>14.6f}{kind}",
+        f"{'AIC':<{width}}{fit.aic:>14.4f}",
+        f"{'BIC':<{width}}{fit.bic:>14.4f}",
+    ]
+
+
 class WorkingFit(Fit):
     """The Gaussian fit to working values of a response; see `Fit.gaussian`.
 
@@ -767,7 +772,9 @@ def response_title(response):
 def check_fit(fit):
     """Raise `InvalidInput` for anything but a `Fit`."""
     if not isinstance(fit, Fit):
-        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {type(fit).__name__}.")
+        kind = type(fit).__name__
+        parts = " Use one of its fits, .presence or .amount." if kind == "HurdleFit" else ""
+        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {kind}.{parts}")
 
 
 def check_is_fit(fit):

@@ -23,6 +23,7 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
+from ..estimation.hurdle import HurdleFit
 from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.factors import check_memory
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
 
-RESPONSE_STREAM = 2
-"""Stream of the random numbers of values given the field."""
+RESPONSE_STREAM, HURDLE_STREAM = 2, 3
+"""Streams of the random numbers of values given the field, and of the seeds of a hurdle's parts."""
 
 CHUNK_NODES = 2000
 """Nodes of blocks at which a field is drawn jointly."""
@@ -53,7 +54,7 @@ LOCATION_LAYOUTS = ("grid", "jittered", "uniform")
 
 @gpu_memory()
 def simulate(
-    model: Covariance | Fit,
+    model: Covariance | Fit | HurdleFit,
     locations: NewLocations,
     draws: int = 1,
     seed: int = 0,
@@ -71,14 +72,14 @@ def simulate(
 
     With a model: z = L w with Σ = L L' and w independent standard normal, back-transformed if the
     model has a transformation; with a response, values given the field (of="observation"), or their
-    means (of="field"). With a fit: the field and
-    its trend given the observations. Each draw has its own trend coefficients, so that draws have
-    the mean and the joint covariance of kriging. At an observed location without a nugget all draws
-    equal the observation to the bit.
+    means (of="field"). With a fit: the field and its trend given the observations. Each draw has
+    its own trend coefficients, so that draws have the mean and the joint covariance of kriging. At
+    an observed location without a nugget all draws equal the observation to the bit. Draws of a
+    hurdle are products of those of presence and amount.
 
     Parameters
     ----------
-    model : Covariance or Fit
+    model : Covariance, Fit or HurdleFit
     locations : (n, d) array_like or Observations
         With a fit also a frame or a grid, as of `geomxp.predict`.
     draws : int
@@ -126,6 +127,15 @@ def simulate(
     (2, 9)
     """
     check_whole("seed", seed, 0, inf)
+    if isinstance(model, HurdleFit):
+        seeds = np.random.SeedSequence([seed, HURDLE_STREAM]).generate_state(2).tolist()
+        options = {"method": method, "covariates": covariates, "of": of, "time": time}
+        options |= {"variable": variable, "error_variance": error_variance}
+        presence, amount = (
+            simulate(part, locations, draws, own, **options, progress=progress)
+            for part, own in zip(model.parts.values(), seeds, strict=True)
+        )
+        return presence * amount
     if not isinstance(model, (Covariance, Fit)):
         kind = type(model).__name__
         raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
