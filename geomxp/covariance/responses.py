@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy import special
+import scipy
 
 from ..errors import InvalidInput, did_you_mean
 from . import jets
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LINKS = {
     "log": np.log,
-    "logit": special.logit,
-    "probit": special.ndtri,
+    "logit": lambda mean: scipy.special.logit(mean),
+    "probit": lambda mean: scipy.special.ndtri(mean),
     "cloglog": lambda mean: np.log(-np.log1p(-mean)),
     "identity": lambda mean: mean,
 }
@@ -254,7 +254,7 @@ def _within(values, what, allowed, words):
 def _poisson(at, mean):
     """Return the probability that a Poisson number is at most `at`."""
     at = np.floor(at)
-    return np.where(at < 0, 0.0, special.pdtr(np.maximum(at, 0), mean))
+    return np.where(at < 0, 0.0, scipy.special.pdtr(np.maximum(at, 0), mean))
 
 
 # Counts
@@ -295,7 +295,7 @@ class Poisson(Response):
 
     def density(self, data, eta):
         """See `Response.density`."""
-        return eta * data.values - exp(eta) - special.gammaln(data.values + 1)
+        return eta * data.values - exp(eta) - scipy.special.gammaln(data.values + 1)
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
@@ -350,8 +350,8 @@ class Binomial(Response):
     def density(self, data, eta):
         """See `Response.density`."""
         y, trials = data.values, _trials(data)
-        ways = special.gammaln(trials + 1) - special.gammaln(y + 1)
-        ways = ways - special.gammaln(trials - y + 1)
+        ways = scipy.special.gammaln(trials + 1) - scipy.special.gammaln(y + 1)
+        ways = ways - scipy.special.gammaln(trials - y + 1)
         if self.link == "logit":
             return eta * y - softplus(eta) * trials + ways
         if self.link == "probit":
@@ -362,9 +362,9 @@ class Binomial(Response):
     def probability(self, eta):
         """Return p, (n,)."""
         if self.link == "logit":
-            return special.expit(eta)
+            return scipy.special.expit(eta)
         if self.link == "probit":
-            return special.ndtr(eta)
+            return scipy.special.ndtr(eta)
         return -np.expm1(-np.exp(eta))
 
     def cumulative(self, data, eta, at):
@@ -387,7 +387,7 @@ class Bernoulli(Binomial):
 def _binomial(at, trials, p):
     """Return the probability of at most `at` successes, for at ≥ 0."""
     inside = np.clip(at, 0, trials - 1)
-    return np.where(at >= trials, 1.0, special.betainc(trials - inside, inside + 1, 1 - p))
+    return np.where(at >= trials, 1.0, scipy.special.betainc(trials - inside, inside + 1, 1 - p))
 
 
 def _trials(data):
@@ -426,12 +426,12 @@ class NegativeBinomial(Response):
         y = data.values
         above = eta - log(size)
         rising = gammaln(size + y) - gammaln(size)
-        return rising - special.gammaln(y + 1) + above * y - softplus(above) * (size + y)
+        return rising - scipy.special.gammaln(y + 1) + above * y - softplus(above) * (size + y)
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         at, share = np.floor(at), self.size / (self.size + np.exp(eta))
-        return np.where(at < 0, 0.0, special.betainc(self.size, np.maximum(at, 0) + 1, share))
+        return np.where(at < 0, 0.0, scipy.special.betainc(self.size, np.maximum(at, 0) + 1, share))
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
@@ -464,7 +464,7 @@ class ZeroInflatedPoisson(Response):
     def density(self, data, eta, zeros):
         """See `Response.density`."""
         y, odds, mean = data.values, log(zeros / (1.0 - zeros)), exp(eta)
-        counted = eta * y - mean - special.gammaln(y + 1)
+        counted = eta * y - mean - scipy.special.gammaln(y + 1)
         # log(e^odds + e^-mean) at 0
         return jets.chosen(y == 0, softplus(odds + mean) - mean, counted) - softplus(odds)
 
@@ -538,7 +538,7 @@ class TruncatedPoisson(Response):
     def density(self, data, eta):
         """See `Response.density`."""
         mean = exp(eta)
-        return eta * data.values - mean - log1mexp(mean) - special.gammaln(data.values + 1)
+        return eta * data.values - mean - log1mexp(mean) - scipy.special.gammaln(data.values + 1)
 
     def mean(self, data, eta):
         """See `Response.mean`."""
@@ -592,7 +592,7 @@ class Gamma(Response):
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         scaled = self.gamma_shape * np.maximum(at, 0.0) * np.exp(-eta)
-        return special.gammainc(self.gamma_shape, scaled)
+        return scipy.special.gammainc(self.gamma_shape, scaled)
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
@@ -651,7 +651,7 @@ class Beta(Response):
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        mean = special.expit(eta)
+        mean = scipy.special.expit(eta)
         return _stats().beta(mean * self.precision, (1 - mean) * self.precision)
 
 
@@ -858,8 +858,10 @@ class Tweedie(Response):
         found = np.exp(-rate)
         for k in range(MOST_AMOUNTS + 1):
             count = first + k * stride
-            chance = stride * np.exp(special.xlogy(count, rate) - rate - special.gammaln(count + 1))
-            found = found + chance * special.gammainc(count * shape, scaled)
+            chance = stride * np.exp(
+                scipy.special.xlogy(count, rate) - rate - scipy.special.gammaln(count + 1)
+            )
+            found = found + chance * scipy.special.gammainc(count * shape, scaled)
         return np.where(at < 0, 0.0, found).clip(0, 1)
 
     def quantile(self, data, eta, probability):
@@ -906,8 +908,8 @@ def _tweedie_series(y, dispersion, power):
     width = TERMS_BESIDE_THE_LARGEST * np.sqrt(largest / (1 + a)) + TERMS_BESIDE_THE_LARGEST
     first = np.maximum(np.floor(largest - width), 1.0)
     j = first[:, None] + np.arange(int(np.max(largest + width - first)) + 2)
-    terms = j * slope[:, None] - special.gammaln(j + 1) - special.gammaln(j * a)
-    value = special.logsumexp(terms, axis=1)
+    terms = j * slope[:, None] - scipy.special.gammaln(j + 1) - scipy.special.gammaln(j * a)
+    value = scipy.special.logsumexp(terms, axis=1)
     weights = np.exp(terms - value[:, None])
     found = jets.constant(value)
     for number, moved in ((dispersion, "dispersion"), (power, "power")):
@@ -916,7 +918,7 @@ def _tweedie_series(y, dispersion, power):
         if moved == "dispersion":
             change = -(1 + a) / phi * j
         else:
-            by_a = np.log(y / (p - 1))[:, None] - np.log(phi) - special.psi(j * a)
+            by_a = np.log(y / (p - 1))[:, None] - np.log(phi) - scipy.special.psi(j * a)
             change = j * (-by_a / (p - 1) ** 2 - a / (p - 1) + 1 / (2 - p))
         coefficients = np.concatenate((found.coefficients, 0.0 * found.coefficients))
         coefficients[1, 0] = (weights * change).sum(axis=1)

@@ -18,6 +18,7 @@ from ..covariance.responses import Response
 from ..covariance.transformation import Transformation
 from ..data.observations import Observations
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
+from ..likelihood.evaluators import evaluator_for
 from ..likelihood.latent import RESPONSE_COLUMNS, bare
 from ..likelihood.trend import Trend
 from ..runtime.equality import by_content
@@ -229,8 +230,8 @@ class Fit(Generic[Model]):
     @property
     def _working(self):
         """The fit to Gaussian working values; see `gaussian`."""
-        evaluator = self.method.prepare_for(
-            self.model, self.observations, design_of(self), self.reml
+        evaluator = evaluator_for(
+            self.model, self.method, self.observations, design_of(self), self.reml
         )
         z, variances = evaluator.working(self.model, self.coefficients)
         with warnings.catch_warnings():

@@ -20,9 +20,8 @@ from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
 from ..vecchia.blocks import Neighbours
 from .base import Derivatives, Evaluation, Evaluator, GaussianValues
-from .exact import Exact
 from .laplace import DenseLaplace, VecchiaLaplace
-from .vecchia import KEPT_NEIGHBOURS_DIVERGENCE, Vecchia
+from .vecchia import KEPT_NEIGHBOURS_DIVERGENCE
 
 if TYPE_CHECKING:
     from .._typing import Floats
@@ -70,7 +69,8 @@ def check_response(method, observations, model, reml):
             f"a {response.name} response has no restricted likelihood that is comparable across "
             "trends: leave `reml` (--reml) out."
         )
-    plain = Vecchia(method.neighbours, method.ordering) if method.approximate else Exact()
+    plain = (method.neighbours, method.ordering) if method.approximate else ()
+    plain = type(method)(*plain)
     if method != plain or not isinstance(getattr(method, "ordering", ""), str):
         raise InvalidInput(
             f"a {response.name} response is computed in FP64, in one memory and on the CPU: use "
@@ -551,22 +551,3 @@ def _key(model):
         model.response.used_link,
         tuple(float(f"{value:.{SAME_DIGITS}g}") for value in values),
     )
-
-
-def evaluator_of_response(
-    observations: Observations,
-    design: Floats | None,
-    reml: bool,
-    method,
-    model: Covariance,
-) -> LaplaceEvaluator:
-    """Return the evaluator for models with the response of one.
-
-    Raises `InvalidInput`, with a remedy, where they cannot be computed.
-    """
-    check_response(method, observations, model, reml)
-    if getattr(model.response, "integral", "laplace") == "exact":
-        from .censored import CensoredEvaluator
-
-        return CensoredEvaluator(observations, design, method, model.response)
-    return LaplaceEvaluator(observations, design, method, model.response)

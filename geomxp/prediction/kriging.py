@@ -22,7 +22,6 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.responses import Hurdle, Response
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
-from ..data.reading import column_or_function
 from ..data.summaries import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import (
@@ -35,7 +34,7 @@ from ..errors import (
     is_finite,
 )
 from ..estimation.hurdle import HurdleFit
-from ..estimation.result import WorkingFit, check_fit, design_of, z_value
+from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.cost import check_neighbours
 from ..likelihood.factors import check_memory
 from ..likelihood.replicates import sufficient
@@ -55,6 +54,8 @@ from .supports import (
     check_of,
     check_points,
     neighbour_count,
+    new_columns,
+    own_coefficients,
     targets_of,
 )
 
@@ -613,7 +614,8 @@ def predict(
             raise InvalidInput(f"`{given[0]}` is for fits with a response: leave it out.")
     elif block is None:
         prediction = predict(fit.gaussian, new_locations, covariates, **on_link)
-        new = new_columns(fit, prediction, trials=trials, offset=offset, exposure=exposure)
+        new = {"trials": trials, "offset": offset, "exposure": exposure}
+        new = new_columns(fit, prediction.table, len(prediction.mean), **new)
         return _of_response(fit, prediction, *new)
     else:
         transform = scale_of(fit.model)
@@ -675,35 +677,6 @@ def predict(
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
     noise = fit.model.noise(targets.inputs).variances if block is None else None
     return Prediction(targets.locations, mean, variance, noise, table, **names)
-
-
-def new_columns(fit, prediction, **given):
-    """Return trials and total offset of new observations, each (m,) or None, by name or as given.
-
-    Columns of the table of new locations that are called as those of the fit are found.
-    """
-    seen, table, found = fit.observations, prediction.table, {}
-    for name, value in given.items():
-        if value is None and table is not None and getattr(seen, name) is not None:
-            own = getattr(seen, f"{name}_name")
-            value = own if own in table.columns else None
-        if isinstance(value, str):
-            if table is None:
-                raise InvalidInput(
-                    f"`{name}` may name a column if `new_locations` are a frame. Got {value!r}: "
-                    "give a number, or one for each location."
-                )
-            value = column_or_function(table.columns, value, name, 2)
-        if value is not None:
-            value = np.broadcast_to(np.asarray(value, dtype=float), len(prediction.mean))
-            if not np.isfinite(value).all() or (name != "offset" and not (value > 0).all()):
-                kind = "finite" if name == "offset" else "positive"
-                raise InvalidInput(f"`{name}` of new observations must be {kind} numbers.")
-        found[name] = value
-    offset = found["offset"]
-    if found["exposure"] is not None:
-        offset = np.log(found["exposure"]) + (0.0 if offset is None else offset)
-    return found["trials"], offset
 
 
 def _of_response(fit, prediction, trials, offset):
@@ -868,10 +841,7 @@ def _from_all(fit, targets, design, line):
     evaluator = fit.method.prepare(observations, own_design, fit.reml)
     with blas_threads(len(observations)):
         factor = evaluator.factorize(model)
-        trend = fit_trend(factor, observations.values, own_design)
-        if isinstance(fit, WorkingFit):
-            residual = observations.values - own_design @ fit.coefficients
-            trend = replace(trend, coefficients=fit.coefficients, residual=residual)
+        trend = own_coefficients(fit, fit_trend(factor, observations.values, own_design))
         weights, explained = factor.solve(trend.residual), factor.explained_by(own_design)
         rounding = bound(
             factor,

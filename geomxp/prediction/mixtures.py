@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from ..covariance.responses import Data, Response
 from ..covariance.transformation import Transformation
@@ -273,7 +273,7 @@ class Mixture(Distributions):
                 logs = np.array([self.response.log_density(part, each) for each in nodes])
                 logs = logs - 0.5 * ((nodes - mean) ** 2 / var + np.log(2 * np.pi * var))
                 logs = np.where(np.isnan(logs), -np.inf, logs)
-                result[rows] = logsumexp(logs, axis=0) + np.log(0.1 * sd[rows])
+                result[rows] = scipy.special.logsumexp(logs, axis=0) + np.log(0.1 * sd[rows])
         return result
 
     def _modes(self, data):

@@ -36,7 +36,14 @@ from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks, Neighbours
 from ..vecchia.factor import draw_onwards
 from .mixtures import MeanScale
-from .supports import check_of, neighbour_count, of_rows, targets_of
+from .supports import (
+    check_of,
+    neighbour_count,
+    new_columns,
+    of_rows,
+    own_coefficients,
+    targets_of,
+)
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Columns, Floats, Of
@@ -66,6 +73,9 @@ def simulate(
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
     error_variance: ArrayLike | None = None,
+    trials: ArrayLike | str | None = None,
+    offset: ArrayLike | str | None = None,
+    exposure: ArrayLike | str | None = None,
     progress: bool = True,
 ) -> Floats:
     """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
@@ -103,6 +113,8 @@ def simulate(
         Variables to draw, for a multivariate model; with a fit as of `geomxp.predict`.
     error_variance : float or (n,) array_like, optional
         Known error variances of the new observations, in addition to the nugget; 0 if not given.
+    trials, offset, exposure : float, (n,) array_like or str, optional
+        Of values of a response, as of `geomxp.predict`.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -130,7 +142,8 @@ def simulate(
     if isinstance(model, HurdleFit):
         seeds = np.random.SeedSequence([seed, HURDLE_STREAM]).generate_state(2).tolist()
         options = {"method": method, "covariates": covariates, "of": of, "time": time}
-        options |= {"variable": variable, "error_variance": error_variance}
+        options |= {"variable": variable, "error_variance": error_variance, "trials": trials}
+        options |= {"offset": offset, "exposure": exposure}
         presence, amount = (
             simulate(part, locations, draws, own, **options, progress=progress)
             for part, own in zip(model.parts.values(), seeds, strict=True)
@@ -146,16 +159,23 @@ def simulate(
         check_of(of)
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
-            inputs, covariates, _ = targets_of(
+            inputs, covariates, table = targets_of(
                 model, locations, covariates, time, variable, error_variance
             )
             _check_room(draws, len(inputs))
             of = of or "field"
+            new = {"trials": trials, "offset": offset, "exposure": exposure}
+            trials, offset = new_columns(model, table, len(inputs), **new)
             drawn = _conditional(model.gaussian, inputs, draws, seed, method, covariates, of)
-            return _measured(drawn, model.model, inputs, of, seed)
+            drawn = drawn if offset is None else drawn + offset
+            return _measured(drawn, model.model, inputs, of, seed, trials)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
         check_size(len(inputs), draws, method)
+        if not trials is offset is exposure is None:
+            raise InvalidInput(
+                "`trials`, `offset` and `exposure` are for draws from a fit: leave them out."
+            )
         field = bare(model)
         drawn = _unconditional(field, inputs, draws, seed, method, of)
         return _measured(drawn, model, inputs, of or "observation", seed)
@@ -168,7 +188,7 @@ def scale_of(model):
     return MeanScale(model.response)
 
 
-def _measured(drawn, model, inputs, of, seed):
+def _measured(drawn, model, inputs, of, seed, trials=None):
     """Return draws of the field with its noise, (draws, n), as means of values or as new values."""
     response = model.response
     if response is None or of == "field":
@@ -177,7 +197,7 @@ def _measured(drawn, model, inputs, of, seed):
     if response.normal_noise is not None:
         drawn = drawn + np.sqrt(response.normal_noise) * random.standard_normal(drawn.shape)
         return _back_transformed(drawn, model.transform, inputs)
-    data = Data(np.zeros(drawn.shape[1]))
+    data = Data(np.zeros(drawn.shape[1]), trials=trials)
     return np.array([response.draw(data, eta, random) for eta in drawn])
 
 
@@ -329,7 +349,7 @@ def _from_all(fit, new, own_design, random, draws):
     with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
         centre, start = centred(observations.values, own_design)
-        trend = fit_trend(factor, centre, own_design, start)
+        trend = own_coefficients(fit, fit_trend(factor, centre, own_design, start))
         betas = trend.coefficients[:, None] + trend.root @ random.standard_normal(
             (own_design.shape[1], draws)
         )

@@ -33,6 +33,7 @@ from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED_ENDINGS
 from ..estimation.hurdle import HurdleFit, check_hurdle_values
 from ..estimation.result import Fit, check_fit, design_of, z_value
+from ..likelihood.evaluators import evaluator_for
 from ..likelihood.factors import check_memory
 from ..likelihood.latent import check_values
 from ..likelihood.trend import fit_trend
@@ -269,7 +270,7 @@ def predicted(common, rows):
 
 def _with_same_parameters(fit, part, method, design):
     """Return the fit with a part of the observations: its model, and their coefficients."""
-    evaluation = method.prepare_for(fit.model, part, design, fit.reml)(fit.model)
+    evaluation = evaluator_for(fit.model, method, part, design, fit.reml)(fit.model)
     if not np.isfinite(evaluation.log_likelihood):
         raise NotPositiveDefinite(evaluation.outcome.message)
     return replace(
