@@ -9,7 +9,7 @@ from math import isfinite
 
 import numpy as np
 
-from ..covariance.responses import hurdle_of, response_of
+from ..covariance.responses import GAUSSIAN, RESPONSES, hurdle_of, response_of
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, rasters, readers, spatial, tables
 from ..data.options import FLAG, READER_OPTIONS, check_choice, numbers
@@ -394,7 +394,7 @@ def validate(given):
     ESTIMATE,
     *opt.TABLE_OPTIONS,
     *("family", "smoothness", "nugget", "anisotropy", "axis_ranges", "nugget_covariance"),
-    *("transforms", "trends", "formulas", "reml", "criterion"),
+    *("transforms", "responses", "trends", "formulas", "reml", "criterion"),
     *("method", "neighbours", "on", "output"),
     family={"value": "A,B,…", "help": "Covariance families: matern,spherical."},
     smoothness={
@@ -453,6 +453,9 @@ def compare_models(given):
     transforms = opt.words(given.transforms)
     for transform in transforms:
         check_choice("--transforms", transform, ("none", *TRANSFORMS))
+    responses = opt.words(given.responses)
+    for response in responses:
+        check_choice("--responses", response, (GAUSSIAN, *RESPONSES))
     observations = opt.observations(given, formulas or None)
     if not (kinds or formulas):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
@@ -466,6 +469,7 @@ def compare_models(given):
         axis_ranges=opt.yes_or_no("--axis-ranges", given.axis_ranges),
         nugget_covariance=opt.yes_or_no("--nugget-covariance", given.nugget_covariance),
         transforms=transforms,
+        responses=responses,
         # a column may have the name of a kind of trend
         trends=(*kinds, *(f"~ {formula}" for formula in formulas)),
         reml=given.reml,
