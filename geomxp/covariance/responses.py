@@ -649,6 +649,10 @@ class Beta(Response):
         rest = (a - 1.0) * np.log(y) + (b - 1.0) * np.log1p(-y)
         return rest + gammaln(precision) - gammaln(a) - gammaln(b)
 
+    def mean(self, data, eta):
+        """See `Response.mean`."""
+        return scipy.special.expit(eta)
+
     def distribution(self, data, eta):
         """See `Response.distribution`."""
         mean = scipy.special.expit(eta)
@@ -850,19 +854,22 @@ class Tweedie(Response):
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         rate, shape, scale = self._amounts(np.asarray(eta, dtype=float))
-        at = np.broadcast_to(np.asarray(at, dtype=float), rate.shape)
-        scaled, width = np.maximum(at, 0.0) / scale, AMOUNTS_SDS * np.sqrt(rate) + 20
+        at, rate, scale = (np.ravel(x) for x in np.broadcast_arrays(at, rate, scale))
+        width = AMOUNTS_SDS * np.sqrt(rate) + 20
         # far from 0 the probabilities are smooth, and every `stride`-th one is enough
-        stride = np.maximum(np.ceil(2 * width / MOST_AMOUNTS), 1.0)
-        first = np.maximum(np.floor(rate - width), 1.0)
-        found = np.exp(-rate)
-        for k in range(MOST_AMOUNTS + 1):
-            count = first + k * stride
-            chance = stride * np.exp(
-                scipy.special.xlogy(count, rate) - rate - scipy.special.gammaln(count + 1)
-            )
-            found = found + chance * scipy.special.gammainc(count * shape, scaled)
-        return np.where(at < 0, 0.0, found).clip(0, 1)
+        far = rate > LARGE_RATE
+        stride = np.where(far, np.maximum(np.ceil(2 * width / MOST_AMOUNTS), 1.0), 1.0)
+        count, last = np.where(far, np.floor(rate - width), 1.0), rate + width
+        found, active = np.exp(-rate), np.arange(len(rate))
+        while len(active):
+            k, mean = count[active], rate[active]
+            chance = np.exp(scipy.special.xlogy(k, mean) - mean - scipy.special.gammaln(k + 1))
+            share = scipy.special.gammainc(k * shape, np.maximum(at[active], 0) / scale[active])
+            found[active] += stride[active] * chance * share
+            count[active] += stride[active]
+            active = active[count[active] <= last[active]]
+        found = np.where(at < 0, 0.0, found).clip(0, 1)
+        return found.reshape(np.shape(eta))
 
     def quantile(self, data, eta, probability):
         """See `Response.quantile`."""
@@ -885,9 +892,9 @@ class Tweedie(Response):
         return np.where(counts > 0, amounts, 0.0)
 
 
-AMOUNTS_SDS, MOST_AMOUNTS = 9.0, 96
-"""Standard deviations of a Poisson number of amounts beside its mean that count, and how many
-numbers do."""
+AMOUNTS_SDS, MOST_AMOUNTS, LARGE_RATE = 9.0, 200, 150.0
+"""Standard deviations of a Poisson number of amounts beside its mean that count, how many numbers
+do, and the mean above which not every number does."""
 
 TERMS_BESIDE_THE_LARGEST = 9.0
 """Terms of a series are summed up to so many standard deviations from the largest one: the rest is

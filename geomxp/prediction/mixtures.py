@@ -236,6 +236,9 @@ class Mixture(Distributions):
                 for side in (-1, 1)
             )
         low = np.minimum(low, high)
+        if response.atom:
+            high = np.where(self.cumulative(0.0) >= p, 0.0, high)
+            low = np.where(high == 0, 0.0, low)
         if response.discrete:
             low = low - 1
         active = np.flatnonzero(np.isfinite(low) & np.isfinite(high) & (low < high))

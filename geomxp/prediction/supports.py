@@ -20,6 +20,7 @@ from ..covariance.inputs import Inputs
 from ..data import spatial, tables, times
 from ..data.arrays import (
     LARGEST_COORDINATE,
+    as_numbers,
     checked_inputs,
     checked_locations,
     checked_variable,
@@ -325,7 +326,13 @@ def new_columns(fit, table, count, **given):
                 )
             value = column_or_function(table.columns, value, name, 2)
         if value is not None:
-            value = np.broadcast_to(np.asarray(value, dtype=float), count)
+            value = as_numbers(value, name)
+            if value.shape not in ((), (count,)):
+                raise InvalidInput(
+                    f"`{name}` must be a number, or one for each of the {count} new locations. Got "
+                    f"shape {value.shape}."
+                )
+            value = np.broadcast_to(value, count)
             if not np.isfinite(value).all() or (name != "offset" and not (value > 0).all()):
                 kind = "finite" if name == "offset" else "positive"
                 raise InvalidInput(f"`{name}` of new observations must be {kind} numbers.")
