@@ -17,6 +17,7 @@ import numpy as np
 from ..data.observations import Observations
 from ..data.summaries import few
 from ..errors import InvalidInput
+from ..estimation.hurdle import HurdleFit
 from ..estimation.names import squared_unit, titles
 from ..estimation.profile import CONTOUR_LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
@@ -87,7 +88,7 @@ def residuals(
     (3,) ndarray of matplotlib.axes.Axes
     """
     panels = panels_of(ax, 3, columns=3, width=4.4, height=3.7)
-    validation = _of_one_variable(_validation(source))
+    validation = _of_one_variable(validation_of(source))
     residuals_against_prediction(validation, level=level, ax=panels[0])
     normal_quantiles(validation, level=level, ax=panels[1])
     standardised_residuals_map(validation, ax=panels[2])
@@ -111,7 +112,7 @@ def residuals_against_prediction(
     -------
     matplotlib.axes.Axes
     """
-    half, ax, validation = z_value(level), axes_of(ax), _of_one_variable(_validation(source))
+    half, ax, validation = z_value(level), axes_of(ax), _of_one_variable(validation_of(source))
     z, name = validation.standardised_errors, axes.value_label(validation.observations)
     ax.scatter(validation.mean, z, s=axes.dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
     axes.zero_line(ax)
@@ -121,7 +122,7 @@ def residuals_against_prediction(
     # space for the legend above the dots
     reach = 1.08 * max(float(np.abs(z).max()), half)
     ax.set(ylim=(-reach, 1.25 * reach))
-    labels = f"Residuals, {_kind(validation)}", f"prediction of {name}", "standardised error"
+    labels = f"Residuals, {kind_in_words(validation)}", f"prediction of {name}", "standardised error"
     return finish(ax, *labels, loc="upper right")
 
 
@@ -147,17 +148,17 @@ def normal_quantiles(
     from scipy.stats import beta
 
     z_value(level)
-    ax, validation = axes_of(ax), _validation(source)
+    ax, validation = axes_of(ax), validation_of(source)
     z = np.sort(validation.standardised_errors)
     n, rank = len(z), np.arange(1, len(z) + 1)
     expected = ndtri((rank - 0.5) / n)
     ends = [
         ndtri(beta.ppf(share, rank, n + 1 - rank)) for share in (0.5 - level / 2, 0.5 + level / 2)
     ]
-    axes.band(ax, expected, *ends, _pointwise(level))
+    axes.band(ax, expected, *ends, pointwise(level))
     ax.axline((0.0, 0.0), slope=1.0, color="0.35", linewidth=1)
     ax.scatter(expected, z, s=axes.dots(n, ax), color=BLUE, linewidths=0, zorder=3)
-    labels = f"Normal quantiles, {_kind(validation)}", "normal quantile", "standardised error"
+    labels = f"Normal quantiles, {kind_in_words(validation)}", "normal quantile", "standardised error"
     return finish(ax, *labels, loc="upper left")
 
 
@@ -173,7 +174,7 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     -------
     matplotlib.axes.Axes
     """
-    ax, validation = axes_of(ax), _of_one_variable(_validation(source))
+    ax, validation = axes_of(ax), _of_one_variable(validation_of(source))
     observations, z = validation.observations, validation.standardised_errors
     signed_map(observations, z, "standardised error", most=EXTREME_STANDARDISED_ERROR, ax=ax)
     return titled(ax, observations, "Standardised errors")
@@ -204,7 +205,7 @@ def pit(
     z_value(level)
     if not (isinstance(bins, Integral) and not isinstance(bins, bool) and bins >= 2):
         raise InvalidInput(f"`bins` must be a whole number of at least 2. Got {bins!r}.")
-    ax, validation = axes_of(ax), _validation(source)
+    ax, validation = axes_of(ax), validation_of(source)
     counts, edges = np.histogram(validation.pit(), bins, (0.0, 1.0))
     n = len(validation)
     low, high = binom.ppf((0.5 - level / 2, 0.5 + level / 2), n, 1 / bins)
@@ -214,7 +215,7 @@ def pit(
     ax.axhline(n / bins, color="0.2", linestyle="--", linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, 1.25 * max(counts.max(), high)))
     labels = "probability integral transform", f"observations (of {n:,})"
-    return finish(ax, f"PIT, {_kind(validation)}", *labels, loc="upper center")
+    return finish(ax, f"PIT, {kind_in_words(validation)}", *labels, loc="upper center")
 
 
 def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
@@ -237,27 +238,27 @@ def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None =
     from scipy.stats import binom
 
     z_value(level)
-    ax, validation = axes_of(ax, 5.0, 4.8), _validation(source)
+    ax, validation = axes_of(ax, 5.0, 4.8), validation_of(source)
     nominal = np.append(np.arange(5, 100, 5), 99) / 100
     sizes = np.sort(np.abs(validation.standardised_errors))
     n = len(sizes)
     inside = np.searchsorted(sizes, ndtri(0.5 + nominal / 2), side="right") / n
     fine = np.linspace(0.0, 1.0, 201)[1:-1]
     ends = [binom.ppf(share, n, fine) / n for share in (0.5 - level / 2, 0.5 + level / 2)]
-    axes.band(ax, 100 * fine, *(100 * end for end in ends), _pointwise(level))
+    axes.band(ax, 100 * fine, *(100 * end for end in ends), pointwise(level))
     ax.plot((0, 100), (0, 100), color="0.35", linewidth=1)
     ax.plot(100 * nominal, 100 * inside, "o-", color=BLUE, markersize=4, linewidth=1.2)
     at = int(np.flatnonzero(nominal == 0.95)[0])
     axes.estimate(ax, 95, 100 * inside[at], f"{100 * inside[at]:.1f} % of 95 %", size=6)
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
     labels = label("nominal coverage", "%"), label("empirical coverage", "%")
-    return finish(ax, f"Prediction intervals, {_kind(validation)}", *labels, loc="lower right")
+    return finish(ax, f"Prediction intervals, {kind_in_words(validation)}", *labels, loc="lower right")
 
 
-def _validation(source):
+def validation_of(source):
     """Return a validation unchanged; for a fit, its leave-one-out validation."""
-    checked("source", source, Fit, Validation)
-    return leave_one_out(source) if isinstance(source, Fit) else source
+    checked("source", source, Fit, HurdleFit, Validation)
+    return source if isinstance(source, Validation) else leave_one_out(source)
 
 
 def _of_one_variable(validation):
@@ -272,11 +273,11 @@ def _of_one_variable(validation):
     return validation
 
 
-def _kind(validation):
+def kind_in_words(validation):
     return plain(validation.kind)
 
 
-def _pointwise(level):
+def pointwise(level):
     return f"{100 * level:g} %, pointwise"
 
 
