@@ -696,6 +696,7 @@ def _frame(rows, fit):
     rest = [name for name in frame.columns if name not in tiles]
     frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
     frame.attrs["parameter_units"] = {
-        parameter.name: unit_of(parameter, fit.observations) for parameter in fit.model.table
+        parameter.name: unit_of(parameter, fit.observations, fit.model.response)
+        for parameter in fit.model.table
     }
     return frame

@@ -234,16 +234,23 @@ class Fit(Generic[Model]):
             self.model, self.method, self.observations, design_of(self), self.reml
         )
         z, variances = evaluator.working(self.model, self.coefficients)
+        # on the scale of the values, on that of their transformation, or on that of the link
+        seen, transform = self.observations, self.model.transform
+        name, unit = f"link of {seen.value_name}", ""
+        if transform is not None:
+            name = f"{transform.name} of {seen.value_name}"
+        elif self.model.response.of_values:
+            name, unit = seen.value_name, seen.value_unit
         with warnings.catch_warnings():
             # the observations have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
             observations = replace(
-                self.observations,
+                seen,
                 values=z,
                 error_variance=variances,
                 error_variance_name="variance of working values",
-                value_name=f"link of {self.observations.value_name}",
-                value_unit="",
+                value_name=name,
+                value_unit=unit,
                 source={},
                 **dict.fromkeys(RESPONSE_COLUMNS),
             )

@@ -54,6 +54,8 @@ class Frequencies:
         Sums of predictive probabilities.
     low, high : (k,) ndarray
         Bounds of the observed frequency.
+    most : float
+        Largest possible count.
     """
 
     last: Floats
@@ -61,14 +63,15 @@ class Frequencies:
     expected: Floats
     low: Floats
     high: Floats
+    most: float = np.inf
 
     @property
     def names(self):
-        """The counts of each bin as text, such as "3", "4-6" and "7+"."""
-        first = np.r_[0, self.last[:-1] + 1]
+        """The counts of each bin as text, such as "3", "4–6" and "7+"."""
+        ends = zip(np.r_[0, self.last[:-1] + 1], np.r_[self.last[:-1], self.most], strict=True)
         return [
             f"{a:.0f}+" if np.isinf(b) else f"{a:.0f}" if a == b else f"{a:.0f}–{b:.0f}"
-            for a, b in zip(first, self.last, strict=True)
+            for a, b in ends
         ]
 
 
@@ -162,7 +165,15 @@ def frequencies(validation: Validation, *, level: float = 0.95, seed: int = 0) -
         np.diff(np.interp(last, *expected), prepend=0.0),
         np.quantile(drawn, tail, axis=0, method="lower"),
         np.quantile(drawn, 1 - tail, axis=0, method="higher"),
+        _most(mixture),
     )
+
+
+def _most(mixture):
+    """Return the largest possible count: the trials of binomial values."""
+    if not isinstance(getattr(mixture, "response", None), Binomial):
+        return np.inf
+    return 1.0 if mixture.trials is None else float(mixture.trials.max())
 
 
 def _expected(mixture, values):
@@ -236,8 +247,8 @@ def calibration(
     """Draw the observed share against the predicted probability of binary or binomial values.
 
     For counts, and for values of which some are 0, the probability of a value above 0. The values
-    are in bins of about equal numbers, by their predicted probabilities; the number of values is
-    above each point. Above the diagonal predicted probabilities are too small.
+    are in bins of about equal numbers, by their predicted probabilities. Above the diagonal
+    predicted probabilities are too small.
 
     The band is where shares lie if the probabilities are right, for each bin separately, with
     independent values (Bröcker and Smith 2007, Weather Forecast. 22:651).
@@ -281,15 +292,10 @@ def calibration(
         x, low, high = x + np.array([-0.02, 0.02]), np.repeat(low, 2), np.repeat(high, 2)
     axes.band(ax, x, low, high, pointwise(level))
     ax.plot((0, 1), (0, 1), color="0.35", linewidth=1)
-    ax.plot(found.predicted, found.observed, "o-", color=BLUE, markersize=4, linewidth=1.2)
-    size = 0.83 * 10 * axes.scale_of(ax)
-    for at, share, end, count in zip(
-        found.predicted, found.observed, found.high, found.counts, strict=True
-    ):
-        place = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
-        ax.annotate(
-            f"{count:,}", (at, max(share, end)), color="0.35", fontsize=size, **place
-        )
+    least, most = found.counts.min(), found.counts.max()
+    words = f"{least:,} values each" if least == most else f"{least:,} to {most:,} values each"
+    line = {"color": BLUE, "markersize": 4, "linewidth": 1.2}
+    ax.plot(found.predicted, found.observed, "o-", label=words, **line)
     # probabilities of rare events are all near 0
     ends = np.r_[found.predicted, found.observed, found.low, found.high]
     margin = 0.06 * float(np.ptp(ends) or 1.0)
@@ -316,7 +322,7 @@ def shares(
         def successes(values):
             return values
 
-    elif mixture is not None and _may_be_zero(mixture):
+    elif mixture is not None and may_be_zero(mixture):
         trials, event = np.ones(len(mixture)), f" of {name} > 0"
         probability = 1 - mixture.cumulative(0.0)
 
@@ -345,7 +351,7 @@ def shares(
     )
 
 
-def _may_be_zero(mixture):
+def may_be_zero(mixture):
     """Whether a value may be 0."""
     if isinstance(mixture, HurdleMixture):
         return True

@@ -100,7 +100,8 @@ def residuals_against_prediction(
 ) -> Axes:
     """Draw standardised errors, (observed - predicted)/standard deviation, against predictions.
 
-    For a good model there is no pattern, and a share `level` lies between the dashed lines.
+    For a good model there is no pattern, and a share `level` lies between the dashed lines. Of a
+    response, and of censored values, they are normal quantiles of the randomized PIT.
 
     Parameters
     ----------
@@ -122,8 +123,9 @@ def residuals_against_prediction(
     # space for the legend above the dots
     reach = 1.08 * max(float(np.abs(z).max()), half)
     ax.set(ylim=(-reach, 1.25 * reach))
-    labels = f"Residuals, {kind_in_words(validation)}", f"prediction of {name}", "standardised error"
-    return finish(ax, *labels, loc="upper right")
+    title = f"Residuals, {kind_in_words(validation)}"
+    labels = f"prediction of {name}", errors_in_words(validation)
+    return finish(ax, title, *labels, loc="upper right")
 
 
 def normal_quantiles(
@@ -158,8 +160,9 @@ def normal_quantiles(
     axes.band(ax, expected, *ends, pointwise(level))
     ax.axline((0.0, 0.0), slope=1.0, color="0.35", linewidth=1)
     ax.scatter(expected, z, s=axes.dots(n, ax), color=BLUE, linewidths=0, zorder=3)
-    labels = f"Normal quantiles, {kind_in_words(validation)}", "normal quantile", "standardised error"
-    return finish(ax, *labels, loc="upper left")
+    title = f"Normal quantiles, {kind_in_words(validation)}"
+    labels = "normal quantile", errors_in_words(validation)
+    return finish(ax, title, *labels, loc="upper left")
 
 
 def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = None) -> Axes:
@@ -176,8 +179,9 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     """
     ax, validation = axes_of(ax), _of_one_variable(validation_of(source))
     observations, z = validation.observations, validation.standardised_errors
-    signed_map(observations, z, "standardised error", most=EXTREME_STANDARDISED_ERROR, ax=ax)
-    return titled(ax, observations, "Standardised errors")
+    words = errors_in_words(validation)
+    signed_map(observations, z, words, most=EXTREME_STANDARDISED_ERROR, ax=ax)
+    return titled(ax, observations, f"{words.capitalize()}s")
 
 
 def pit(
@@ -185,7 +189,7 @@ def pit(
 ) -> Axes:
     """Draw a histogram of the probability integral transforms Φ((observed - predicted)/sd).
 
-    It is flat for calibrated predictions, high at both ends if their variances are too small, and
+    Those of counts and of censored values are randomized; see `Validation.pit`. It is flat for calibrated predictions, high at both ends if their variances are too small, and
     high in the middle if they are too large. The band is binomial, for each bar separately.
 
     Parameters
@@ -221,7 +225,9 @@ def pit(
 def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
     """Draw the empirical coverage of prediction intervals against the nominal coverage.
 
-    Below the diagonal intervals are too short. The band is binomial, for each point separately.
+    Below the diagonal intervals are too short. The band is binomial, for each point separately. Of
+    a response an interval holds an observation if its PIT is between the interval's probabilities.
+    For counts use `rootogram`, and for binary values `calibration`.
 
     Parameters
     ----------
@@ -252,7 +258,8 @@ def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None =
     axes.estimate(ax, 95, 100 * inside[at], f"{100 * inside[at]:.1f} % of 95 %", size=6)
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
     labels = label("nominal coverage", "%"), label("empirical coverage", "%")
-    return finish(ax, f"Prediction intervals, {kind_in_words(validation)}", *labels, loc="lower right")
+    title = f"Prediction intervals, {kind_in_words(validation)}"
+    return finish(ax, title, *labels, loc="lower right")
 
 
 def validation_of(source):
@@ -275,6 +282,12 @@ def _of_one_variable(validation):
 
 def kind_in_words(validation):
     return plain(validation.kind)
+
+
+def errors_in_words(validation):
+    """Return what `Validation.standardised_errors` are: of a response they are no differences."""
+    plain_errors = validation.mixture is None and not validation.censored.any()
+    return "standardised error" if plain_errors else "quantile residual"
 
 
 def pointwise(level):
@@ -330,6 +343,9 @@ def variogram(
     maximum likelihood to the values, not to the points. The band comes from fields simulated at the
     estimate, with the trend estimated again and the covariance parameters held. It is pointwise, so
     that one of fifteen points often lies outside.
+
+    Of a response the residuals are those of its working values (`Fit.gaussian`), and the line and
+    the band have their noise too.
 
     Observations of several times have points of one colour for each lag in time; the line of a fit
     is the mean of the model's semivariances over the pairs of each point, and there is no band.
@@ -407,11 +423,14 @@ def variogram(
     _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
     # finest near 0, where the curve bends most
     h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
-    curve = semivariance(model, h)
-    ax.plot(h, curve, color=BLUE, linewidth=2, label=f"fitted {_family(model)} model")
-    top, sill = max(gamma.max(), curve.max()), model.nugget + model.largest_variance
+    noise = _working_noise(source, lags.rows)
+    curve = semivariance(model, h) + noise
+    more = " and noise of values" if noise else ""
+    ax.plot(h, curve, color=BLUE, linewidth=2, label=f"fitted {_family(model)} model{more}")
+    top, sill = max(gamma.max(), curve.max()), model.nugget + model.largest_variance + noise
     if sill <= 1.3 * top:
-        ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label="variance + nugget")
+        words = f"variance + nugget{' + noise' if noise else ''}"
+        ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label=words)
         top = max(top, sill)
     if envelope:
         ends = variogram_envelope(source, lags, draws=envelope, level=level, seed=seed)
@@ -422,7 +441,16 @@ def variogram(
     ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top))
     along = "distance" if model.anisotropy is None else "distance along the longest range"
     up = label("semivariance", squared_unit(source.gaussian.observations))
+    if model.response is not None and not model.response.of_values:
+        up = "semivariance of working values"
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
+
+
+def _working_noise(fit, rows):
+    """Return the mean error variance of the working values of a response; 0 without one."""
+    if fit.model.response is None:
+        return 0.0
+    return float(np.mean(fit.gaussian.observations.error_variance[rows]))
 
 
 def variograms(
@@ -552,7 +580,7 @@ def _draw_pair(ax, fit, found, envelope, level, seed):
         curve = semivariance_between(fit.model, h, i, j)
     else:
         # the mean over all directions
-        h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
+        h, curve = distance, lags.semivariances_of(fit.model, fit.gaussian.observations.inputs)
     ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
     ends = np.concatenate((gamma, curve))
     if envelope:
@@ -580,7 +608,7 @@ def _draw_in_time(ax, fit, lags):
     """Draw points of each lag in time and a line through the model's means in the same bins."""
     observations, top = fit.observations, 0.0
     gamma = lags.semivariances(trend_residuals(fit)[lags.rows])
-    fitted = lags.semivariances_of(fit.model, observations.inputs)
+    fitted = lags.semivariances_of(fit.model, fit.gaussian.observations.inputs)
     groups = np.unique(lags.group)
     for group, look in zip(groups, _looks_in_time(len(groups)), strict=True):
         own = np.flatnonzero(lags.group == group)

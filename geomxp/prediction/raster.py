@@ -149,8 +149,8 @@ class Raster:
 
     @property
     def centre(self) -> Floats:
-        """The values to show on a map: the mean, with a transformation the median."""
-        return self.mean if self.transform is None else self.median
+        """The values to show on a map: the mean, with a transformation of values the median."""
+        return self.mean if self.transform is None or self.response is not None else self.median
 
     @property
     def x(self) -> Floats:

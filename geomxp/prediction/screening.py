@@ -248,6 +248,9 @@ def below_zero(fit, lower):
     values = fit.observations.values
     if fit.observations.variable is not None:
         return None
+    response = fit.model.response
+    if response is not None and not response.transformable:
+        return None
     if fit.model.transform is not None or values.min() <= 0 or skewness(values) < NOTABLE_SKEWNESS:
         return None
     if not np.nanmin(lower) < 0:

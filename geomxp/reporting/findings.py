@@ -37,8 +37,8 @@ REPORT_LEVELS = ("quick", "full")
 
 QUICK_REPORT_NOTE = (
     "A quick report leaves out {}the band of the semivariogram, profiles with "
-    "their intervals, contours, divergences, and three charts of the validation (quantiles, "
-    "probability integral transform, coverage): --report-level full adds them, in Python "
+    "their intervals, contours, divergences, and all charts of the validation but one: "
+    "--report-level full adds them, in Python "
     'level="full".'
 )
 """Note of a report of the level quick."""
