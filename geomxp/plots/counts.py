@@ -366,6 +366,6 @@ def _equal_bins(numbers, bins):
     [1, 0, 1, 0]
     """
     # probabilities that differ by rounding are equal
-    numbers = np.round(numbers, 12)
+    numbers = np.round(numbers, 9)
     ends = np.quantile(numbers, np.arange(1, bins) / bins, method="lower")
     return np.unique(np.searchsorted(np.unique(ends), numbers), return_inverse=True)[1]

@@ -189,8 +189,9 @@ def pit(
 ) -> Axes:
     """Draw a histogram of the probability integral transforms Φ((observed - predicted)/sd).
 
-    Those of counts and of censored values are randomized; see `Validation.pit`. It is flat for calibrated predictions, high at both ends if their variances are too small, and
-    high in the middle if they are too large. The band is binomial, for each bar separately.
+    It is flat for calibrated predictions, high at both ends if their variances are too small, and
+    high in the middle if they are too large. The band is binomial, for each bar separately. The
+    transforms of counts and of censored values are randomized; see `Validation.pit`.
 
     Parameters
     ----------
@@ -281,6 +282,7 @@ def _of_one_variable(validation):
 
 
 def kind_in_words(validation):
+    """Return the kind of a validation for titles."""
     return plain(validation.kind)
 
 
@@ -291,6 +293,7 @@ def errors_in_words(validation):
 
 
 def pointwise(level):
+    """Return the name of a band for legends."""
     return f"{100 * level:g} %, pointwise"
 
 

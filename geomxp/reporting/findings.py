@@ -320,6 +320,9 @@ class Findings:
                 lambda: compare(fit.model, fit.observations, others, trend=trend, progress=False),
                 "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
             )
+            if results and fit.model.response is not None:
+                # the field has not been observed
+                results = [replace(result, quadratic_form_error=None) for result in results]
             labels = [label for label, _ in methods]
             self.divergences = list(zip(labels, results, strict=True)) if results else []
         if self.divergences:

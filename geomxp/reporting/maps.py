@@ -393,7 +393,9 @@ class Maps:
         columns = [[self.name, rounded(self.shown.values[rows])]]
         if self.shown is not observations:
             # shares of trials, say, and the numbers of successes
-            columns.append([plain_name(observations.value_name), rounded(observations.values[rows])])
+            columns.append(
+                [plain_name(observations.value_name), rounded(observations.values[rows])]
+            )
         if observations.dimensions == 3:
             name = plain_name(observations.location_names[2])
             columns.insert(0, [name, rounded(observations.locations[rows, 2], 7)])

@@ -338,7 +338,9 @@ def _predicted_words(fit):
     response, observations = fit.model.response, fit.observations
     if response is None or response.normal_noise is not None:
         transformed = fit.model.transform is not None
-        return "Median of the back-transformed field" if transformed else "Kriging mean of the field"
+        return (
+            "Median of the back-transformed field" if transformed else "Kriging mean of the field"
+        )
     if isinstance(response, Binomial):
         return "Probability of a success" if observations.trials is not None else "Probability of 1"
     name = f"Mean of {plain_name(observations.value_name)} given the field"
