@@ -289,6 +289,11 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
         outcome = replace(result.outcome, remedy=_call(request, result, changes), options=changes)
         result = replace(result, outcome=outcome)
     result = _with_accuracy(request, problem, solution, result)
+    if of_response:
+        noisy = any(p.value > 0 for p in variances_in(result.model))
+        caution_of_response = result.model.response.caution(noisy)
+        if caution_of_response:
+            warnings.warn(caution_of_response, GeomxpWarning, stacklevel=3)
     if raise_on_failure:
         if result.outcome.ending in FAILED_ENDINGS or (asked.strict and at_limit):
             raise FitFailed(str(result.outcome), result)
