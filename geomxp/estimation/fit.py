@@ -662,7 +662,7 @@ def _separating(pulls, x):
     """Return coefficients that separate values, (p,), or None."""
     one_sided = pulls != 0
     # where η may not change at all
-    _, sizes, turned = np.linalg.svd(x[~one_sided], full_matrices=True)
+    _, sizes, turned = np.linalg.svd(np.linalg.qr(x[~one_sided], mode="r"))
     rank = int((sizes > SEPARATION_TOLERANCE * sizes.max(initial=0.0)).sum())
     free = turned[rank:].T
     if not free.shape[1] or not one_sided.any():
@@ -684,9 +684,7 @@ def _started_response(base, observations, fixed, start, reml, method):
     check_values(observations, base)
     data, _ = data_of(observations, base.transform)
     suited = base.response
-    if all(
-        one.value == usual.value for one, usual in zip(suited.table, suited.declared, strict=True)
-    ):
+    if suited.parameters() == {one.name: one.value for one in suited.declared}:
         suited = suited.started(data)
     given = {name: value for name, value in (fixed | start).items() if name in suited.parameters()}
     return replace(base, response=suited.with_values(given)), start
