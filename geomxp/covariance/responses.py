@@ -149,6 +149,10 @@ class Response(Parametrized):
     def check(self, data: Data) -> None:
         """Raise `InvalidInput` for values that the response cannot have."""
 
+    def caution(self, noisy: bool) -> str:
+        """Say when the approximation is not reliable, given whether the field has a nugget."""
+        return ""
+
     def extreme(self, data: Data) -> str:
         """Say which values leave the likelihood without a maximum, such as zeros only; or ""."""
         return ""
@@ -673,6 +677,16 @@ class StudentT(Response):
         _parameter("degrees_of_freedom", 4.0, starts=(1.0,)),
     )
     latent_nugget = True
+
+    def caution(self, noisy):
+        """See `Response.caution`."""
+        if noisy:
+            return ""
+        return (
+            "Laplace's approximation of Student's t is not reliable where the field has no nugget: "
+            "the log-likelihood may be far too high. Hold a nugget at a small value, or compare "
+            "with a Gaussian fit by cross-validation."
+        )
 
     def started(self, data):
         """See `Response.started`."""

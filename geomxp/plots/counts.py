@@ -115,7 +115,6 @@ def rootogram(
     Examples
     --------
     >>> import geomxp as gx
-    >>> columns = {"values": "deaths", "exposure": "births"}
     >>> fit = gx.fit(gx.datasets.load("nc_sids"), response="poisson", fixed={"smoothness": 0.5})
     >>> ax = rootogram(fit)
     >>> ax.get_ylabel()

@@ -10,6 +10,8 @@ import geomxp as gx
 from geomxp import responses
 from geomxp.errors import Ending
 
+pytestmark = pytest.mark.filterwarnings("ignore:AT_LIMIT", "ignore:Laplace's approximation of")
+
 KNOWN = json.loads(
     (Path(__file__).parents[1] / "references" / "laplace.json").read_text(encoding="utf-8")
 )
@@ -60,7 +62,6 @@ NAMES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:AT_LIMIT")
 @pytest.mark.parametrize("case", KNOWN["maxima"], ids=lambda case: case["response"])
 def test_maxima_are_those_of_glmmtmb(case):
     trials = {"trials": "trials"} if case["trials"] else {}
