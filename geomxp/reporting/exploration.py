@@ -15,7 +15,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import embed
-from ..covariance.responses import HURDLE
+from ..covariance.responses import HURDLE, Beta
 from ..data import checks, datasets, spatial
 from ..data.names import in_formula, option
 from ..data.observations import LEAST_LOCATIONS, Observations
@@ -393,6 +393,9 @@ def explore(
     shape = _trend_of_shape(observations, trend)
     transformations, apart, suggestion, outliers = _judge_values(observations, shape, seed)
     response = suggested_response(observations)
+    if suggestion is not None and response is not None and response.name == Beta.name:
+        # a transformation is simpler
+        response = None
     if response is not None:
         # of values that are not measurements none is far from the others
         suggestion, rows = None, np.zeros(0, dtype=int)
