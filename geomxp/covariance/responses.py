@@ -155,7 +155,12 @@ class Response(Parametrized):
 
     def extreme(self, data: Data) -> str:
         """Say which values leave the likelihood without a maximum, such as zeros only; or ""."""
-        return ""
+        if self.discrete or np.ptp(data.values) > 0:
+            return ""
+        return (
+            f"all {len(data)} values are equal: the likelihood increases without limit as their "
+            "variance goes to 0."
+        )
 
     def pulls(self, data: Data) -> Floats | None:
         """Return the sign of η's change that never lowers a value's density, (n,); 0 for none.
@@ -260,6 +265,9 @@ def _poisson(at, mean):
     at = np.floor(at)
     return np.where(at < 0, 0.0, scipy.special.pdtr(np.maximum(at, 0), mean))
 
+
+LARGEST_SIZE = 1e7
+"""Largest size of a negative binomial response in a search: beyond, rounding hides its effect."""
 
 # Counts
 
@@ -406,7 +414,7 @@ class NegativeBinomial(Response):
 
     name = "negative-binomial"
     noise_parameter = "size"
-    declared = (_parameter("size", 1.0),)
+    declared = (_parameter("size", 1.0, search=(1e-3, LARGEST_SIZE)),)
     discrete = True
 
     def guess(self, data):
@@ -449,7 +457,7 @@ class ZeroInflatedPoisson(Response):
     zeros: float = 0.2
 
     name = "zero-inflated-poisson"
-    declared = (_parameter("zeros", 0.2, upper=1.0),)
+    declared = (_parameter("zeros", 0.2, upper=1.0, search=(1e-4, 0.9999)),)
     discrete = True
     latent_nugget = True
 
@@ -581,7 +589,7 @@ class Gamma(Response):
     name = "gamma"
     positive = True
     noise_parameter = "gamma_shape"
-    declared = (_parameter("gamma_shape", 1.0),)
+    declared = (_parameter("gamma_shape", 1.0, search=(1e-3, 1e6)),)
 
     def check(self, data):
         """See `Response.check`."""
@@ -640,7 +648,7 @@ class Beta(Response):
     name, links = "beta", ("logit",)
     positive = True
     noise_parameter = "precision"
-    declared = (_parameter("precision", 1.0),)
+    declared = (_parameter("precision", 1.0, search=(1e-3, 1e6)),)
 
     def check(self, data):
         """See `Response.check`."""
@@ -722,7 +730,7 @@ class Censored(Response):
     """Normal values with mean η, of which some are known only to lie between limits.
 
     The likelihood is Laplace's approximation; with ``integral="exact"`` an integral over the
-    censored values, for up to 200 of them.
+    censored values, for up to 100 of them.
     """
 
     error_variance: float = 1.0
@@ -821,7 +829,7 @@ class Tweedie(Response):
     noise_parameter = "dispersion"
     atom = True
     declared = (
-        _parameter("dispersion", 1.0),
+        _parameter("dispersion", 1.0, search=(1e-12, 1e12)),
         _parameter("tweedie_power", 1.5, transform="identity", lower=1.01, upper=1.99, closed=True),
     )
 
@@ -833,9 +841,15 @@ class Tweedie(Response):
         """See `Response.pulls`."""
         return -(data.values == 0).astype(float)
 
+    def started(self, data):
+        """See `Response.started`."""
+        # its unit is that of the values to the power 2 - p
+        mean = max(float(data.values.mean()), 1e-300)
+        return replace(self, dispersion=min(max(mean ** (2 - self.tweedie_power), 1e-9), 1e9))
+
     def extreme(self, data):
         """See `Response.extreme`."""
-        return _only_zeros(data)
+        return _only_zeros(data) or super().extreme(data)
 
     def check(self, data):
         """See `Response.check`."""

@@ -15,7 +15,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.responses import Bernoulli, Hurdle
 from ..data import tables
-from ..data.observations import Observations
+from ..data.observations import LEAST_LOCATIONS, Observations
 from ..errors import GeomxpWarning, InvalidInput, Outcome, naming
 from ..likelihood.trend import by_variable
 from ..runtime.equality import by_content
@@ -92,6 +92,12 @@ def check_hurdle(observations, hurdle):
         raise InvalidInput(
             f"all {n} values are 0: a hurdle needs amounts, values greater than 0. Add "
             "observations, or leave this quantity out."
+        )
+    if n - zeros < LEAST_LOCATIONS:
+        raise InvalidInput(
+            f"a hurdle needs at least {LEAST_LOCATIONS} values greater than 0 for the model of "
+            f"their amount. Got {n - zeros}: add observations, or model the presence alone, "
+            'response="bernoulli" of values 0 and 1.'
         )
     for name in ("offset", "exposure"):
         if getattr(observations, name) is not None and hurdle.link != "cloglog":

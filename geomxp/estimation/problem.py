@@ -495,6 +495,7 @@ class Problem:
             if model is None:
                 # a profile has found it, by another way
                 model, value = verdict.model, self._value(verdict.model)
+            table = self._without_zeros(table, model)
             # a model farther towards the limit may be a little better
             known = best if value > best - diagnose.LIMIT_SUPREMUM_SLACK else -inf
         outcome, flat = verdict.outcome, verdict.flat

@@ -28,7 +28,7 @@ from .replicates import dense_covariance
 if TYPE_CHECKING:
     from .._typing import Floats
 
-MOST_CENSORED = 200
+MOST_CENSORED = 100
 """Limit on the censored values of an exact likelihood."""
 
 SEARCH_POINTS, MOST_POINTS, SHIFTS = 1 << 8, 1 << 16, 8

@@ -348,6 +348,8 @@ class DenseLaplace(Laplace):
             root, exact = _root(lower, -second), True
             if root is None:
                 root, exact = _root(lower, np.maximum(-second, 0.0)), False
+            if root is None:
+                raise NotPositiveDefinite("the curvatures of this response overflow FP64.")
             slope = lower.T @ g - u
             step = scipy.linalg.cho_solve((root, True), slope)
             return step, slope @ step, exact, root

@@ -781,7 +781,7 @@ def prediction_covariance(
     ((2, 2), True)
     """
     check_fit(fit)
-    if fit.model.transform is not None:
+    if fit.model.transform is not None or fit.model.response is not None:
         raise InvalidInput(
             "errors on the measured scale have no covariance matrix in closed form: simulate with "
             "`gx.simulate(fit, ...)`."

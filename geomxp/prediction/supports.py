@@ -336,6 +336,8 @@ def new_columns(fit, table, count, **given):
             if not np.isfinite(value).all() or (name != "offset" and not (value > 0).all()):
                 kind = "finite" if name == "offset" else "positive"
                 raise InvalidInput(f"`{name}` of new observations must be {kind} numbers.")
+            if name == "trials" and (value != np.round(value)).any():
+                raise InvalidInput("`trials` of new observations must be whole numbers.")
         found[name] = value
     offset = found["offset"]
     if found["exposure"] is not None:

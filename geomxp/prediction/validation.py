@@ -917,6 +917,12 @@ def validate(
     transform, gaussian, response = fit.model.transform, fit.gaussian, fit.model.response
     if response is not None:
         check_values(observations, fit.model)
+        for name in ("trials", "offset", "exposure"):
+            if getattr(fit.observations, name) is not None and getattr(observations, name) is None:
+                raise InvalidInput(
+                    f"the fit has `{name}`, and the held-out observations have none: give it "
+                    f"(--{name})."
+                )
     elif transform is not None:
         # variables are numbered as those of the fit
         numbers = targets_of(gaussian, observations)[0].variable

@@ -392,3 +392,82 @@ def test_anisotropy_degrees_and_trends_have_responses(field):
     fit = gx.fit(globe, response="poisson", fixed=HELD, trend="linear")
     assert fit.outcome.good
     assert len(fit.coefficients) == 3
+
+
+# Faults that were found once
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_without_a_field_end_at_its_limit(seed):
+    random = np.random.default_rng(seed)
+    places = random.random((60, 2))
+    values = random.poisson(5.0, 60).astype(float)
+    found = outcome_of(gx.Observations(places, values), response="poisson")
+    assert found.ending is Ending.AT_LIMIT
+    assert "no spatial field" in found.message
+
+
+def test_the_size_of_large_counts_is_estimated():
+    random = np.random.default_rng(5)
+    places = random.random((200, 2))
+    mean = np.exp(gx.simulate(gx.Matern(1.0, 0.3, 1.5), places, seed=1)[0])
+    values = random.poisson(1e6 * mean * random.gamma(5000, 1 / 5000, 200)).astype(float)
+    observations = gx.Observations(places, values)
+    fit = gx.fit(observations, response="negative-binomial", fixed={"smoothness": 1.5})
+    assert fit.outcome.ending is Ending.CONVERGED
+    assert 1500 < fit.model.response.size < 20_000
+
+
+def test_values_of_a_tweedie_response_may_have_any_unit(field):
+    places, f = field
+    random = np.random.default_rng(3)
+    values = np.exp(f[:N]) * random.gamma(2, 0.5, N)
+    values = np.where(values > 0.3, values, 0.0)
+    positive = int((values > 0).sum())
+    fits = [
+        gx.fit(gx.Observations(places[:N], scale * values), response="tweedie", fixed=HELD)
+        for scale in (1.0, 1e-6)
+    ]
+    known = fits[1].log_likelihood - positive * np.log(1e6)
+    assert known == pytest.approx(fits[0].log_likelihood, abs=1e-3)
+    assert fits[1].model.variance == pytest.approx(fits[0].model.variance, rel=1e-2)
+
+
+@pytest.mark.parametrize("response", ["gamma", "beta", "log-normal", "student-t", "tweedie"])
+def test_equal_values_have_no_maximum(field, response):
+    found = outcome_of(gx.Observations(field[0][:N], np.full(N, 0.5)), response=response)
+    assert found.ending is Ending.NO_FINITE_MAXIMUM
+    assert "are equal" in found.message.lower()
+
+
+def test_a_count_alone_and_extreme_exposures_are_no_crash(field):
+    values = np.zeros(N)
+    values[7] = 1.0
+    observations = gx.Observations(field[0][:N], values)
+    assert outcome_of(observations, response="zero-inflated-poisson").ending in (
+        Ending.AT_LIMIT,
+        Ending.CONVERGED,
+        Ending.UNIDENTIFIED,
+    )
+    tiny = gx.Observations(field[0][:N], values, exposure=np.full(N, 1e-300))
+    with pytest.raises(gx.InvalidInput, match="in a unit such that"):
+        gx.fit(tiny, response="poisson")
+
+
+def test_what_is_of_gaussian_values_refuses_a_response(field):
+    fit = gx.fit(seen(field, poisson), response="poisson", fixed=HELD)
+    with pytest.raises(gx.InvalidInput, match="have no covariance matrix"):
+        gx.prediction_covariance(fit, field[0][N:])
+    plain = gx.Matern(1.0, 0.2, 0.5)
+    with pytest.raises(gx.InvalidInput, match="without a response"):
+        gx.kl_between(plain, fit.model, field[0][:20])
+
+
+def test_held_out_values_need_their_exposure(field):
+    exposure = np.random.default_rng(3).uniform(0.5, 4.0, N + 50)
+    observations = seen(field, poisson, exposure=exposure)
+    fit = gx.fit(observations, response="poisson", fixed=HELD)
+    with pytest.raises(gx.InvalidInput, match="the fit has `exposure`"):
+        gx.validate(fit, seen(field, poisson, rows=slice(N, N + 50)))
+    with pytest.raises(gx.InvalidInput, match="whole numbers"):
+        gx.predict(fit, field[0][N:], trials=2.5)

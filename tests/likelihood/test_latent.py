@@ -171,7 +171,7 @@ def test_an_exact_likelihood_of_many_censored_values_is_refused():
     values = random.standard_normal(n)
     lower = np.where(np.arange(n) < 300, -np.inf, values)
     seen = gx.Observations(random.random((n, 2)), values, lower=lower, upper=values)
-    with pytest.raises(gx.InvalidInput, match=r"up to 200 censored values\. Got 300"):
+    with pytest.raises(gx.InvalidInput, match=r"up to 100 censored values\. Got 300"):
         gx.fit(seen, response=responses.Censored(0.2, "exact"))
     with pytest.raises(gx.InvalidInput, match="`integral` must be one of"):
         responses.Censored(0.2, "monte-carlo")
