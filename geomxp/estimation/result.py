@@ -502,7 +502,10 @@ class Fit(Generic[Model]):
             effective = f"{'effective lag':<{width}}{lag:>14.6g}"
             lines.append(f"{effective}   correlation 5 % at one location{unit}")
         kind = "REML" if self.reml else ""
-        return lines + criteria(self, kind if model.response is None else LAPLACE, width)
+        if model.response is not None:
+            exact = getattr(model.response, "integral", "") == "exact"
+            kind = "by integration" if exact else LAPLACE
+        return lines + criteria(self, kind, width)
 
     def _work(self):
         """Return lines about the evaluations, the approximation and the formats."""

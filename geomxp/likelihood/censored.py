@@ -13,6 +13,7 @@ function of the parameters.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -37,10 +38,14 @@ SEARCH_POINTS, MOST_POINTS, SHIFTS = 1 << 8, 1 << 16, 8
 EIGENVALUE_TOLERANCE = 1e-14
 """Least conditional variance of a censored value, relative to its variance."""
 
+MOST_COEFFICIENT_STEPS, LEAST_STEP_SHARE, COEFFICIENT_GAIN = 50, 1e-6, 1e-9
+"""Limits on the steps of the coefficients and on how short one may be; gain below which they end.
+"""
+
 CHORD_STEPS = 6
 """Steps of the coefficients after which their second derivatives are computed again."""
 
-REPORTED_ERROR = 1e-7
+REPORTED_ERROR = 1e-6
 """Standard error of the log-likelihood of a result at which no more points are taken."""
 
 HESSIAN_STEP = 1e-2
@@ -74,13 +79,18 @@ class CensoredEvaluator(LaplaceEvaluator):
         """See `Evaluator.keeps`."""
         return False
 
+    @blas_threads(0)
     def reported(self, model):
         """Evaluate with as many points as the standard error of a result needs."""
-        self._points *= 4
+        self._points = 4 * SEARCH_POINTS
         evaluation = self(model)
-        while evaluation.error > REPORTED_ERROR and self._points < MOST_POINTS:
-            self._points *= 4
-            evaluation = self(model)
+        if np.isfinite(evaluation.log_likelihood):
+            parts, value, error = self._parts(model), None, evaluation.error
+            while error > REPORTED_ERROR and self._points < MOST_POINTS:
+                self._points *= 4
+                value, error = self._value(parts, evaluation.coefficients)
+            if value is not None:
+                evaluation = replace(evaluation, log_likelihood=value, error=error)
         self._points = SEARCH_POINTS
         return evaluation
 
@@ -168,16 +178,21 @@ class CensoredEvaluator(LaplaceEvaluator):
             return self._value(parts, b)[0]
 
         known = value(beta)
-        for k in range(50):
+        for k in range(MOST_COEFFICIENT_STEPS):
             slope = self._slope_at(value, beta)
             if self._bend is None or k % CHORD_STEPS == CHORD_STEPS - 1:
                 self._bend = -self._second_differences(value, beta)
-            step = np.linalg.solve(self._bend, slope)
-            size = 1.0
-            while (trial := value(beta + size * step)) < known and size > 1e-6:
+                if not np.linalg.eigvalsh(self._bend)[0] > 0:
+                    # ℓ is concave: rounding of points, or far from a maximum
+                    self._bend = self.design.T @ self.design / np.var(parts[0].values)
+            step, size = np.linalg.solve(self._bend, slope), 1.0
+            while (trial := value(beta + size * step)) < known and size > LEAST_STEP_SHARE:
                 size /= 2
-            gain, beta, known = trial - known, beta + size * step, max(trial, known)
-            if abs(gain) < 1e-9 or 0.5 * slope @ step < 1e-9:
+            if not trial >= known:
+                self._bend = None
+                break
+            gain, beta, known = trial - known, beta + size * step, trial
+            if gain < COEFFICIENT_GAIN:
                 break
         self._last_beta = beta
         return beta
@@ -266,14 +281,18 @@ def log_probability(
     k = len(lower)
     if not k:
         return 0.0, 0.0
-    low, high, root = _ordered(lower, upper, covariance)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # far in a tail
+        low, high, root = _ordered(lower, upper, covariance)
     scale = root.diagonal().copy()
     low, high = low / scale, high / scale
     root = root / scale[:, None]
     root[np.diag_indices(k)] = 0.0
     if k == 1:
         return float(_log_between(low, high)[0]), 0.0
-    tilt, shifts = _tilted(low, high, root), np.random.default_rng(seed).random((SHIFTS, 1, k - 1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        tilt = _tilted(low, high, root)
+    shifts = np.random.default_rng(seed).random((SHIFTS, 1, k - 1))
     # the tent makes the integrand periodic
     x = np.abs(2.0 * ((_sobol(k - 1, points) + shifts) % 1.0) - 1.0)
     logs = _integrand(low, high, root, tilt, x.reshape(-1, k - 1)).reshape(SHIFTS, points)
