@@ -43,11 +43,7 @@ HERE = Path(__file__).parent
 MODEL, MEAN = gx.Matern(1.0, 0.05, 0.5), 0.3
 START = {"variance": 1.0, "range": 0.1}
 SIZES, FIELDS = ((300,), 1) if TINY else ((5_000, 10_000), 2)
-METHODS = {
-    "cholesky": "lbfgs",
-    "pivoted_cholesky": "lbfgs",
-    "vadu": "lbfgs",
-}
+METHODS = {"cholesky": "lbfgs", "pivoted_cholesky": "lbfgs", "vadu": "lbfgs"}
 """GPBoost's factors, and preconditioners of its iterative method, with an optimizer."""
 
 CORRECTION_ERROR, REPEATS = 0.01, 3
@@ -226,9 +222,9 @@ def main():
     def cells(sizes, count):
         return [
             {"n": n, "response": name, "seed": seed}
+            for seed in range(1, count + 1)
             for n in sizes
             for name in RESPONSES
-            for seed in range(1, count + 1)
         ]
 
     small = cells(SMALL, SMALL_FIELDS)
