@@ -50,8 +50,8 @@ CORRECTION_ERROR, REPEATS = 0.01, 3
 FAR = 1.0
 """A fit whose log-likelihood is so much below the best one counts as a failure."""
 
-SMALL, SMALL_FIELDS = ((200,), 1) if TINY else ((1_000, 2_000, 3_000), 4)
-STEP, TOLERANCE = 0.05, 1e-5
+SMALL, SMALL_FIELDS = ((200,), 1) if TINY else ((1_000, 2_000, 3_000), 3)
+STEP, TOLERANCE = 0.05, 1e-4
 """First step of BOBYQA, and its last one, in logarithms of parameters."""
 
 
@@ -227,12 +227,11 @@ def main():
             for name in RESPONSES
         ]
 
-    small = cells(SMALL, SMALL_FIELDS)
-    resume(options.output / "maximizers.csv", small, maximizer_rows_of, anew=options.anew)
     with tempfile.TemporaryDirectory() as folder:
         rows = partial(rows_of, python=options.python, folder=folder)
         resume(options.output / "fits.csv", cells(SIZES, FIELDS), rows, anew=options.anew)
-
+    small = cells(SMALL, SMALL_FIELDS)
+    resume(options.output / "maximizers.csv", small, maximizer_rows_of, anew=options.anew)
 
 if __name__ == "__main__":
     main()
