@@ -42,7 +42,7 @@ from common import TINY, resume
 HERE = Path(__file__).parent
 MODEL, MEAN = gx.Matern(1.0, 0.05, 0.5), 0.3
 START = {"variance": 1.0, "range": 0.1}
-SIZES, FIELDS = ((300,), 1) if TINY else ((5_000, 10_000), 2)
+SIZES, FIELDS = ((300,), 1) if TINY else ((5_000, 10_000), 1)
 METHODS = {"cholesky": "lbfgs", "pivoted_cholesky": "lbfgs", "vadu": "lbfgs"}
 """GPBoost's factors, and preconditioners of its iterative method, with an optimizer."""
 
@@ -232,6 +232,7 @@ def main():
         resume(options.output / "fits.csv", cells(SIZES, FIELDS), rows, anew=options.anew)
     small = cells(SMALL, SMALL_FIELDS)
     resume(options.output / "maximizers.csv", small, maximizer_rows_of, anew=options.anew)
+
 
 if __name__ == "__main__":
     main()
