@@ -39,7 +39,8 @@ N, NEW, FIELDS, EXACT_FIELDS = (60, 10, 1, 1) if TINY else (200, 100, 50, 5)
 MODEL, ERROR_VARIANCE, LEVEL = gx.Matern(1.0, 0.15, 0.5), 0.1, 0.95
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 METHOD = gx.Exact()
-HELD = {"smoothness": 0.5}
+HELD, ENDED = {"smoothness": 0.5}, {"evaluations": 100}
+"""Parameters that are held; a search without a maximum to find ends."""
 
 
 def problem(share, seed):
@@ -80,7 +81,7 @@ def fitted(treatment, places, values, limit):
     with warnings.catch_warnings():
         # an end at a limit is a result
         warnings.simplefilter("ignore", gx.GeomxpWarning)
-        return gx.fit(seen, method=METHOD, fixed=held, **options, **QUIET)
+        return gx.fit(seen, method=METHOD, fixed=held, **options, **(ENDED | QUIET))
 
 
 def rows_of(share, seed, treatment):
