@@ -15,6 +15,7 @@ Laplace's, for a few fields.
 
 import argparse
 import os
+import signal
 import sys
 import time
 import warnings
@@ -39,8 +40,9 @@ N, NEW, FIELDS, EXACT_FIELDS = (60, 10, 1, 1) if TINY else (200, 100, 50, 5)
 MODEL, ERROR_VARIANCE, LEVEL = gx.Matern(1.0, 0.15, 0.5), 0.1, 0.95
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 METHOD = gx.Exact()
-HELD, ENDED = {"smoothness": 0.5}, {"evaluations": 100}
-"""Parameters that are held; a search without a maximum to find ends."""
+HELD = {"smoothness": 0.5}
+LONGEST = 40
+"""Seconds after which a fit is given up: the error variance goes to 0 and the mode is not found."""
 
 
 def problem(share, seed):
@@ -81,14 +83,31 @@ def fitted(treatment, places, values, limit):
     with warnings.catch_warnings():
         # an end at a limit is a result
         warnings.simplefilter("ignore", gx.GeomxpWarning)
-        return gx.fit(seen, method=METHOD, fixed=held, **options, **(ENDED | QUIET))
+        return gx.fit(seen, method=METHOD, fixed=held, **options, **QUIET)
+
+
+COLUMNS = (
+    "seconds variance range error_variance mean rmse bias crps covered_field covered_values"
+).split()
+
+
+def _give_up(*_):
+    raise TimeoutError
 
 
 def rows_of(share, seed, treatment):
     """Yield the row of a treatment of a field."""
     *known, new, field, values = problem(share, seed)
     begun = time.perf_counter()
-    fit = fitted(treatment, *known)
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(LONGEST)
+    try:
+        fit = fitted(treatment, *known)
+    except TimeoutError:
+        yield {"outcome": f"no end in {LONGEST} s"} | dict.fromkeys(COLUMNS, "")
+        return
+    finally:
+        signal.alarm(0)
     seconds = time.perf_counter() - begun
     parameters = fit.model.parameters()
     prediction = gx.predict(fit, new, progress=False)
@@ -123,7 +142,14 @@ def covered(values, mean, variance):
 def exact_rows_of(share, seed):
     """Yield Laplace's log-likelihood and the exact one, at the maximizer of Laplace's."""
     places, values, limit, *_ = problem(share, seed)
-    fit = fitted("censored", places, values, limit)
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(LONGEST)
+    try:
+        fit = fitted("censored", places, values, limit)
+    except TimeoutError:
+        return
+    finally:
+        signal.alarm(0)
     design, found = np.ones((N, 1)), {}
     for integral in ("laplace", "exact"):
         model = replace(fit.model, response=replace(fit.model.response, integral=integral))
