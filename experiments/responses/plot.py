@@ -21,8 +21,10 @@ def scale():
     seconds.legend(frameon=False, fontsize="small")
     memory.plot(frame.n, frame.peak_gb, "o-")
     memory.set_ylabel("peak memory, GB")
+    memory.set_ylim(bottom=0.0)
+    seconds.set_yscale("log")
     for ax in (seconds, memory):
-        ax.set(xscale="log", yscale="log", xlabel="locations")
+        ax.set(xscale="log", xlabel="locations")
     return figure
 
 
