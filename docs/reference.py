@@ -27,7 +27,7 @@ NOUNS = {
     "Transformation": ("Log", "Sqrt", "BoxCox", "Logit", "TukeyGH"),
     "Exact": ("MemoryPlan",),
     "Vecchia": (),
-    "Fit": ("Estimate", "TrendTest"),
+    "Fit": ("HurdleFit", "Estimate", "TrendTest"),
     "Evaluation": (),
     "Outcome": ("Ending",),
     "Exploration": (),
@@ -75,7 +75,7 @@ MODULES = {
         (
             *("Poisson", "NegativeBinomial", "ZeroInflatedPoisson", "TruncatedPoisson"),
             *("Bernoulli", "Binomial", "Gamma", "LogNormal", "Tweedie", "Beta", "StudentT"),
-            *("Censored", "Response", "Data", "Slopes"),
+            *("Censored", "Hurdle", "Response", "Data", "Slopes"),
         ),
     ),
     "scores": ("geomxp.prediction.scores", ()),

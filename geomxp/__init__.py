@@ -47,6 +47,7 @@ from .estimation.bootstrap import Bootstrap, bootstrap
 from .estimation.compare import ModelComparison, compare_models, precision_influence
 from .estimation.diagnose import Estimate
 from .estimation.fit import fit
+from .estimation.hurdle import HurdleFit
 from .estimation.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
 from .estimation.result import Fit, information
 from .estimation.small_sample import TrendTest
@@ -102,6 +103,7 @@ __all__ = [
     "GeomxpError",
     "GeomxpWarning",
     "Gneiting",
+    "HurdleFit",
     "Independent",
     "Inputs",
     "InvalidInput",

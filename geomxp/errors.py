@@ -5,6 +5,7 @@ Each message is one line that says what is wrong, what was given, what is needed
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ._typing import Any, Iterable
 
 
@@ -103,6 +106,16 @@ class FitFailed(GeomxpError, ArithmeticError):
     def __init__(self, message: str, fit: Any = None) -> None:
         super().__init__(message)
         self.fit = fit
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Begin the messages of errors with what they are about, such as a fold."""
+    try:
+        yield
+    except GeomxpError as error:
+        fit = (error.fit,) if isinstance(error, FitFailed) else ()
+        raise type(error)(f"{what}: {error}", *fit) from error
 
 
 class GeomxpWarning(UserWarning):

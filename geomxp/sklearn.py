@@ -22,6 +22,7 @@ from .prediction.simulate import simulate
 
 if TYPE_CHECKING:
     from ._typing import Any, ArrayLike, Floats, Frame, Whole
+    from .covariance.responses import Response
     from .covariance.transformation import Transformation
     from .likelihood.base import Likelihood
 
@@ -62,6 +63,8 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Estimate one range for each axis.
     reml : bool
         Maximize the restricted likelihood.
+    response : str or Response, optional
+        Distribution of the values, as of `geomxp.fit`; predictions are means of values.
     transformation : str or Transformation, optional
         Transformation of y to Gaussian values, as `transform` of `geomxp.fit`: "log", "sqrt",
         "boxcox", "logit" or "tukey-gh". Predictions and draws are back-transformed.
@@ -117,6 +120,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         axis_ranges: bool = False,
         reml: bool = False,
         transformation: str | Transformation | None = None,
+        response: str | Response | None = None,
         method: Likelihood | None = None,
         starts: int = 1,
     ) -> None:
@@ -130,6 +134,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         self.reml = reml
         # a transformer of scikit-learn has a `transform`
         self.transformation = transformation
+        self.response = response
         self.method = method
         self.starts = starts
 
@@ -170,6 +175,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             axis_ranges=self.axis_ranges,
             reml=self.reml,
             transform=self.transformation,
+            response=self.response,
             starts=self.starts,
             progress=False,
             raise_on_failure=False,

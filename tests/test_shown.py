@@ -63,6 +63,7 @@ SEVERAL = {
     "FlexibleMatern": gx.FlexibleMatern((1.0, 2.0), (0.2, 0.3), 0.5, 0.4),
 }
 
+
 SHOWN = {
     "Anisotropy": lambda n: gx.Anisotropy(30.0, 0.5),
     "Anisotropy3D": lambda n: gx.Anisotropy3D(30.0, 10.0, 0.0, 0.5, 0.2),
@@ -81,6 +82,7 @@ SHOWN = {
     "Exploration": lambda n: gx.explore(observations(n)),
     "Fit": fitted,
     "FormatDivergence": lambda n: gx.FormatDivergence(1e-6, 1e-7, 16, target=1e-3),
+    "HurdleFit": lambda n: gx.HurdleFit(fitted(n), fitted(n), observations(n)),
     "LikelihoodRatio": lambda n: gx.LikelihoodRatio(1.0, 1, 0.3, "the smaller model will do"),
     "Matern": lambda n: MODEL,
     **{name: lambda n, name=name: family(name) for name in FAMILIES},

@@ -9,7 +9,7 @@ from math import isfinite
 
 import numpy as np
 
-from ..covariance.responses import response_of
+from ..covariance.responses import GAUSSIAN, RESPONSES, hurdle_of, response_of
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, rasters, readers, spatial, tables
 from ..data.options import FLAG, READER_OPTIONS, check_choice, numbers
@@ -26,11 +26,12 @@ from ..errors import (
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.document import read_as_observed
 from ..estimation.fit import fit_with
+from ..estimation.hurdle import HurdleFit, load
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.names import titles
 from ..estimation.options import FIT_OPTIONS, family_named
 from ..estimation.problem import Interrupted
-from ..estimation.result import Fit, load_fit, z_value
+from ..estimation.result import Fit, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
@@ -153,23 +154,34 @@ def fit(given):
         places = tables.read_data(opt.file_of(places), opt.decimal_of(given, places))
     if given.intervals is not None:
         check_choice("--intervals", given.intervals, opt.INTERVALS)
+    hurdle = hurdle_of(settings.get("response"))
+    for name in ("report", "intervals") if hurdle else ():
+        if vars(given)[name] is not None:
+            raise InvalidInput(
+                f"--{name} is of one model, and a hurdle has two: leave it out, or use the fits in "
+                "Python, such as gx.HurdleFit.load(path).amount."
+            )
     try:
         observations = opt.observations(given)
-        response = response_of(settings.get("response"))
-        method = opt.chosen(given, method, observations, opt.has_table(settings), response)
+        if hurdle is None:
+            response = response_of(settings.get("response"))
+            method = opt.chosen(given, method, observations, opt.has_table(settings), response)
         fitted = fit_with(observations, None, method, settings, progress=screen.progress)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
     except FitFailed as error:
+        if hurdle is not None:
+            raise
         raise FitFailed(str(_advised(error.fit.outcome, given.words)), error.fit) from None
-    fitted = replace(fitted, outcome=_advised(fitted.outcome, given.words))
+    if hurdle is None:
+        fitted = replace(fitted, outcome=_advised(fitted.outcome, given.words))
     with Line("intervals", shown=screen.progress and given.intervals == "profile"):
         intervals = intervals_of(fitted, given.intervals, given.level)
     # printed before files are written, so that a full disk does not lose the estimates
     screen.result(
         lambda: fitted.to_dict() | ({"intervals": intervals} if given.intervals else {}),
         lambda: str(fitted) + (interval_lines(fitted, intervals) if intervals else ""),
-        lambda: display.fit(fitted, intervals),
+        None if hurdle else lambda: display.fit(fitted, intervals),
     )
     if output:
         fitted.save(output, embed=given.embed)
@@ -342,10 +354,13 @@ def validate(given):
     tables.check_writable(given.output, inputs=(given.fit_file, table))
     z_value(level)
     opt.decimal_of(given, table)
-    fitted = Fit.load(given.fit_file, **opt.where_of(given) | {"on": None})
-    if table is not None or given.leave_one_out or not (given.refit or fitted.method.approximate):
+    fitted, _ = load(given.fit_file, **opt.where_of(given) | {"on": None})
+    separate = given.refit or fitted.method.approximate or isinstance(fitted, HurdleFit)
+    if table is not None or given.leave_one_out or not separate:
         # one factorization of all observations
-        fitted, on = replace(fitted, method=replace(fitted.method, on=on)), "cpu"
+        if on != "cpu":
+            fitted = replace(fitted, method=replace(fitted.method, on=on))
+        on = "cpu"
     if table is not None:
         file = opt.file_of(table)
         others = read_as_observed(fitted, file, given.decimal, given.drop_missing)
@@ -379,7 +394,7 @@ def validate(given):
     ESTIMATE,
     *opt.TABLE_OPTIONS,
     *("family", "smoothness", "nugget", "anisotropy", "axis_ranges", "nugget_covariance"),
-    *("transforms", "trends", "formulas", "reml", "criterion"),
+    *("transforms", "responses", "trends", "formulas", "reml", "criterion"),
     *("method", "neighbours", "on", "output"),
     family={"value": "A,B,…", "help": "Covariance families: matern,spherical."},
     smoothness={
@@ -438,6 +453,9 @@ def compare_models(given):
     transforms = opt.words(given.transforms)
     for transform in transforms:
         check_choice("--transforms", transform, ("none", *TRANSFORMS))
+    responses = opt.words(given.responses)
+    for response in responses:
+        check_choice("--responses", response, (GAUSSIAN, *RESPONSES))
     observations = opt.observations(given, formulas or None)
     if not (kinds or formulas):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
@@ -451,6 +469,7 @@ def compare_models(given):
         axis_ranges=opt.yes_or_no("--axis-ranges", given.axis_ranges),
         nugget_covariance=opt.yes_or_no("--nugget-covariance", given.nugget_covariance),
         transforms=transforms,
+        responses=responses,
         # a column may have the name of a kind of trend
         trends=(*kinds, *(f"~ {formula}" for formula in formulas)),
         reml=given.reml,
@@ -576,8 +595,14 @@ def predict(given):
         raise InvalidInput("give either a table of LOCATIONS, or --grid, --resolution or --like.")
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
-    fitted, origin = load_fit(given.fit_file, **opt.where_of(given))
-    fitted = in_system(fitted, given.crs)
+    fitted, origin = load(given.fit_file, **opt.where_of(given))
+    hurdle = isinstance(fitted, HurdleFit)
+    if hurdle and (places is None or given.crs):
+        raise InvalidInput(
+            "a hurdle is predicted at a table of LOCATIONS in the fit's coordinates, such as the "
+            "cells of a NetCDF grid: give one, without --crs."
+        )
+    fitted = fitted if hurdle else in_system(fitted, given.crs)
     names = ("discretisation", "neighbours", "local_trend")
     options = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
     opt.decimal_of(given, places)
@@ -716,7 +741,9 @@ def _records(frame):
 
 def _note_below_zero(fitted, frame):
     """Suggest a transformation on standard error if intervals of positive values go below 0."""
-    sentence = below_zero(fitted, frame.filter(like="lower").to_numpy()) if len(frame) else None
+    if isinstance(fitted, HurdleFit) or not len(frame):
+        return
+    sentence = below_zero(fitted, frame.filter(like="lower").to_numpy())
     if sentence:
         notice(f"{sentence}.", warn=False)
 
@@ -910,7 +937,7 @@ def _draws_of_fit(given):
         raise InvalidInput(f"--fit gives the model and its coordinates: leave out {excluded[0]}.")
     if given.at is None:
         raise InvalidInput("--fit needs locations: give --at.")
-    fitted = Fit.load(given.fit, **opt.where_of(given))
+    fitted, _ = load(given.fit, **opt.where_of(given))
     decimal = opt.decimal_of(given, given.at)
     data = tables.read_data(opt.file_of(given.at), decimal)
     given.time = readers.without_units(given.time, spatial.units_of(data))
@@ -920,8 +947,13 @@ def _draws_of_fit(given):
             time, name = _times_of(data, given, name)
         elif given.time is not None:
             time = opt.number_or_text(given.time)
-        inputs, covariates, table = targets_of(fitted, data, time=time)
-        fields = draw_fields(fitted, inputs, covariates=covariates, **_drawing_options(given))
+        hurdle = isinstance(fitted, HurdleFit)
+        one = fitted.presence if hurdle else fitted
+        inputs, covariates, table = targets_of(one, data, time=time)
+        # each model of a hurdle has covariates of its own
+        where = {"time": time} if hurdle else {"covariates": covariates}
+        places = data if hurdle else inputs
+        fields = draw_fields(fitted, places, **where, **_drawing_options(given))
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
     times, seen = {}, fitted.observations

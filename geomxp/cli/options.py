@@ -22,7 +22,7 @@ import typer
 from ..covariance import base
 from ..covariance.anisotropy import NAMES as NAMES_OF_MAPS
 from ..covariance.parameter import NOISE
-from ..covariance.responses import response_of
+from ..covariance.responses import GAUSSIAN, RESPONSES, response_of
 from ..covariance.transformation import TRANSFORMS
 from ..data import datasets, spatial
 from ..data import tables as data_tables
@@ -231,6 +231,13 @@ OPTIONS = {
     ),
     "transforms": Option(
         MODEL, "A,B,…", "Transformations of the values: none,log,boxcox.", "none", TRANSFORMS
+    ),
+    "responses": Option(
+        MODEL,
+        "A,B,…",
+        "Distributions of the values: poisson,negative-binomial.",
+        GAUSSIAN,
+        (GAUSSIAN, *RESPONSES),
     ),
     "trends": Option(MODEL, "A,B,…", "Kinds of trend: constant,linear.", None, TRENDS),
     "formulas": Option(MODEL, "A; B; …", 'Trends by formula: "elev; elev + poly(x, 2)".'),

@@ -14,7 +14,7 @@ because dη³dψ has the largest degree that is not 0. Derivatives are exact up 
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
+import scipy
 
 ORDERS = 4
 """Coefficients by η: those of the value and of three derivatives."""
@@ -192,23 +192,27 @@ def reciprocal(x):
 @_defined
 def expit(x):
     """Return 1/(1 + e⁻ˣ)."""
-    p = special.expit(x)
-    v = p * special.expit(-x)
+    p = scipy.special.expit(x)
+    v = p * scipy.special.expit(-x)
     return p, v, v * (1 - 2 * p), v * (1 - 6 * v), v * (1 - 2 * p) * (1 - 12 * v)
 
 
 @_defined
 def softplus(x):
     """Return log(1 + eˣ)."""
-    p = special.expit(x)
-    v = p * special.expit(-x)
+    p = scipy.special.expit(x)
+    v = p * scipy.special.expit(-x)
     return np.logaddexp(0.0, x), p, v, v * (1 - 2 * p), v * (1 - 6 * v)
 
 
 @_defined
 def gammaln(x):
     """Return log Γ(x), x > 0."""
-    return special.gammaln(x), special.psi(x), *(special.polygamma(k, x) for k in (1, 2, 3))
+    return (
+        scipy.special.gammaln(x),
+        scipy.special.psi(x),
+        *(scipy.special.polygamma(k, x) for k in (1, 2, 3)),
+    )
 
 
 @_defined
@@ -224,8 +228,8 @@ def log1mexp(x):
 def log_ndtr(x):
     """Return log Φ(x) of the standard normal distribution."""
     # the inverse Mills ratio φ/Φ
-    h = np.sqrt(2 / np.pi) / special.erfcx(-x / np.sqrt(2))
+    h = np.sqrt(2 / np.pi) / scipy.special.erfcx(-x / np.sqrt(2))
     second = -h * (x + h)
     third = -second * (x + h) - h * (1 + second)
     fourth = -third * (x + h) - 2 * second * (1 + second) - h * third
-    return special.log_ndtr(x), h, second, third, fourth
+    return scipy.special.log_ndtr(x), h, second, third, fourth

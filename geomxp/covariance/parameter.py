@@ -97,6 +97,10 @@ class Parameter:
     def check(self, value: float) -> float:
         """Return the value as a float; raise `InvalidInput` if it is not allowed."""
         number = finite(self.name, value)
+        # a search may miss a limit by rounding
+        for end, allowed in ((self.upper, True), (self.lower, self.closed)):
+            if allowed and isfinite(end) and abs(number - end) <= LIMIT_ROUNDING * abs(end):
+                number = end
         if number > self.upper or number < self.lower or (number == self.lower and not self.closed):
             wanted = [f"at least {self.lower:g}" if self.closed else f"greater than {self.lower:g}"]
             wanted = [] if self.lower == -inf else wanted
@@ -157,6 +161,9 @@ def finite(name: str, value: float) -> float:
         raise InvalidInput(f"`{name}` must be a finite number. Got {name}={number!r}.")
     return number
 
+
+LIMIT_ROUNDING = 1e-14
+"""Distance from a limit, relative to it, that counts as none."""
 
 _CENTRAL_WEIGHTS = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
 """Weights of a central difference of order 8."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy import special
+import scipy
 
 from ..errors import InvalidInput, did_you_mean
 from . import jets
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LINKS = {
     "log": np.log,
-    "logit": special.logit,
-    "probit": special.ndtri,
+    "logit": lambda mean: scipy.special.logit(mean),
+    "probit": lambda mean: scipy.special.ndtri(mean),
     "cloglog": lambda mean: np.log(-np.log1p(-mean)),
     "identity": lambda mean: mean,
 }
@@ -107,6 +107,8 @@ class Response(Parametrized):
         a dispersion of the response's own, and where one binary value is known at each place.
     atom : bool
         Whether 0 has a positive probability, and other values have a density.
+    positive : bool
+        Whether all values are greater than 0, so that it may be the amount of a `Hurdle`.
     transformable : bool
         Whether a transformation of the values may come first.
     """
@@ -118,6 +120,7 @@ class Response(Parametrized):
     latent_nugget: ClassVar[bool] = False
     transformable: ClassVar[bool] = False
     atom: ClassVar[bool] = False
+    positive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,9 +149,18 @@ class Response(Parametrized):
     def check(self, data: Data) -> None:
         """Raise `InvalidInput` for values that the response cannot have."""
 
+    def caution(self, noisy: bool) -> str:
+        """Say when the approximation is not reliable, given whether the field has a nugget."""
+        return ""
+
     def extreme(self, data: Data) -> str:
         """Say which values leave the likelihood without a maximum, such as zeros only; or ""."""
-        return ""
+        if self.discrete or np.ptp(data.values) > 0:
+            return ""
+        return (
+            f"all {len(data)} values are equal: the likelihood increases without limit as their "
+            "variance goes to 0."
+        )
 
     def pulls(self, data: Data) -> Floats | None:
         """Return the sign of η's change that never lowers a value's density, (n,); 0 for none.
@@ -251,8 +263,11 @@ def _within(values, what, allowed, words):
 def _poisson(at, mean):
     """Return the probability that a Poisson number is at most `at`."""
     at = np.floor(at)
-    return np.where(at < 0, 0.0, special.pdtr(np.maximum(at, 0), mean))
+    return np.where(at < 0, 0.0, scipy.special.pdtr(np.maximum(at, 0), mean))
 
+
+LARGEST_SIZE = 1e7
+"""Largest size of a negative binomial response in a search: beyond, rounding hides its effect."""
 
 # Counts
 
@@ -292,7 +307,7 @@ class Poisson(Response):
 
     def density(self, data, eta):
         """See `Response.density`."""
-        return eta * data.values - exp(eta) - special.gammaln(data.values + 1)
+        return eta * data.values - exp(eta) - scipy.special.gammaln(data.values + 1)
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
@@ -347,8 +362,8 @@ class Binomial(Response):
     def density(self, data, eta):
         """See `Response.density`."""
         y, trials = data.values, _trials(data)
-        ways = special.gammaln(trials + 1) - special.gammaln(y + 1)
-        ways = ways - special.gammaln(trials - y + 1)
+        ways = scipy.special.gammaln(trials + 1) - scipy.special.gammaln(y + 1)
+        ways = ways - scipy.special.gammaln(trials - y + 1)
         if self.link == "logit":
             return eta * y - softplus(eta) * trials + ways
         if self.link == "probit":
@@ -359,9 +374,9 @@ class Binomial(Response):
     def probability(self, eta):
         """Return p, (n,)."""
         if self.link == "logit":
-            return special.expit(eta)
+            return scipy.special.expit(eta)
         if self.link == "probit":
-            return special.ndtr(eta)
+            return scipy.special.ndtr(eta)
         return -np.expm1(-np.exp(eta))
 
     def cumulative(self, data, eta, at):
@@ -384,7 +399,7 @@ class Bernoulli(Binomial):
 def _binomial(at, trials, p):
     """Return the probability of at most `at` successes, for at ≥ 0."""
     inside = np.clip(at, 0, trials - 1)
-    return np.where(at >= trials, 1.0, special.betainc(trials - inside, inside + 1, 1 - p))
+    return np.where(at >= trials, 1.0, scipy.special.betainc(trials - inside, inside + 1, 1 - p))
 
 
 def _trials(data):
@@ -399,7 +414,7 @@ class NegativeBinomial(Response):
 
     name = "negative-binomial"
     noise_parameter = "size"
-    declared = (_parameter("size", 1.0),)
+    declared = (_parameter("size", 1.0, search=(1e-3, LARGEST_SIZE)),)
     discrete = True
 
     def guess(self, data):
@@ -423,12 +438,12 @@ class NegativeBinomial(Response):
         y = data.values
         above = eta - log(size)
         rising = gammaln(size + y) - gammaln(size)
-        return rising - special.gammaln(y + 1) + above * y - softplus(above) * (size + y)
+        return rising - scipy.special.gammaln(y + 1) + above * y - softplus(above) * (size + y)
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         at, share = np.floor(at), self.size / (self.size + np.exp(eta))
-        return np.where(at < 0, 0.0, special.betainc(self.size, np.maximum(at, 0) + 1, share))
+        return np.where(at < 0, 0.0, scipy.special.betainc(self.size, np.maximum(at, 0) + 1, share))
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
@@ -442,7 +457,7 @@ class ZeroInflatedPoisson(Response):
     zeros: float = 0.2
 
     name = "zero-inflated-poisson"
-    declared = (_parameter("zeros", 0.2, upper=1.0),)
+    declared = (_parameter("zeros", 0.2, upper=1.0, search=(1e-4, 0.9999)),)
     discrete = True
     latent_nugget = True
 
@@ -461,7 +476,7 @@ class ZeroInflatedPoisson(Response):
     def density(self, data, eta, zeros):
         """See `Response.density`."""
         y, odds, mean = data.values, log(zeros / (1.0 - zeros)), exp(eta)
-        counted = eta * y - mean - special.gammaln(y + 1)
+        counted = eta * y - mean - scipy.special.gammaln(y + 1)
         # log(e^odds + e^-mean) at 0
         return jets.chosen(y == 0, softplus(odds + mean) - mean, counted) - softplus(odds)
 
@@ -499,7 +514,7 @@ class TruncatedPoisson(Response):
     """Counts of at least 1: Poisson with parameter exp(η), given that it is not 0."""
 
     name = "truncated-poisson"
-    discrete = True
+    discrete = positive = True
     latent_nugget = True
 
     def guess(self, data):
@@ -535,7 +550,7 @@ class TruncatedPoisson(Response):
     def density(self, data, eta):
         """See `Response.density`."""
         mean = exp(eta)
-        return eta * data.values - mean - log1mexp(mean) - special.gammaln(data.values + 1)
+        return eta * data.values - mean - log1mexp(mean) - scipy.special.gammaln(data.values + 1)
 
     def mean(self, data, eta):
         """See `Response.mean`."""
@@ -572,8 +587,9 @@ class Gamma(Response):
     gamma_shape: float = 1.0
 
     name = "gamma"
+    positive = True
     noise_parameter = "gamma_shape"
-    declared = (_parameter("gamma_shape", 1.0),)
+    declared = (_parameter("gamma_shape", 1.0, search=(1e-3, 1e6)),)
 
     def check(self, data):
         """See `Response.check`."""
@@ -588,7 +604,7 @@ class Gamma(Response):
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         scaled = self.gamma_shape * np.maximum(at, 0.0) * np.exp(-eta)
-        return special.gammainc(self.gamma_shape, scaled)
+        return scipy.special.gammainc(self.gamma_shape, scaled)
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
@@ -602,6 +618,7 @@ class LogNormal(Response):
     log_variance: float = 1.0
 
     name = "log-normal"
+    positive = True
     noise_parameter = "log_variance"
     declared = (_parameter("log_variance", 1.0),)
 
@@ -629,8 +646,9 @@ class Beta(Response):
     precision: float = 1.0
 
     name, links = "beta", ("logit",)
+    positive = True
     noise_parameter = "precision"
-    declared = (_parameter("precision", 1.0),)
+    declared = (_parameter("precision", 1.0, search=(1e-3, 1e6)),)
 
     def check(self, data):
         """See `Response.check`."""
@@ -643,9 +661,13 @@ class Beta(Response):
         rest = (a - 1.0) * np.log(y) + (b - 1.0) * np.log1p(-y)
         return rest + gammaln(precision) - gammaln(a) - gammaln(b)
 
+    def mean(self, data, eta):
+        """See `Response.mean`."""
+        return scipy.special.expit(eta)
+
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        mean = special.expit(eta)
+        mean = scipy.special.expit(eta)
         return _stats().beta(mean * self.precision, (1 - mean) * self.precision)
 
 
@@ -654,12 +676,25 @@ class StudentT(Response):
     """Values with heavy tails: η plus `scale` times Student's t."""
 
     scale: float = 1.0
-    degrees: float = 4.0
+    degrees_of_freedom: float = 4.0
 
     name, links = "student-t", ("identity",)
     noise_parameter = "scale"
-    declared = (_parameter("scale", 1.0, unit="value"), _parameter("degrees", 4.0, starts=(1.0,)))
+    declared = (
+        _parameter("scale", 1.0, unit="value"),
+        _parameter("degrees_of_freedom", 4.0, starts=(1.0,)),
+    )
     latent_nugget = True
+
+    def caution(self, noisy):
+        """See `Response.caution`."""
+        if noisy:
+            return ""
+        return (
+            "Laplace's approximation of Student's t is not reliable where the field has no nugget: "
+            "the log-likelihood may be far too high. Hold a nugget at a small value, or compare "
+            "with a Gaussian fit by cross-validation."
+        )
 
     def started(self, data):
         """See `Response.started`."""
@@ -670,15 +705,20 @@ class StudentT(Response):
         """See `Response.check`."""
         _within(data.values, "Student's t responses", True, "finite values")
 
-    def density(self, data, eta, scale, degrees):
+    def density(self, data, eta, scale, degrees_of_freedom):
         """See `Response.density`."""
-        step, half = (data.values - eta) / scale, (degrees + 1.0) * 0.5
-        rest = gammaln(half) - gammaln(degrees * 0.5) - log(scale) - 0.5 * log(degrees * np.pi)
-        return rest - half * log1p(step * step / degrees)
+        step, half = (data.values - eta) / scale, (degrees_of_freedom + 1.0) * 0.5
+        rest = (
+            gammaln(half)
+            - gammaln(degrees_of_freedom * 0.5)
+            - log(scale)
+            - 0.5 * log(degrees_of_freedom * np.pi)
+        )
+        return rest - half * log1p(step * step / degrees_of_freedom)
 
     def distribution(self, data, eta):
         """See `Response.distribution`."""
-        return _stats().t(self.degrees, loc=eta, scale=self.scale)
+        return _stats().t(self.degrees_of_freedom, loc=eta, scale=self.scale)
 
 
 INTEGRALS = "laplace", "exact"
@@ -690,7 +730,7 @@ class Censored(Response):
     """Normal values with mean η, of which some are known only to lie between limits.
 
     The likelihood is Laplace's approximation; with ``integral="exact"`` an integral over the
-    censored values, for up to 200 of them.
+    censored values, for up to 100 of them.
     """
 
     error_variance: float = 1.0
@@ -789,21 +829,27 @@ class Tweedie(Response):
     noise_parameter = "dispersion"
     atom = True
     declared = (
-        _parameter("dispersion", 1.0),
+        _parameter("dispersion", 1.0, search=(1e-12, 1e12)),
         _parameter("tweedie_power", 1.5, transform="identity", lower=1.01, upper=1.99, closed=True),
     )
 
     def guess(self, data):
         """See `Response.guess`."""
-        return np.log(np.maximum(data.values, 0.1 * data.values.mean()))
+        return np.log(np.maximum(data.values, 0.1 * float(data.values.mean()) or 1.0))
 
     def pulls(self, data):
         """See `Response.pulls`."""
         return -(data.values == 0).astype(float)
 
+    def started(self, data):
+        """See `Response.started`."""
+        # its unit is that of the values to the power 2 - p
+        mean = max(float(data.values.mean()), 1e-300)
+        return replace(self, dispersion=min(max(mean ** (2 - self.tweedie_power), 1e-9), 1e9))
+
     def extreme(self, data):
         """See `Response.extreme`."""
-        return _only_zeros(data)
+        return _only_zeros(data) or super().extreme(data)
 
     def check(self, data):
         """See `Response.check`."""
@@ -836,17 +882,22 @@ class Tweedie(Response):
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
         rate, shape, scale = self._amounts(np.asarray(eta, dtype=float))
-        at = np.broadcast_to(np.asarray(at, dtype=float), rate.shape)
-        scaled, width = np.maximum(at, 0.0) / scale, AMOUNTS_SDS * np.sqrt(rate) + 20
+        at, rate, scale = (np.ravel(x) for x in np.broadcast_arrays(at, rate, scale))
+        width = AMOUNTS_SDS * np.sqrt(rate) + 20
         # far from 0 the probabilities are smooth, and every `stride`-th one is enough
-        stride = np.maximum(np.ceil(2 * width / MOST_AMOUNTS), 1.0)
-        first = np.maximum(np.floor(rate - width), 1.0)
-        found = np.exp(-rate)
-        for k in range(MOST_AMOUNTS + 1):
-            count = first + k * stride
-            chance = stride * np.exp(special.xlogy(count, rate) - rate - special.gammaln(count + 1))
-            found = found + chance * special.gammainc(count * shape, scaled)
-        return np.where(at < 0, 0.0, found).clip(0, 1)
+        far = rate > LARGE_RATE
+        stride = np.where(far, np.maximum(np.ceil(2 * width / MOST_AMOUNTS), 1.0), 1.0)
+        count, last = np.where(far, np.floor(rate - width), 1.0), rate + width
+        found, active = np.exp(-rate), np.arange(len(rate))
+        while len(active):
+            k, mean = count[active], rate[active]
+            chance = np.exp(scipy.special.xlogy(k, mean) - mean - scipy.special.gammaln(k + 1))
+            share = scipy.special.gammainc(k * shape, np.maximum(at[active], 0) / scale[active])
+            found[active] += stride[active] * chance * share
+            count[active] += stride[active]
+            active = active[count[active] <= last[active]]
+        found = np.where(at < 0, 0.0, found).clip(0, 1)
+        return found.reshape(np.shape(eta))
 
     def quantile(self, data, eta, probability):
         """See `Response.quantile`."""
@@ -869,9 +920,9 @@ class Tweedie(Response):
         return np.where(counts > 0, amounts, 0.0)
 
 
-AMOUNTS_SDS, MOST_AMOUNTS = 9.0, 96
-"""Standard deviations of a Poisson number of amounts beside its mean that count, and how many
-numbers do."""
+AMOUNTS_SDS, MOST_AMOUNTS, LARGE_RATE = 9.0, 200, 150.0
+"""Standard deviations of a Poisson number of amounts beside its mean that count, how many numbers
+do, and the mean above which not every number does."""
 
 TERMS_BESIDE_THE_LARGEST = 9.0
 """Terms of a series are summed up to so many standard deviations from the largest one: the rest is
@@ -892,8 +943,8 @@ def _tweedie_series(y, dispersion, power):
     width = TERMS_BESIDE_THE_LARGEST * np.sqrt(largest / (1 + a)) + TERMS_BESIDE_THE_LARGEST
     first = np.maximum(np.floor(largest - width), 1.0)
     j = first[:, None] + np.arange(int(np.max(largest + width - first)) + 2)
-    terms = j * slope[:, None] - special.gammaln(j + 1) - special.gammaln(j * a)
-    value = special.logsumexp(terms, axis=1)
+    terms = j * slope[:, None] - scipy.special.gammaln(j + 1) - scipy.special.gammaln(j * a)
+    value = scipy.special.logsumexp(terms, axis=1)
     weights = np.exp(terms - value[:, None])
     found = jets.constant(value)
     for number, moved in ((dispersion, "dispersion"), (power, "power")):
@@ -902,7 +953,7 @@ def _tweedie_series(y, dispersion, power):
         if moved == "dispersion":
             change = -(1 + a) / phi * j
         else:
-            by_a = np.log(y / (p - 1))[:, None] - np.log(phi) - special.psi(j * a)
+            by_a = np.log(y / (p - 1))[:, None] - np.log(phi) - scipy.special.psi(j * a)
             change = j * (-by_a / (p - 1) ** 2 - a / (p - 1) + 1 / (2 - p))
         coefficients = np.concatenate((found.coefficients, 0.0 * found.coefficients))
         coefficients[1, 0] = (weights * change).sum(axis=1)
@@ -932,6 +983,62 @@ RESPONSES = {
 GAUSSIAN = "gaussian"
 """Name of Gaussian values, which need no response."""
 
+HURDLE = "hurdle"
+"""Name of values with a model of their presence and one of their amount."""
+
+
+@dataclass(frozen=True)
+class Hurdle:
+    """Values that are 0 or positive, by two independent models: presence and amount.
+
+    It is not a `Response`, which has one field: the presence of a value other than 0 and its amount
+    where it is present have a field, a trend and parameters each. See `geomxp.HurdleFit`.
+
+    Parameters
+    ----------
+    amount : str or Response, optional
+        Distribution of the values that are not 0: "truncated-poisson", "gamma", "log-normal",
+        "beta", or a response with `positive`. If not given, the truncated Poisson distribution for
+        whole numbers and the gamma distribution for others.
+    link : {"logit", "probit", "cloglog"}
+        Link of the probability that a value is not 0. With "cloglog" the offsets and exposures of
+        the observations act on both models: log(-log(1 - p)) and the logarithm of the amount's
+        mean.
+
+    Examples
+    --------
+    >>> Hurdle().amount_of(np.array([0.0, 2.0])), Hurdle("gamma").amount_of(np.array([0.0, 2.0]))
+    (TruncatedPoisson(), Gamma(gamma_shape=1.0))
+    """
+
+    amount: str | Response | None = None
+    link: str = "logit"
+
+    name: ClassVar[str] = HURDLE
+
+    def __post_init__(self) -> None:
+        Bernoulli(self.link)
+        known = [name for name, kind in RESPONSES.items() if kind.positive]
+        kind = RESPONSES.get(self.amount) if isinstance(self.amount, str) else self.amount
+        if not (self.amount is None or getattr(kind, "positive", False)):
+            raise InvalidInput(
+                f"`amount` of a hurdle must be a response of positive values: {', '.join(known)}. "
+                f"Got {self.amount!r:.80}.{did_you_mean(self.amount, known)}"
+            )
+
+    def amount_of(self, values: Floats) -> Response:
+        """Return the response of the values that are not 0, chosen by them if it is not given."""
+        if self.amount is not None:
+            return response_of(self.amount)
+        return TruncatedPoisson() if (values == np.round(values)).all() else Gamma()
+
+
+def hurdle_of(response: object) -> Hurdle | None:
+    """Return a hurdle given by name, as a class or as an instance; None for anything else."""
+    if (isinstance(response, str) and response == HURDLE) or response is Hurdle:
+        return Hurdle()
+    return response if isinstance(response, Hurdle) else None
+
 
 def response_of(response: Response | type[Response] | str | None) -> Response | None:
     """Return a response given by name, as a class or as an instance; None for Gaussian values.
@@ -947,6 +1054,11 @@ def response_of(response: Response | type[Response] | str | None) -> Response | 
         return response()
     if isinstance(response, str) and response == GAUSSIAN:
         return None
+    if hurdle_of(response) is not None:
+        raise InvalidInput(
+            "a hurdle has two models, of presence and of amount: fit it with gx.fit(observations, "
+            'response="hurdle") (geomxp fit --response hurdle), or give the response of one model.'
+        )
     try:
         return RESPONSES[response]()
     except (KeyError, TypeError):

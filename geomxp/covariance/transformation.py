@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from .._typing import Floats, Whole
 
+NOTABLE_ZEROS = 0.05
+"""Share of zeros above which values at least 0 have no continuous distribution."""
+
 QUADRATURE_NODES = 64
 """Nodes of Gauss-Hermite quadrature for moments of back-transformed predictions."""
 
@@ -211,6 +214,11 @@ def _step(parameter):
 
 def _check_positive(values, model, remedy):
     wrong = np.flatnonzero(~(values > 0))
+    if (values == 0).mean() > NOTABLE_ZEROS and values.min() == 0:
+        remedy = (
+            'values with so many zeros have a response, such as response="tweedie" or "hurdle", or '
+            '"poisson" for counts (--response).'
+        )
     if len(wrong):
         raise InvalidInput(
             f"the transformation {model.name!r} needs values greater than 0. Got "

@@ -15,6 +15,7 @@ from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..covariance.multivariate import Multivariate
 from ..covariance.noise import variances_in
+from ..covariance.responses import GAUSSIAN, response_of
 from ..covariance.transformation import transformation
 from ..errors import (
     MACHINE_ERRORS,
@@ -65,6 +66,7 @@ class Choice:
     smoothness: float | str | None
     family: type[Covariance] = Matern
     transform: str | None = None
+    response: str | None = None
     variables: int = 1
     nugget_covariance: bool = False
     axis_ranges: bool = False
@@ -88,6 +90,7 @@ class Choice:
             **({} if self.family is Matern else {"family": self.family.family}),
             "trend": self.trend,
             **({} if self.transform is None else {"transform": self.transform}),
+            **({} if self.response is None else {"response": self.response}),
             **{k: v if v == "free" else f"{v:g}" for k, v in held.items() if v is not None},
             "anisotropic": "axes" if self.axis_ranges else "yes" if self.anisotropic else "no",
             **({"nugget_covariance": "yes"} if self.nugget_covariance else {}),
@@ -96,8 +99,8 @@ class Choice:
     def contains(self, other):
         """Whether the other choice is nested in this one."""
         return (
-            (self.family, self.trend, self.transform)
-            == (other.family, other.trend, other.transform)
+            (self.family, self.trend, self.transform, self.response)
+            == (other.family, other.trend, other.transform, other.response)
             and self.anisotropic >= other.anisotropic
             and max(self.anisotropic, self.axis_ranges) >= other.axis_ranges
             and self.nugget_covariance >= other.nugget_covariance
@@ -204,6 +207,7 @@ class ModelComparison:
         for candidate, row, delta in zip(self.candidates, rows, deltas, strict=True):
             row["family"], row["delta"] = candidate.choice.family.family, delta
             row["transform"] = candidate.choice.transform or "none"
+            row["response"] = candidate.choice.response or GAUSSIAN
             row["nugget_covariance"] = "yes" if candidate.choice.nugget_covariance else "no"
             row["weight"] = exp(-delta / 2) / total if isfinite(delta) else nan
         return [{name: row.get(name, nan) for name in columns} for row in rows]
@@ -221,6 +225,7 @@ class ModelComparison:
         return [
             *(() if set(families) == {Matern} else ("family",)),
             *(("transform",) if any(c.choice.transform for c in self.candidates) else ()),
+            *(("response",) if any(c.choice.response for c in self.candidates) else ()),
             *("trend", "smoothness", "nugget", "anisotropic"),
             *(("nugget_covariance",) if correlated else ()),
             *("parameters", *RESULT_COLUMNS),
@@ -235,7 +240,7 @@ class ModelComparison:
         frame = self.to_frame()
         estimates = [name for name in frame.columns if name.startswith("estimate_")]
         columns = {
-            **{name: name for name in frame.columns if name in ("family", "transform")},
+            **{n: n for n in frame.columns if n in ("family", "transform", "response")},
             **{name: name for name in ("trend", "smoothness", "nugget")},
             "anisotropic": "anis.",
             **({"nugget_covariance": "nugget cov."} if "nugget_covariance" in frame else {}),
@@ -277,6 +282,7 @@ def compare_models(
     axis_ranges: Sequence[bool] = (False,),
     nugget_covariance: Sequence[bool] = (False,),
     transforms: Sequence[str] = ("none",),
+    responses: Sequence[str] = (GAUSSIAN,),
     trends: Sequence[str] = ("constant",),
     reml: bool = False,
     criterion: Criterion = "aic",
@@ -310,6 +316,9 @@ def compare_models(
     transforms : sequence of str
         Transformations of the values, as `fit` takes them, or "none". The criteria are those of the
         measured values and can be compared.
+    responses : sequence of str
+        Distributions of the values, as `fit` takes them: all of counts, or all of measurements.
+        Their nuggets, if free, are those of `fit`.
     trends : sequence of str
         Kinds or formulas, as `fit` takes them; one only with `reml`.
     reml : bool
@@ -348,6 +357,7 @@ def compare_models(
         axis_ranges=axis_ranges,
         nugget_covariance=nugget_covariance,
         transforms=transforms,
+        responses=responses,
         trends=trends,
         reml=reml,
     )
@@ -379,13 +389,14 @@ def _choices(
     axis_ranges,
     nugget_covariance,
     transforms,
+    responses,
     trends,
     reml,
 ):
     """Return the choices, each after those nested in it."""
     options = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
     yes_or_no = {"axis_ranges": axis_ranges, "nugget_covariance": nugget_covariance}
-    options |= yes_or_no | {"transforms": transforms}
+    options |= yes_or_no | {"transforms": transforms, "responses": responses}
     for name, given in (options | {"trends": trends, "families": families}).items():
         values = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else []
         if not values:
@@ -408,6 +419,12 @@ def _choices(
     for transform in transforms:
         if transform != "none":
             transformation(transform).of(observations.variable).check(observations.values)
+    discrete = {each is not None and each.discrete for each in map(response_of, responses)}
+    if len(discrete) > 1:
+        raise InvalidInput(
+            "probabilities of counts and densities of measurements cannot be compared: give "
+            f"responses of one kind. Got {', '.join(map(str, responses))}."
+        )
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
     texts, variables = [kind.text for kind in kinds], max(len(observations.variable_labels), 1)
@@ -430,7 +447,7 @@ def _choices(
     for family in map(family_of, families):
         several = issubclass(family, Multivariate) and family.in_space is Matern
         shapes = smoothness if several or issubclass(family, Matern) else (None,)
-        combinations = product(texts, maps, noise, shapes, transforms)
+        combinations = product(texts, maps, noise, shapes, transforms, responses)
         choices += [
             Choice(
                 trend=text,
@@ -439,11 +456,19 @@ def _choices(
                 smoothness=shape,
                 family=family,
                 transform=None if transform == "none" else transform,
+                response=None if response == GAUSSIAN else response,
                 variables=variables,
                 nugget_covariance=correlated,
                 axis_ranges=axes,
             )
-            for text, (anisotropic, axes), (correlated, nugget), shape, transform in combinations
+            for (
+                text,
+                (anisotropic, axes),
+                (correlated, nugget),
+                shape,
+                transform,
+                response,
+            ) in combinations
         ]
     return choices
 
@@ -483,6 +508,7 @@ def _fitted(observations, method, choice, reml, done):
                 axis_ranges=choice.axis_ranges,
                 nugget_covariance=choice.nugget_covariance,
                 transform=choice.transform,
+                response=choice.response,
                 progress=False,
                 raise_on_failure=False,
             )
@@ -505,12 +531,15 @@ def _start(model, choice):
     values = model.parameters()
     start = {name: value for name, value in values.items() if name not in held}
     noise = {p.name: p for p in variances_in(model)}
+    if choice.response is not None:
+        # a nugget that is named is estimated
+        start = {name: x for name, x in start.items() if name not in noise or x > 0}
     shapes = {name: value for name, value in held.items() if name not in noise}
     if RANGE in start:
         # the data determine the practical range, almost independently of the shape
         start[RANGE] *= practical_factor(model)
         start[RANGE] /= practical_factor(model.replace(**shapes))
-    if NUGGET in start:
+    if NUGGET in start and choice.response is None:
         start[NUGGET] = start[NUGGET] or START_NUGGET_RATIO * model.largest_variance
     for name in [p.name for p in noise.values() if p.where and p.name in start]:
         start[name] = start[name] or START_NUGGET_RATIO * model.variance_of(name)
@@ -667,6 +696,7 @@ def _frame(rows, fit):
     rest = [name for name in frame.columns if name not in tiles]
     frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
     frame.attrs["parameter_units"] = {
-        parameter.name: unit_of(parameter, fit.observations) for parameter in fit.model.table
+        parameter.name: unit_of(parameter, fit.observations, fit.model.response)
+        for parameter in fit.model.table
     }
     return frame

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..covariance.base import Covariance
 from ..covariance.noise import variances_in
-from ..covariance.parameter import FIELD
+from ..covariance.parameter import FIELD, RESPONSE
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.trend import ordinary_residuals
 from ..runtime.devices import blas_threads
@@ -50,9 +50,12 @@ LIMIT_SUPREMUM_SLACK = 1e-2
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
+PLURALS = ("degrees_of_freedom",)
+"""Parameters whose names are plurals."""
+
 RESPONSE_LIMITS = {
     "size": ', where the response is "poisson"',
-    "degrees": ", where the values are Gaussian given the field",
+    "degrees_of_freedom": ", where the values are Gaussian given the field",
 }
 """What a response tends to as its parameter goes to infinity, in words."""
 
@@ -63,6 +66,10 @@ may be from 1, and that of their fields, where a search has followed ℓ to this
 NEGLIGIBLE_FIELD = 1e-2
 """Variance of a response's field, in units of the variance about the trend, below which it is
 compared with none."""
+
+RESPONSE_SUPREMUM_SLACK = 1e-4
+"""Log-likelihood by which the value at the limit of a response's parameter may be below the end of
+a search that leads there."""
 
 ROUGH_INFILL_EXPONENT = 0.1
 """Infill exponent below which a field cannot be distinguished from a nugget."""
@@ -101,6 +108,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True, remedy=remedy)
     for verdict in (
         _range_grows(problem, table, model, pinned, value),
+        _response_grows(problem, table, model, value),
         _shape_grows(problem, table, model, pinned, value),
         _no_correlation(table, model, pinned),
         _no_field(problem, table, model, value),
@@ -358,6 +366,8 @@ def _shape_grows(problem, table, model, pinned, value):
         limit = table.box(name)[1]
         if name in table.bounds or table.limits[name][1] < inf:
             continue
+        if table.parameters[name].role == RESPONSE:
+            continue
         if model.parameters()[name] <= limit / 3:
             continue
         values = [limit / 9, limit / 3, limit]
@@ -368,18 +378,32 @@ def _shape_grows(problem, table, model, pinned, value):
         shown = _profile_in_words(problem, model, profile, values)
         message = (
             f"The log-likelihood approaches its supremum as the {words([name])} goes to infinity"
-            f"{_limit_of(model, name)} (profile log-likelihood: {shown}). "
+            f"{GAUSSIAN_LIMIT.get(model.family, '')} (profile log-likelihood: {shown}). "
             f"The estimates are those at a {words([name])} of {limit:g}."
         )
         return Verdict(Outcome(Ending.AT_LIMIT, message), held={name: limit}, model=ends[-1][1])
     return None
 
 
-def _limit_of(model, name):
-    """Say what a model tends to as a parameter goes to infinity."""
-    if model.response is not None and name in model.response.parameters():
-        return RESPONSE_LIMITS.get(name, "")
-    return GAUSSIAN_LIMIT.get(model.family, "")
+def _response_grows(problem, table, model, value):
+    """Say whether ℓ approaches its supremum as a response's parameter grows."""
+    for name in table.free:
+        limited = table.limits[name][1] < inf or name in table.bounds
+        if table.parameters[name].role != RESPONSE or limited:
+            continue
+        limit = table.box(name)[1]
+        end = model.replace(**{name: limit})
+        if not problem._value(end) >= value - RESPONSE_SUPREMUM_SLACK:
+            continue
+        verb, at = "goes", f"a {words([name])} of {limit:g}"
+        if name in PLURALS:
+            verb, at = "go", f"{limit:g} {words([name])}"
+        message = (
+            f"The log-likelihood approaches its supremum as the {words([name])} {verb} to infinity"
+            f"{RESPONSE_LIMITS.get(name, '')}. The estimates are those at {at}."
+        )
+        return Verdict(Outcome(Ending.AT_LIMIT, message), held={name: limit}, model=end)
+    return None
 
 
 def _increases(profile, value, tolerance, side):

@@ -45,14 +45,26 @@ MOST_EMBEDDED_BYTES = 200_000
 
 def of(fit):
     """Return the document of a fit, as `Fit.to_dict` does."""
-    observations = fit.observations
+    return of_estimate(fit) | of_observations(fit.observations)
+
+
+def of_observations(observations):
+    """Return the entries of observations: the name of their table, or their arrays."""
     # the name of a table stands for its numbers only while they are the same
     named = observations.source.get("digest") == observations.digest()
-    effective = {}
+    entries = {"table": dict(observations.source) if named else None}
+    if observations.central_meridian is not None:
+        entries["central_meridian"] = observations.central_meridian
+    return entries if named else entries | {"observations": _arrays_entry(observations)}
+
+
+def of_estimate(fit):
+    """Return the entries of a fit without its observations."""
+    observations, effective = fit.observations, {}
     if fit.model.of_distance:
         reach = fit.model.effective_range()
         effective = {"effective_range": reach if isfinite(reach) else None}
-    document = {
+    return {
         "geomxp": __version__,
         "n": len(observations),
         "method": fit.method.describe(len(observations))
@@ -81,29 +93,27 @@ def of(fit):
         "message": fit.outcome.message,
         "evaluations": fit.evaluations,
         "seconds": fit.seconds,
-        "table": dict(observations.source) if named else None,
     }
-    if observations.central_meridian is not None:
-        document["central_meridian"] = observations.central_meridian
-    return document if named else document | {"observations": _arrays_entry(observations)}
 
 
-def write(fit, path, embed):
-    """Write a fit, with its observations or the name of their table, as `Fit.save` does."""
+def write(document, observations, path, embed, **further):
+    """Write a fit's document, with its observations or the name of their table, as `Fit.save` does.
+
+    `further` are entries after those of the observations.
+    """
     if embed not in (None, True, False):
         raise InvalidInput(f"`embed` must be True, False or None. Got {embed!r:.60}.")
     tables.check_is_for_json(path)
-    document = of(fit)
     if document["table"] is None and embed is False:
         raise InvalidInput(
             "the observations are not those of a file, so the fit must hold them: leave out "
             "embed=False (--no-embed)."
         )
     if document["table"] is not None and embed is not False:
-        arrays = _arrays_entry(fit.observations)
+        arrays = _arrays_entry(observations)
         if embed or len(json.dumps(arrays)) <= MOST_EMBEDDED_BYTES:
             document["observations"] = arrays
-    tables.write_json(path, document | {"history": list(fit.history)})
+    tables.write_json(path, document | further)
 
 
 def read(path, family=None, method=None, metric=None, transform=None, response=None, **where):
@@ -112,28 +122,46 @@ def read(path, family=None, method=None, metric=None, transform=None, response=N
     The arguments are those of `Fit.load`; `where` holds `on`, `memory`, `device_memory` and
     `scratch`.
     """
+    document = opened(path)
+    if is_of_hurdle(document):
+        raise InvalidInput(f"{path}: is the fit of a hurdle: read it with gx.HurdleFit.load(path).")
+    method = method_of(document, path, method, where)
+    observations, origin = observations_of(document, path, metric)
+    entries = entries_of(document, path, observations, family, method, transform, response)
+    tables.warn_if_edited(path, document)
+    return entries, origin
+
+
+def opened(path):
+    """Return the JSON document in a file."""
     tables.check_path(path)
     if Path(path).suffix.lower() in tables.NOT_JSON_ENDINGS and os.path.isfile(path):
         raise InvalidInput(
             f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
         )
-    where = {name: value for name, value in where.items() if value is not None}
+    return tables.read_json(path)
+
+
+def is_of_hurdle(document):
+    """Whether a document is that of a `HurdleFit`."""
+    return {"presence", "amount"} <= set(document)
+
+
+def method_of(document, path, method, where, name=""):
+    """Check the entries of a fit; return its method, to compute `where` the caller says.
+
+    `name` is that of the entries in the file's document, with a dot.
+    """
+    where = {key: value for key, value in where.items() if value is not None}
     if method is not None and where:
         raise InvalidInput(
             f"`{next(iter(where))}` and `method` cannot both be given: `method` says where it "
             'computes, such as method=gx.Exact(on="gpu").'
         )
-    document = tables.read_json(path)
-    _check(document, SCHEMA, str(path), "")
-    if document.get("table") is not None:
-        _check(document["table"], READER_OPTIONS.schema(), str(path), "table.")
+    check(document, SCHEMA, str(path), name)
     if document.get("options") is not None:
-        _check(document["options"], FIT_OPTIONS.schema(), str(path), "options.")
-    method = method or _method(document["method"], path, where)
-    observations, origin = _observations(document, path, metric)
-    entries = _entries(document, path, observations, family, method, transform, response)
-    tables.warn_if_edited(path, document)
-    return entries, origin
+        check(document["options"], FIT_OPTIONS.schema(), str(path), f"{name}options.")
+    return method or _method(document["method"], path, where)
 
 
 @contextmanager
@@ -279,9 +307,11 @@ def _without_nulls(held):
     return held | filled
 
 
-def _observations(document, path, metric):
+def observations_of(document, path, metric):
     """Return the observations of a saved fit, and where they are from."""
     table, held = document.get("table"), document.get("observations")
+    if table is not None:
+        check(table, READER_OPTIONS.schema(), str(path), "table.")
     if table is not None and held is None:
         observations = _read_again(table, path)
         if document.get("central_meridian") not in (None, observations.central_meridian):
@@ -290,7 +320,7 @@ def _observations(document, path, metric):
         read_from = f"read from {_file_of(table, path)}"
         named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
         return observations, f"the observations are {named}."
-    _check(held, OBSERVATIONS_SCHEMA, str(path), "observations.")
+    check(held, OBSERVATIONS_SCHEMA, str(path), "observations.")
     unknown = sorted(set(held) - {name.rstrip("?") for name in OBSERVATIONS_SCHEMA})
     if unknown:
         raise InvalidInput(
@@ -311,7 +341,8 @@ def _observations(document, path, metric):
     return observations, f"{origin}; they were read from {table['path']}."
 
 
-def _entries(document, path, observations, family, method, transform, response):
+def entries_of(document, path, observations, family, method, transform, response):
+    """Return the fields of a saved fit of these observations."""
     trend = _trend(document["trend"], observations, path)
     p = len(trend.names)
     coefficients = np.array(document["trend"]["coefficients"], dtype=float)
@@ -329,7 +360,7 @@ def _entries(document, path, observations, family, method, transform, response):
     optional = family.optional_for(variables)
     if any(p.name in values for p in optional):
         declared += optional
-    _check(values, {p.name: JSON_NUMBER for p in declared}, str(path), "model.")
+    check(values, {p.name: JSON_NUMBER for p in declared}, str(path), "model.")
     if variables:
         transform = by_label(transform, observations.variable_labels)
     transform = _transform_of(document, transform, variables, path)
@@ -388,7 +419,7 @@ def _trend(document, observations, path):
         with _naming(path):
             return Trend.of(observations, kind)
     name = "formula" if kind == "formula" else "text"
-    _check(document, {name: str}, str(path), "trend.")
+    check(document, {name: str}, str(path), "trend.")
     text = f"~ {document[name]}" if kind == "formula" else document[name]
     with _naming(path):
         trend = Trend.of(observations, text, saved=True)
@@ -430,7 +461,7 @@ def _method(document, path, where):
             f"{path}: the fit was made with a method {document['name']!r:.60} that geomxp does not "
             "have: give it, Fit.load(path, method=...)."
         )
-    _check(document, METHOD_SCHEMA, str(path), "method.")
+    check(document, METHOD_SCHEMA, str(path), "method.")
     rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
     if rule is None:
         raise InvalidInput(
@@ -633,7 +664,7 @@ SCHEMA = {
     },
     "observations?": dict,
 }
-"""Schema of a saved fit; see `_check`."""
+"""Schema of a saved fit; see `check`."""
 
 METHOD_SCHEMA = {
     "neighbours?": int,
@@ -670,7 +701,7 @@ OBSERVATIONS_SCHEMA = {
 """Schema of the observations in a saved fit, which has all names that they may have."""
 
 
-def _check(value, schema, path, name):
+def check(value, schema, path, name):
     """Raise `InvalidInput` where a JSON value does not match the schema.
 
     A schema is a type, a tuple of types, a tuple of words, an `Array`, a list of the schema of its
@@ -696,14 +727,14 @@ def _check(value, schema, path, name):
                 continue
             if plain not in value:
                 raise InvalidInput(f"{path}: not a fit of geomxp: {name}{plain} is missing.")
-            _check(value[plain], inner, path, f"{name}{plain}.")
+            check(value[plain], inner, path, f"{name}{plain}.")
         for key in sorted(rest) if str in schema else ():
-            _check(value[key], schema[str], path, f"{name}{key:.60}.")
+            check(value[key], schema[str], path, f"{name}{key:.60}.")
     elif isinstance(schema, list):
         if not isinstance(value, list):
             raise InvalidInput(f"{path}: {where} must be a list.")
         for item in value:
-            _check(item, schema[0], path, name)
+            check(item, schema[0], path, name)
     elif isinstance(schema, tuple) and isinstance(schema[0], str):
         if value not in schema:
             raise InvalidInput(f"{path}: {where} must be one of: {', '.join(schema)}.")

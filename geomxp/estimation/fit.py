@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import scipy
 
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
-from ..covariance.responses import Binomial, Response, response_of
+from ..covariance.responses import Binomial, Hurdle, Response, hurdle_of, response_of
 from ..covariance.transformation import (
     ByVariable,
     Transformation,
@@ -34,6 +35,7 @@ from ..errors import (
     InvalidInput,
     Outcome,
     check_flags,
+    naming,
     with_article,
 )
 from ..likelihood.automatic import (
@@ -53,6 +55,13 @@ from ..likelihood.exact import Exact, caution, check_model_and_method
 from ..likelihood.latent import check_response, check_values, data_of
 from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
+from .hurdle import (
+    HurdleFit,
+    check_hurdle,
+    observations_of,
+    options_of,
+    responses_of,
+)
 from .names import (
     MICROSCALE,
     NOISE,
@@ -79,8 +88,9 @@ if TYPE_CHECKING:
 FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
 
-SEPARATION_TOLERANCE = 1e-7
-"""Gain of the linear program, for each value, above which a trend separates values."""
+SEPARATION_TOLERANCE, LEAST_SEPARATED = 1e-7, 500
+"""Gain of the linear program, for each value, above which a trend separates values; how many values
+are looked at first."""
 
 PLACEMENT_OPTIONS = ("on", "memory", "device_memory", "tiled")
 """Options of a method that may differ when a run resumes from a checkpoint."""
@@ -106,7 +116,7 @@ def fit(
     | Sequence[str | Transformation | None]
     | Mapping[str, str | Transformation]
     | None = None,
-    response: str | Response | None = None,
+    response: str | Response | Hurdle | None = None,
     search: str = "scoring",
     starts: int = 1,
     starts_on: str | Client = "cpu",
@@ -173,13 +183,18 @@ def fit(
         With a name, constants such as a scale come from the values; an instance keeps its own. Of
         several variables one for all, a tuple with one for each (None for none), or a dict by the
         names of variables: {"zinc": "log"}.
-    response : str or Response, optional
+    response : str, Response or Hurdle, optional
         Distribution of the values, if it is not Gaussian: "poisson", "negative-binomial",
         "zero-inflated-poisson", "truncated-poisson", "bernoulli", "binomial", "gamma",
         "log-normal", "tweedie", "beta", "student-t", "censored"; or one of `geomxp.responses`, with
         its link and start values. The log-likelihood is Laplace's approximation. The nugget is then
         one of the latent field: it is estimated for Poisson and binomial counts and Student's t,
-        and 0 for the others unless `start` or `bounds` name it.
+        and 0 for the others unless `start` or `bounds` name it. "hurdle", or
+        `gx.responses.Hurdle(amount, link)`, for values of which many are 0, has two independent
+        models, of the presence of a value other than 0 and of its amount: "truncated-poisson" if
+        all values are whole numbers, else "gamma". All options hold for both models; a dict with
+        the keys "presence" and "amount" has one for each: trend={"presence": "elev", "amount":
+        "constant"}.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
@@ -211,7 +226,7 @@ def fit(
 
     Returns
     -------
-    Fit
+    Fit, or for a hurdle HurdleFit
 
     Raises
     ------
@@ -242,6 +257,10 @@ def fit(
 
 def fit_with(observations, model, method, options, *, progress=True, raise_on_failure=True):
     """Estimate a covariance model as `fit` does, with any of `FIT_OPTIONS` by name."""
+    hurdle = hurdle_of(options.get("response"))
+    if hurdle is not None:
+        given = options | {"model": model, "method": method}
+        return _of_hurdle(hurdle, observations, given, progress, raise_on_failure)
     began = time.perf_counter()
     _check_types(observations, model, method)
     check_flags(progress=progress, raise_on_failure=raise_on_failure)
@@ -272,12 +291,30 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
         outcome = replace(result.outcome, remedy=_call(request, result, changes), options=changes)
         result = replace(result, outcome=outcome)
     result = _with_accuracy(request, problem, solution, result)
+    if of_response:
+        noisy = any(p.value > 0 for p in variances_in(result.model))
+        caution_of_response = result.model.response.caution(noisy)
+        if caution_of_response:
+            warnings.warn(caution_of_response, GeomxpWarning, stacklevel=3)
     if raise_on_failure:
         if result.outcome.ending in FAILED_ENDINGS or (asked.strict and at_limit):
             raise FitFailed(str(result.outcome), result)
         if at_limit:
             warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=3)
     return result
+
+
+def _of_hurdle(hurdle, observations, options, progress, raise_on_failure):
+    """Return the fits of the presence and of the amount of values."""
+    check_hurdle(observations, hurdle)
+    fits, responses = {}, responses_of(hurdle, observations)
+    said = {"progress": progress, "raise_on_failure": raise_on_failure}
+    for name, seen in observations_of(observations).items():
+        own = options_of(options, name) | {"response": responses[name]}
+        given = own.pop("model", None), own.pop("method", None)
+        with naming(name):
+            fits[name] = fit_with(seen, *given, own, **said)
+    return HurdleFit(**fits, observations=observations)
 
 
 def _request_of(observations, model, chosen, asked):
@@ -601,25 +638,18 @@ def _separated(request, response, data):
     pulls, x = response.pulls(data), request.design
     if pulls is None or x.shape[1] < 2 or not pulls.any():
         return ""
-    from scipy.optimize import linprog
-
-    rows = np.unique(np.column_stack((pulls, x / np.abs(x).max(axis=0))), axis=0)
-    pulls, x = rows[:, 0], rows[:, 1:]
-    one_sided = pulls != 0
-    gains = pulls[one_sided, None] * x[one_sided]
-    found = linprog(
-        -gains.sum(axis=0),
-        A_ub=-gains,
-        b_ub=np.zeros(len(gains)),
-        A_eq=x[~one_sided] if (~one_sided).any() else None,
-        b_eq=np.zeros((~one_sided).sum()) if (~one_sided).any() else None,
-        bounds=(-1, 1),
-    )
-    if not (found.status == 0 and -found.fun > SEPARATION_TOLERANCE * len(gains)):
+    x = x / np.abs(x).max(axis=0)
+    # what separates all values separates some of them
+    order, count = np.random.default_rng(0).permutation(len(x)), LEAST_SEPARATED
+    while (along := _separating(pulls[order[:count]], x[order[:count]])) is not None:
+        if count >= len(x):
+            break
+        count *= 8
+    if along is None:
         return ""
     names = [
         name
-        for name, b in zip(request.trend.names, found.x, strict=True)
+        for name, b in zip(request.trend.names, along, strict=True)
         if abs(b) > SEPARATION_TOLERANCE
     ]
     return (
@@ -628,16 +658,33 @@ def _separated(request, response, data):
     )
 
 
+def _separating(pulls, x):
+    """Return coefficients that separate values, (p,), or None."""
+    one_sided = pulls != 0
+    # where η may not change at all
+    _, sizes, turned = np.linalg.svd(np.linalg.qr(x[~one_sided], mode="r"))
+    rank = int((sizes > SEPARATION_TOLERANCE * sizes.max(initial=0.0)).sum())
+    free = turned[rank:].T
+    if not free.shape[1] or not one_sided.any():
+        return None
+    gains = np.unique(pulls[one_sided, None] * x[one_sided], axis=0) @ free
+    found = scipy.optimize.linprog(
+        -gains.sum(axis=0), A_ub=-gains, b_ub=np.zeros(len(gains)), bounds=(-1, 1)
+    )
+    separated = found.status == 0 and -found.fun > SEPARATION_TOLERANCE * len(gains)
+    return free @ found.x if separated else None
+
+
 def _started_response(base, observations, fixed, start, reml, method):
     """Return the model with a response that suits the values, and the start values.
 
-    Raises `InvalidInput` for values that it cannot have, or whose likelihood has no maximum.
+    Raises `InvalidInput` for values that it cannot have.
     """
     check_response(Exact() if method is None else method, observations, base, reml)
     check_values(observations, base)
     data, _ = data_of(observations, base.transform)
     suited = base.response
-    if suited == type(suited)() or suited == response_of(suited.name):
+    if suited.parameters() == {one.name: one.value for one in suited.declared}:
         suited = suited.started(data)
     given = {name: value for name, value in (fixed | start).items() if name in suited.parameters()}
     return replace(base, response=suited.with_values(given)), start

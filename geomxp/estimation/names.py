@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 
 if TYPE_CHECKING:
     from ..covariance.parameter import Parameter
+    from ..covariance.responses import Response
     from ..data.observations import Observations
 
 VARIANCE, NUGGET, RANGE, MICROSCALE = "variance", "nugget", "range", "microscale"
@@ -23,6 +24,9 @@ NOISE = (NUGGET, MICROSCALE)
 
 LOADING = "loading"
 """Weights of the fields of a linear model of coregionalization in the variables."""
+
+VALUE_UNITS = ("value", "value²")
+"""Units of parameters that are those of the values."""
 
 ANISOTROPY = (maps.ANGLE.name, maps.RATIO.name)
 ANISOTROPY += tuple(sorted(maps.NAMES - set(ANISOTROPY)))
@@ -90,11 +94,14 @@ def titles(model, observations):
     return result
 
 
-def unit_of(parameter: Parameter, observations: Observations) -> str | None:
+def unit_of(
+    parameter: Parameter, observations: Observations, response: Response | None = None
+) -> str | None:
     """Return the unit of a parameter in words; None if it has none.
 
     Parameters of several variables, such as `variance_2` or `loading_21`, have the unit of the
-    values of their variable.
+    values of their variable. Variances of the field of a response have no unit, unless its link is
+    the identity.
 
     Examples
     --------
@@ -103,6 +110,8 @@ def unit_of(parameter: Parameter, observations: Observations) -> str | None:
     >>> unit_of(gx.Matern(1.0, 2.0, 0.5).parameter("nugget"), observations)
     'squared units of zinc'
     """
+    if response is not None and not response.of_values and parameter.unit in VALUE_UNITS:
+        return None
     unit = observations.value_unit or f"units of {observations.value_name}"
     squared = squared_unit(observations)
     if parameter.where and not observations.value_unit:

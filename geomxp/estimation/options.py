@@ -7,7 +7,7 @@ from math import inf
 
 from ..covariance.anisotropy import AxisRatios
 from ..covariance.base import FAMILIES, made_by_name, names_of_families
-from ..covariance.responses import GAUSSIAN, RESPONSES
+from ..covariance.responses import GAUSSIAN, HURDLE, RESPONSES
 from ..covariance.transformation import TRANSFORMS, ByVariable, Transformation
 from ..data.names import split
 from ..data.options import (
@@ -147,11 +147,13 @@ TRANSFORM = Kind(
 
 
 def _response(flag, word):
-    check_choice(flag, word, (GAUSSIAN, *RESPONSES))
+    check_choice(flag, word, NAMES_OF_RESPONSES)
     return word
 
 
-RESPONSE = Kind(str, _response, check=as_given, known=(GAUSSIAN, *RESPONSES))
+NAMES_OF_RESPONSES = (GAUSSIAN, *RESPONSES, HURDLE)
+
+RESPONSE = Kind(str, _response, check=as_given, known=NAMES_OF_RESPONSES)
 
 
 def whole(least=1, most=LARGEST_WHOLE):
@@ -288,7 +290,7 @@ FIT_OPTIONS = Options.of(
         "response",
         RESPONSE,
         "NAME",
-        f"Distribution of the values: {either((GAUSSIAN, *RESPONSES))}.",
+        f"Distribution of the values: {either(NAMES_OF_RESPONSES)}.",
         panel=MODEL,
         kept=lambda _, fit: fit.model.response and fit.model.response.name,
     ),

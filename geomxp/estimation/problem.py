@@ -26,6 +26,7 @@ from ..errors import (
 )
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
 from ..likelihood.cost import closing
+from ..likelihood.evaluators import evaluator_for
 from ..likelihood.replicates import Groups
 from ..runtime.progress import Line, clock, rate_in_words
 from . import diagnose
@@ -332,7 +333,7 @@ class Problem:
         self.choice = choice
         # the limit on evaluations before starts increase it
         self.asked = monitor.limit
-        self.evaluator = method.prepare_for(table.model, observations, design, reml)
+        self.evaluator = evaluator_for(table.model, method, observations, design, reml)
         self.tolerance = tolerance
         if self.evaluator.differences:
             self.tolerance = max(tolerance, DIFFERENCES_TOLERANCE)
@@ -494,6 +495,7 @@ class Problem:
             if model is None:
                 # a profile has found it, by another way
                 model, value = verdict.model, self._value(verdict.model)
+            table = self._without_zeros(table, model)
             # a model farther towards the limit may be a little better
             known = best if value > best - diagnose.LIMIT_SUPREMUM_SLACK else -inf
         outcome, flat = verdict.outcome, verdict.flat

@@ -18,6 +18,7 @@ from ..covariance.responses import Response
 from ..covariance.transformation import Transformation
 from ..data.observations import Observations
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
+from ..likelihood.evaluators import evaluator_for
 from ..likelihood.latent import RESPONSE_COLUMNS, bare
 from ..likelihood.trend import Trend
 from ..runtime.equality import by_content
@@ -174,7 +175,7 @@ class Fit(Generic[Model]):
 
     @cached_property
     def gaussian(self) -> Fit:
-        """The fit on the Gaussian scale of a transformation or a response; otherwise the fit itself.
+        """The fit on the Gaussian scale of a transformation or a response; else the fit itself.
 
         Its values are transformed, its model has no transformation, and what is predicted or drawn
         from it is on the Gaussian scale. So is its log-likelihood, which therefore does not
@@ -229,20 +230,27 @@ class Fit(Generic[Model]):
     @property
     def _working(self):
         """The fit to Gaussian working values; see `gaussian`."""
-        evaluator = self.method.prepare_for(
-            self.model, self.observations, design_of(self), self.reml
+        evaluator = evaluator_for(
+            self.model, self.method, self.observations, design_of(self), self.reml
         )
         z, variances = evaluator.working(self.model, self.coefficients)
+        # on the scale of the values, on that of their transformation, or on that of the link
+        seen, transform = self.observations, self.model.transform
+        name, unit = f"link of {seen.value_name}", ""
+        if transform is not None:
+            name = f"{transform.name} of {seen.value_name}"
+        elif self.model.response.of_values:
+            name, unit = seen.value_name, seen.value_unit
         with warnings.catch_warnings():
             # the observations have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
             observations = replace(
-                self.observations,
+                seen,
                 values=z,
                 error_variance=variances,
                 error_variance_name="variance of working values",
-                value_name=f"link of {self.observations.value_name}",
-                value_unit="",
+                value_name=name,
+                value_unit=unit,
                 source={},
                 **dict.fromkeys(RESPONSE_COLUMNS),
             )
@@ -493,19 +501,8 @@ class Fit(Generic[Model]):
             unit = f", in {observations.time_unit}s" if observations.time_unit else ""
             effective = f"{'effective lag':<{width}}{lag:>14.6g}"
             lines.append(f"{effective}   correlation 5 % at one location{unit}")
-        reml = "   (REML)" if self.reml else ""
-        if model.response is not None:
-            reml = "   (Laplace's approximation)"
-            if self.log_likelihood_error:
-                reml = (
-                    f"   (Laplace's approximation; standard error {self.log_likelihood_error:.2g})"
-                )
-        return [
-            *lines,
-            f"{'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
-            f"{'AIC':<{width}}{self.aic:>14.4f}",
-            f"{'BIC':<{width}}{self.bic:>14.4f}",
-        ]
+        kind = "REML" if self.reml else ""
+        return lines + criteria(self, kind if model.response is None else LAPLACE, width)
 
     def _work(self):
         """Return lines about the evaluations, the approximation and the formats."""
@@ -648,7 +645,8 @@ class Fit(Generic[Model]):
         ...     gx.Fit.load(f"{folder}/fit.json").observations.values.shape
         (155,)
         """
-        document.write(self, path, embed)
+        entries = document.of(self)
+        document.write(entries, self.observations, path, embed, history=list(self.history))
 
     @classmethod
     def load(
@@ -715,6 +713,21 @@ class Fit(Generic[Model]):
         return cls(**document.read(path, *given, **where)[0])
 
 
+LAPLACE = "Laplace's approximation"
+
+
+def criteria(fit, kind=LAPLACE, width=18):
+    """Return lines with the log-likelihood of a fit, of a kind, and its criteria."""
+    if kind and fit.log_likelihood_error:
+        kind = f"{kind}; standard error {fit.log_likelihood_error:.2g}"
+    kind = f"   ({kind})" if kind else ""
+    return [
+        f"{'log-likelihood':<{width}}{fit.log_likelihood:>14.6f}{kind}",
+        f"{'AIC':<{width}}{fit.aic:>14.4f}",
+        f"{'BIC':<{width}}{fit.bic:>14.4f}",
+    ]
+
+
 class WorkingFit(Fit):
     """The Gaussian fit to working values of a response; see `Fit.gaussian`.
 
@@ -767,7 +780,9 @@ def response_title(response):
 def check_fit(fit):
     """Raise `InvalidInput` for anything but a `Fit`."""
     if not isinstance(fit, Fit):
-        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {type(fit).__name__}.")
+        kind = type(fit).__name__
+        parts = " Use one of its fits, .presence or .amount." if kind == "HurdleFit" else ""
+        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {kind}.{parts}")
 
 
 def check_is_fit(fit):

@@ -170,7 +170,8 @@ class TrendInference:
 def trend_inference(fit, restricted=True):
     """Return the `TrendInference` of a fit; None without a trend, or for many locations.
 
-    None also for a response other than Gaussian values. With `restricted` a fit by ML is brought near that by REML first.
+    None also for a response other than Gaussian values. With `restricted` a fit by ML is brought
+    near that by REML first.
     """
     if fit.model.response is not None:
         return None

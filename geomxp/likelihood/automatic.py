@@ -23,7 +23,7 @@ AUTO = "auto"
 MOST_EXACT_LOCATIONS = 6_000
 """Number of locations up to which the exact likelihood is chosen."""
 
-MOST_DENSE_LOCATIONS = 1_000
+MOST_DENSE_LOCATIONS = 500
 """Number of locations up to which the field of a response has dense matrices."""
 
 METHOD_CALLS = {
@@ -59,7 +59,7 @@ def automatic(
     on : str
         Device or devices, as `Exact` takes them.
     response : Response, optional
-        Other than Gaussian values: dense matrices up to 1,000 locations.
+        Other than Gaussian values: dense matrices up to 500 locations.
 
     Returns
     -------

@@ -63,21 +63,6 @@ class Likelihood:
         """Return the evaluator of one data set; the design X is (n, p), None without a trend."""
         raise NotImplementedError
 
-    def prepare_for(
-        self,
-        model: Covariance,
-        observations: Observations,
-        design: Floats | None = None,
-        reml: bool = False,
-    ) -> Evaluator:
-        """Return the evaluator of one data set for models with the response of one."""
-        if model.response is None:
-            check_gaussian(observations)
-            return self.prepare(observations, design, reml)
-        from .latent import evaluator_of_response
-
-        return evaluator_of_response(observations, design, reml, self, model)
-
     def of_rows(self, rows: Sequence[int] | ArrayLike) -> Likelihood:
         """Return the method for a subset of the rows."""
         return self

@@ -17,9 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.linalg
-from scipy.optimize import root as root_of
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
+import scipy
 
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
@@ -30,7 +28,7 @@ from .replicates import dense_covariance
 if TYPE_CHECKING:
     from .._typing import Floats
 
-MOST_CENSORED = 200
+MOST_CENSORED = 100
 """Limit on the censored values of an exact likelihood."""
 
 SEARCH_POINTS, MOST_POINTS, SHIFTS = 1 << 8, 1 << 16, 8
@@ -279,7 +277,7 @@ def log_probability(
     # the tent makes the integrand periodic
     x = np.abs(2.0 * ((_sobol(k - 1, points) + shifts) % 1.0) - 1.0)
     logs = _integrand(low, high, root, tilt, x.reshape(-1, k - 1)).reshape(SHIFTS, points)
-    found = logsumexp(logs, axis=1) - np.log(points)
+    found = scipy.special.logsumexp(logs, axis=1) - np.log(points)
     top = found.max()
     if not np.isfinite(top):
         raise NotPositiveDefinite("the limits have no probability in FP64.")
@@ -300,7 +298,7 @@ def _log_between(low, high):
     """Return log(Φ(b) - Φ(a)) without cancellation."""
     flip = low > -high
     a, b = np.where(flip, -high, low), np.where(flip, -low, high)
-    above, below = log_ndtr(b), log_ndtr(a)
+    above, below = scipy.special.log_ndtr(b), scipy.special.log_ndtr(a)
     with np.errstate(divide="ignore", invalid="ignore"):
         return above + np.log1p(-np.exp(np.minimum(below - above, 0.0)))
 
@@ -324,8 +322,8 @@ def _quantile_between(x, a, b):
     """Return quantiles of a normal variable between limits, (N,)."""
     flip = a > -b
     a, b = np.where(flip, -b, a), np.where(flip, -a, b)
-    below, above = ndtr(a), ndtr(b)
-    drawn = ndtri(np.clip(below + x * (above - below), 1e-300, 1 - 1e-16))
+    below, above = scipy.special.ndtr(a), scipy.special.ndtr(b)
+    drawn = scipy.special.ndtri(np.clip(below + x * (above - below), 1e-300, 1 - 1e-16))
     return np.where(flip, -drawn, np.clip(drawn, a, b))
 
 
@@ -360,14 +358,16 @@ def _tilted(low, high, root):
         )
         return np.r_[by_x, by_mu], jacobian
 
-    found = root_of(slopes, np.zeros(2 * (k - 1)), jac=True, method="hybr", tol=1e-12)
+    found = scipy.optimize.root(slopes, np.zeros(2 * (k - 1)), jac=True, method="hybr", tol=1e-12)
     # any tilt gives the integral, this one with the least variance
     return np.r_[found.x[k - 1 :], 0.0] if np.isfinite(found.x).all() else np.zeros(k)
 
 
 def _ordered(lower, upper, covariance):
-    """Return the limits and the Cholesky factor with the least likely variable first, each given
-    the means of those before (Genz and Bretz 2009, section 4.1.3)."""
+    """Return the limits and the Cholesky factor with the least likely variable first.
+
+    Each is the least likely one given the means of those before (Genz and Bretz 2009, 4.1.3).
+    """
     k = len(lower)
     low, high = np.array(lower, dtype=float), np.array(upper, dtype=float)
     sigma, root, z = np.array(covariance, dtype=float), np.zeros((k, k)), np.zeros(k)

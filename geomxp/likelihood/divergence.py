@@ -472,6 +472,10 @@ def kl_between(
     """
     check_is_model(p, "p")
     check_is_model(q, "q")
+    if p.response is not None or q.response is not None:
+        raise InvalidInput(
+            "a divergence is one of Gaussian values: give models without a response."
+        )
     if isinstance(locations, Observations):
         locations = locations.inputs
     locations = checked_inputs(locations, metric)

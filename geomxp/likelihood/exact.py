@@ -75,6 +75,7 @@ from .base import (
 from .cost import LEAST_PANEL_COLUMNS, bytes_for, columns_of_panel
 from .derivatives import differentiate
 from .differences import Differences
+from .evaluators import evaluator_for
 from .factors import (
     check_memory,
     check_memory_of_tree,
@@ -1089,7 +1090,7 @@ def log_likelihood(
         if model.response is not None:
             raise InvalidInput("`model` has a response, and `response` is given: leave one out.")
         model = replace(model, response=response)
-    evaluator = method.prepare_for(model, observations, design, reml)
+    evaluator = evaluator_for(model, method, observations, design, reml)
     if model.response is not None:
         evaluation = evaluator.reported(model)
         if not evaluation.outcome.good:

@@ -31,9 +31,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.linalg
-from scipy import sparse
-from scipy.sparse.linalg import splu
+import scipy
 
 from ..covariance.ordering import order_points
 from ..covariance.sums import derivative_sums
@@ -350,6 +348,8 @@ class DenseLaplace(Laplace):
             root, exact = _root(lower, -second), True
             if root is None:
                 root, exact = _root(lower, np.maximum(-second, 0.0)), False
+            if root is None:
+                raise NotPositiveDefinite("the curvatures of this response overflow FP64.")
             slope = lower.T @ g - u
             step = scipy.linalg.cho_solve((root, True), slope)
             return step, slope @ step, exact, root
@@ -562,9 +562,11 @@ class _Prior:
     def exact_log_determinant(self, w):
         """Return log|Q + W| by a sparse factor; None if the matrix is not positive definite."""
         u = self.pattern.matrix(self.columns)
-        matrix = (u @ u.T + sparse.diags_array(w)).tocsc()
+        matrix = (u @ u.T + scipy.sparse.diags_array(w)).tocsc()
         options = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
-        pivots = splu(matrix, **options, options={"SymmetricMode": True}).U.diagonal()
+        pivots = scipy.sparse.linalg.splu(
+            matrix, **options, options={"SymmetricMode": True}
+        ).U.diagonal()
         return float(np.log(pivots).sum()) if pivots.min() > 0.0 else None
 
     def traces_of_log(self, factor, w, z):

@@ -20,9 +20,8 @@ from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
 from ..vecchia.blocks import Neighbours
 from .base import Derivatives, Evaluation, Evaluator, GaussianValues
-from .exact import Exact
 from .laplace import DenseLaplace, VecchiaLaplace
-from .vecchia import KEPT_NEIGHBOURS_DIVERGENCE, Vecchia
+from .vecchia import KEPT_NEIGHBOURS_DIVERGENCE
 
 if TYPE_CHECKING:
     from .._typing import Floats
@@ -58,6 +57,9 @@ LEAST_WEIGHT = 1e-6
 RESPONSE_COLUMNS = "trials", "offset", "exposure", "lower", "upper"
 """Columns of observations that only responses have."""
 
+LARGEST_OFFSET = 50.0
+"""Largest offset on the scale of the link: its exponential is 5e21."""
+
 REPORTED_ERROR = 0.025
 """Standard error of a reported log-likelihood."""
 
@@ -70,7 +72,8 @@ def check_response(method, observations, model, reml):
             f"a {response.name} response has no restricted likelihood that is comparable across "
             "trends: leave `reml` (--reml) out."
         )
-    plain = Vecchia(method.neighbours, method.ordering) if method.approximate else Exact()
+    plain = (method.neighbours, method.ordering) if method.approximate else ()
+    plain = type(method)(*plain)
     if method != plain or not isinstance(getattr(method, "ordering", ""), str):
         raise InvalidInput(
             f"a {response.name} response is computed in FP64, in one memory and on the CPU: use "
@@ -97,6 +100,12 @@ def check_response(method, observations, model, reml):
         raise InvalidInput(
             f"`trials` are of binomial responses. Got a {response.name} response: use `exposure`, "
             "or leave them out."
+        )
+    offset = observations.total_offset
+    if offset is not None and np.abs(offset).max() > LARGEST_OFFSET:
+        raise InvalidInput(
+            f"an offset, or the logarithm of an exposure, is {np.abs(offset).max():g}: give "
+            f"exposures in a unit such that it is at most {LARGEST_OFFSET:g}."
         )
     if response.transformable and observations.lower is None:
         raise InvalidInput(
@@ -244,7 +253,6 @@ class LaplaceEvaluator(Evaluator):
 
     def reported(self, model):
         """Evaluate with the log-determinant corrected, and the standard error of this."""
-
         parts = {}
 
         def corrected(best):
@@ -373,15 +381,13 @@ class LaplaceEvaluator(Evaluator):
 
     def _by_transform(self, model, name):
         """Return the derivative of ℓ by a parameter of the transformation, by differences."""
-        value, ends = model.parameters()[name], []
-        step = TRANSFORM_STEP * max(abs(value), 1.0)
-        for side in (1, -1):
-            moved = model.replace(**{name: value + side * step})
-            ends.append(self(moved).log_likelihood)
+        sides = self._sides(model, name, TRANSFORM_STEP)
+        ends = [self(moved).log_likelihood for moved in sides]
         if not np.isfinite(ends).all():
+            value = model.parameters()[name]
             raise NotPositiveDefinite(f"ℓ is not finite on both sides of {name}={value:g}.")
         self._know(model)
-        return (ends[0] - ends[1]) / (2 * step)
+        return (ends[0] - ends[1]) / _between(sides, name)
 
     def _scoring_information(self, model, names, known, score):
         """Return the information for scoring, (k, k), scaled from that of a model near this one."""
@@ -404,12 +410,9 @@ class LaplaceEvaluator(Evaluator):
         )
         for k, name in enumerate(names):
             if name in known:
-                step = TRANSFORM_STEP * max(abs(values[name]), 1.0)
-                ends = [
-                    self._by_transform(model.replace(**{name: values[name] + side * step}), name)
-                    for side in (1, -1)
-                ]
-                information[k, k] = max((ends[1] - ends[0]) / (2 * step), 1e-8)
+                sides = self._sides(model, name, TRANSFORM_STEP)
+                ends = [self._by_transform(moved, name) for moved in sides]
+                information[k, k] = max((ends[1] - ends[0]) / _between(sides, name), 1e-8)
         self._know(model)
         self._information = names, at, information
         return information
@@ -447,10 +450,10 @@ class LaplaceEvaluator(Evaluator):
             steps = HESSIAN_STEP * np.sqrt(np.diag(np.linalg.inv(best.information)))
         known = () if model.transform is None else tuple(model.transform.parameters())
         for name in names:
-            ends = self._sides(model, name)
-            between = ends[0].parameters()[name] - ends[1].parameters()[name]
+            step = 10 * TRANSFORM_STEP if name in known else HESSIAN_STEP
+            ends = self._sides(model, name, step)
             slopes = [self._gradient(end, beta, names, known) for end in ends]
-            rows.append((slopes[1] - slopes[0]) / between)
+            rows.append((slopes[1] - slopes[0]) / _between(ends, name))
         for j in range(p):
             move = np.zeros(p)
             move[j] = 100 * steps[j]
@@ -460,17 +463,15 @@ class LaplaceEvaluator(Evaluator):
         joint = np.array(rows).reshape(len(names) + p, len(names) + p)
         return (joint + joint.T) / 2
 
-    def _sides(self, model, name):
+    def _sides(self, model, name, share):
         """Return models with a parameter above and below its value, as far as it may be."""
-        parameter = next(one for one in model.table if one.name == name)
+        parameter = model.parameter(name)
         value = parameter.value
-        step = HESSIAN_STEP * abs(value)
+        step = share * abs(value)
         if parameter.transform == "identity":
-            step = HESSIAN_STEP * max(abs(value), 1.0)
-        if name not in self._of_ours(model, (name,)):
-            step = 10 * TRANSFORM_STEP * max(abs(value), 1.0)
+            step = share * max(abs(value), 1.0)
         if value == 0 and parameter.unit == "value²":
-            step = HESSIAN_STEP * model.largest_variance
+            step = share * model.largest_variance
         ends = []
         for side in (1, -1):
             try:
@@ -499,16 +500,14 @@ class LaplaceEvaluator(Evaluator):
 
     def _by_transform_at(self, model, beta, name):
         """Return the derivative of ℓ by a parameter of the transformation at coefficients."""
-        value, ends = model.parameters()[name], []
-        step = TRANSFORM_STEP * max(abs(value), 1.0)
-        for side in (1, -1):
-            moved = model.replace(**{name: value + side * step})
+        ends, sides = [], self._sides(model, name, TRANSFORM_STEP)
+        for moved in sides:
             self._know(moved)
             ends.append(
                 self.laplace.log_likelihood(bare(moved), moved.response, beta) + self._jacobian
             )
         self._know(model)
-        return (ends[0] - ends[1]) / (2 * step)
+        return (ends[0] - ends[1]) / _between(sides, name)
 
     def coefficient_covariance(self, model, names):
         """Return the covariance of the coefficients, (p, p), from the whole Hessian.
@@ -538,6 +537,11 @@ class LaplaceEvaluator(Evaluator):
         return eta - self.laplace.offset + g / w, 1.0 / w
 
 
+def _between(sides, name):
+    """Return the difference of a parameter of two models."""
+    return sides[0].parameters()[name] - sides[1].parameters()[name]
+
+
 def bare(model: Covariance) -> Covariance:
     """Return the model of the field alone."""
     return replace(model, response=None, transform=None)
@@ -552,22 +556,3 @@ def _key(model):
         model.response.used_link,
         tuple(float(f"{value:.{SAME_DIGITS}g}") for value in values),
     )
-
-
-def evaluator_of_response(
-    observations: Observations,
-    design: Floats | None,
-    reml: bool,
-    method,
-    model: Covariance,
-) -> LaplaceEvaluator:
-    """Return the evaluator for models with the response of one.
-
-    Raises `InvalidInput`, with a remedy, where they cannot be computed.
-    """
-    check_response(method, observations, model, reml)
-    if getattr(model.response, "integral", "laplace") == "exact":
-        from .censored import CensoredEvaluator
-
-        return CensoredEvaluator(observations, design, method, model.response)
-    return LaplaceEvaluator(observations, design, method, model.response)

@@ -84,7 +84,7 @@ class Trend:
             return cls._of_rows(observations, trend, saved)
         labels, each = observations.variable_labels, {}
         numbers = np.unique(observations.variable).tolist()
-        trends = _by_variable(trend, labels, [labels[k] for k in numbers])
+        trends = by_variable(trend, labels, [labels[k] for k in numbers])
         for k in numbers:
             rows = observations.variable == k
             with _of_variable(labels[k]):
@@ -371,7 +371,7 @@ class Trend:
             )
 
 
-def _by_variable(trend, labels, used):
+def by_variable(trend, labels, used):
     """Return the trend of each variable by name, from one for all, a dict, or a dict as text."""
     given = trend
     if isinstance(trend, str):

@@ -15,6 +15,7 @@ from ..estimation.result import Fit
 from ..prediction.variogram import several_variables
 from .axes import LONGEST_NAME, checked, new_figure, plain
 from .comparisons import divergences, influence_of_precision, model_weights, precision_map, timeline
+from .counts import calibration, rootogram
 from .diagnostics import (
     contours,
     correlations,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LONGEST_NAME",
+    "calibration",
     "contours",
     "correlations",
     "coverage",
@@ -66,6 +68,7 @@ __all__ = [
     "residuals",
     "residuals_against_prediction",
     "residuals_map",
+    "rootogram",
     "standardised_residuals_map",
     "timeline",
     "unit_of",

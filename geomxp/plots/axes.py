@@ -112,7 +112,7 @@ def label(text, unit):
 
 def parameter_label(name, observations, model):
     """Return the axis label of a parameter, with the names of several variables."""
-    unit = unit_of(model.parameter(name), observations)
+    unit = unit_of(model.parameter(name), observations, model.response)
     return label(titles(model, observations)[name], unit)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..data.observations import Observations
 from ..data.summaries import few
 from ..errors import InvalidInput
+from ..estimation.hurdle import HurdleFit
 from ..estimation.names import squared_unit, titles
 from ..estimation.profile import CONTOUR_LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
@@ -87,7 +88,7 @@ def residuals(
     (3,) ndarray of matplotlib.axes.Axes
     """
     panels = panels_of(ax, 3, columns=3, width=4.4, height=3.7)
-    validation = _of_one_variable(_validation(source))
+    validation = _of_one_variable(validation_of(source))
     residuals_against_prediction(validation, level=level, ax=panels[0])
     normal_quantiles(validation, level=level, ax=panels[1])
     standardised_residuals_map(validation, ax=panels[2])
@@ -99,7 +100,8 @@ def residuals_against_prediction(
 ) -> Axes:
     """Draw standardised errors, (observed - predicted)/standard deviation, against predictions.
 
-    For a good model there is no pattern, and a share `level` lies between the dashed lines.
+    For a good model there is no pattern, and a share `level` lies between the dashed lines. Of a
+    response, and of censored values, they are normal quantiles of the randomized PIT.
 
     Parameters
     ----------
@@ -111,7 +113,7 @@ def residuals_against_prediction(
     -------
     matplotlib.axes.Axes
     """
-    half, ax, validation = z_value(level), axes_of(ax), _of_one_variable(_validation(source))
+    half, ax, validation = z_value(level), axes_of(ax), _of_one_variable(validation_of(source))
     z, name = validation.standardised_errors, axes.value_label(validation.observations)
     ax.scatter(validation.mean, z, s=axes.dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
     axes.zero_line(ax)
@@ -121,8 +123,9 @@ def residuals_against_prediction(
     # space for the legend above the dots
     reach = 1.08 * max(float(np.abs(z).max()), half)
     ax.set(ylim=(-reach, 1.25 * reach))
-    labels = f"Residuals, {_kind(validation)}", f"prediction of {name}", "standardised error"
-    return finish(ax, *labels, loc="upper right")
+    title = f"Residuals, {kind_in_words(validation)}"
+    labels = f"prediction of {name}", errors_in_words(validation)
+    return finish(ax, title, *labels, loc="upper right")
 
 
 def normal_quantiles(
@@ -147,18 +150,19 @@ def normal_quantiles(
     from scipy.stats import beta
 
     z_value(level)
-    ax, validation = axes_of(ax), _validation(source)
+    ax, validation = axes_of(ax), validation_of(source)
     z = np.sort(validation.standardised_errors)
     n, rank = len(z), np.arange(1, len(z) + 1)
     expected = ndtri((rank - 0.5) / n)
     ends = [
         ndtri(beta.ppf(share, rank, n + 1 - rank)) for share in (0.5 - level / 2, 0.5 + level / 2)
     ]
-    axes.band(ax, expected, *ends, _pointwise(level))
+    axes.band(ax, expected, *ends, pointwise(level))
     ax.axline((0.0, 0.0), slope=1.0, color="0.35", linewidth=1)
     ax.scatter(expected, z, s=axes.dots(n, ax), color=BLUE, linewidths=0, zorder=3)
-    labels = f"Normal quantiles, {_kind(validation)}", "normal quantile", "standardised error"
-    return finish(ax, *labels, loc="upper left")
+    title = f"Normal quantiles, {kind_in_words(validation)}"
+    labels = "normal quantile", errors_in_words(validation)
+    return finish(ax, title, *labels, loc="upper left")
 
 
 def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = None) -> Axes:
@@ -173,10 +177,11 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     -------
     matplotlib.axes.Axes
     """
-    ax, validation = axes_of(ax), _of_one_variable(_validation(source))
+    ax, validation = axes_of(ax), _of_one_variable(validation_of(source))
     observations, z = validation.observations, validation.standardised_errors
-    signed_map(observations, z, "standardised error", most=EXTREME_STANDARDISED_ERROR, ax=ax)
-    return titled(ax, observations, "Standardised errors")
+    words = errors_in_words(validation)
+    signed_map(observations, z, words, most=EXTREME_STANDARDISED_ERROR, ax=ax)
+    return titled(ax, observations, f"{words.capitalize()}s")
 
 
 def pit(
@@ -185,7 +190,8 @@ def pit(
     """Draw a histogram of the probability integral transforms Φ((observed - predicted)/sd).
 
     It is flat for calibrated predictions, high at both ends if their variances are too small, and
-    high in the middle if they are too large. The band is binomial, for each bar separately.
+    high in the middle if they are too large. The band is binomial, for each bar separately. The
+    transforms of counts and of censored values are randomized; see `Validation.pit`.
 
     Parameters
     ----------
@@ -204,7 +210,7 @@ def pit(
     z_value(level)
     if not (isinstance(bins, Integral) and not isinstance(bins, bool) and bins >= 2):
         raise InvalidInput(f"`bins` must be a whole number of at least 2. Got {bins!r}.")
-    ax, validation = axes_of(ax), _validation(source)
+    ax, validation = axes_of(ax), validation_of(source)
     counts, edges = np.histogram(validation.pit(), bins, (0.0, 1.0))
     n = len(validation)
     low, high = binom.ppf((0.5 - level / 2, 0.5 + level / 2), n, 1 / bins)
@@ -214,13 +220,15 @@ def pit(
     ax.axhline(n / bins, color="0.2", linestyle="--", linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, 1.25 * max(counts.max(), high)))
     labels = "probability integral transform", f"observations (of {n:,})"
-    return finish(ax, f"PIT, {_kind(validation)}", *labels, loc="upper center")
+    return finish(ax, f"PIT, {kind_in_words(validation)}", *labels, loc="upper center")
 
 
 def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
     """Draw the empirical coverage of prediction intervals against the nominal coverage.
 
-    Below the diagonal intervals are too short. The band is binomial, for each point separately.
+    Below the diagonal intervals are too short. The band is binomial, for each point separately. Of
+    a response an interval holds an observation if its PIT is between the interval's probabilities.
+    For counts use `rootogram`, and for binary values `calibration`.
 
     Parameters
     ----------
@@ -237,27 +245,28 @@ def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None =
     from scipy.stats import binom
 
     z_value(level)
-    ax, validation = axes_of(ax, 5.0, 4.8), _validation(source)
+    ax, validation = axes_of(ax, 5.0, 4.8), validation_of(source)
     nominal = np.append(np.arange(5, 100, 5), 99) / 100
     sizes = np.sort(np.abs(validation.standardised_errors))
     n = len(sizes)
     inside = np.searchsorted(sizes, ndtri(0.5 + nominal / 2), side="right") / n
     fine = np.linspace(0.0, 1.0, 201)[1:-1]
     ends = [binom.ppf(share, n, fine) / n for share in (0.5 - level / 2, 0.5 + level / 2)]
-    axes.band(ax, 100 * fine, *(100 * end for end in ends), _pointwise(level))
+    axes.band(ax, 100 * fine, *(100 * end for end in ends), pointwise(level))
     ax.plot((0, 100), (0, 100), color="0.35", linewidth=1)
     ax.plot(100 * nominal, 100 * inside, "o-", color=BLUE, markersize=4, linewidth=1.2)
     at = int(np.flatnonzero(nominal == 0.95)[0])
     axes.estimate(ax, 95, 100 * inside[at], f"{100 * inside[at]:.1f} % of 95 %", size=6)
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
     labels = label("nominal coverage", "%"), label("empirical coverage", "%")
-    return finish(ax, f"Prediction intervals, {_kind(validation)}", *labels, loc="lower right")
+    title = f"Prediction intervals, {kind_in_words(validation)}"
+    return finish(ax, title, *labels, loc="lower right")
 
 
-def _validation(source):
+def validation_of(source):
     """Return a validation unchanged; for a fit, its leave-one-out validation."""
-    checked("source", source, Fit, Validation)
-    return leave_one_out(source) if isinstance(source, Fit) else source
+    checked("source", source, Fit, HurdleFit, Validation)
+    return source if isinstance(source, Validation) else leave_one_out(source)
 
 
 def _of_one_variable(validation):
@@ -272,11 +281,19 @@ def _of_one_variable(validation):
     return validation
 
 
-def _kind(validation):
+def kind_in_words(validation):
+    """Return the kind of a validation for titles."""
     return plain(validation.kind)
 
 
-def _pointwise(level):
+def errors_in_words(validation):
+    """Return what `Validation.standardised_errors` are: of a response they are no differences."""
+    plain_errors = validation.mixture is None and not validation.censored.any()
+    return "standardised error" if plain_errors else "quantile residual"
+
+
+def pointwise(level):
+    """Return the name of a band for legends."""
     return f"{100 * level:g} %, pointwise"
 
 
@@ -329,6 +346,9 @@ def variogram(
     maximum likelihood to the values, not to the points. The band comes from fields simulated at the
     estimate, with the trend estimated again and the covariance parameters held. It is pointwise, so
     that one of fifteen points often lies outside.
+
+    Of a response the residuals are those of its working values (`Fit.gaussian`), and the line and
+    the band have their noise too.
 
     Observations of several times have points of one colour for each lag in time; the line of a fit
     is the mean of the model's semivariances over the pairs of each point, and there is no band.
@@ -406,11 +426,14 @@ def variogram(
     _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
     # finest near 0, where the curve bends most
     h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
-    curve = semivariance(model, h)
-    ax.plot(h, curve, color=BLUE, linewidth=2, label=f"fitted {_family(model)} model")
-    top, sill = max(gamma.max(), curve.max()), model.nugget + model.largest_variance
+    noise = _working_noise(source, lags.rows)
+    curve = semivariance(model, h) + noise
+    more = " and noise of values" if noise else ""
+    ax.plot(h, curve, color=BLUE, linewidth=2, label=f"fitted {_family(model)} model{more}")
+    top, sill = max(gamma.max(), curve.max()), model.nugget + model.largest_variance + noise
     if sill <= 1.3 * top:
-        ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label="variance + nugget")
+        words = f"variance + nugget{' + noise' if noise else ''}"
+        ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label=words)
         top = max(top, sill)
     if envelope:
         ends = variogram_envelope(source, lags, draws=envelope, level=level, seed=seed)
@@ -421,7 +444,16 @@ def variogram(
     ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top))
     along = "distance" if model.anisotropy is None else "distance along the longest range"
     up = label("semivariance", squared_unit(source.gaussian.observations))
+    if model.response is not None and not model.response.of_values:
+        up = "semivariance of working values"
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
+
+
+def _working_noise(fit, rows):
+    """Return the mean error variance of the working values of a response; 0 without one."""
+    if fit.model.response is None:
+        return 0.0
+    return float(np.mean(fit.gaussian.observations.error_variance[rows]))
 
 
 def variograms(
@@ -551,7 +583,7 @@ def _draw_pair(ax, fit, found, envelope, level, seed):
         curve = semivariance_between(fit.model, h, i, j)
     else:
         # the mean over all directions
-        h, curve = distance, lags.semivariances_of(fit.model, observations.inputs)
+        h, curve = distance, lags.semivariances_of(fit.model, fit.gaussian.observations.inputs)
     ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted model")
     ends = np.concatenate((gamma, curve))
     if envelope:
@@ -579,7 +611,7 @@ def _draw_in_time(ax, fit, lags):
     """Draw points of each lag in time and a line through the model's means in the same bins."""
     observations, top = fit.observations, 0.0
     gamma = lags.semivariances(trend_residuals(fit)[lags.rows])
-    fitted = lags.semivariances_of(fit.model, observations.inputs)
+    fitted = lags.semivariances_of(fit.model, fit.gaussian.observations.inputs)
     groups = np.unique(lags.group)
     for group, look in zip(groups, _looks_in_time(len(groups)), strict=True):
         own = np.flatnonzero(lags.group == group)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from math import cos, radians
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.responses import Binomial
 from ..data.observations import Observations
 from ..data.summaries import few
-from ..errors import InvalidInput, brief_repr, is_finite
+from ..errors import GeomxpWarning, InvalidInput, brief_repr, is_finite
 from ..estimation.result import Fit
 from ..prediction.raster import DEFAULT_SIDE_CELLS, Raster, RasterSeries, predict_raster, turn_to
 from ..prediction.variogram import trend_residuals
@@ -79,7 +82,7 @@ def one_variable(observations, variable):
 
 
 def residuals_map(fit: Fit, *, variable: str | int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the residuals of the trend, z - Xβ̂, on a map.
+    """Draw the residuals of the trend, z - Xβ̂, on a map; with a response, of working values.
 
     Parameters
     ----------
@@ -129,9 +132,11 @@ def prediction_map(
 ) -> Axes:
     """Draw the kriging mean over the bounding box of the observations, and their locations.
 
-    With a transformation the median of the field is drawn. The colours are those of the observed
-    values, as in `values_map`. Cells fade where the variance of the prediction exceeds 40 % of that
-    of the values less the nugget.
+    With a transformation the median of the field is drawn, with a response the mean of a value or
+    the probability of a success, for an offset of 0 and an exposure of 1. The colours are those of
+    the observed values, as in `values_map`, or of their shares of trials. Cells fade where the
+    variance of the prediction exceeds 40 % of that of the values less the nugget; with a response,
+    where that of η exceeds 70 % of the field's.
 
     Parameters
     ----------
@@ -154,8 +159,10 @@ def prediction_map(
         If the locations do not extend over a plane, or if the trend needs covariates.
     """
     raster, seen = _raster(fit, cells, raster, variable)
-    ax, name = axes_of(ax), axes.value_label(seen)
-    centre, values = raster.centre, seen.values
+    response = fit.model.response
+    shown = values_shown(seen, response)
+    ax, name = axes_of(ax), label(predicted_name(seen, response), shown.value_unit)
+    centre, values = raster.centre, shown.values
     low, high = float(values.min()), float(values.max())
     beyond = bool(np.nanmin(centre) < low), bool(np.nanmax(centre) > high)
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}
@@ -163,7 +170,40 @@ def prediction_map(
     colours |= {"alpha": opacity(raster, fit), "extend": extend.get(beyond, "neither")}
     _raster_map(ax, seen, centre, raster.extent, name, **colours)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
+    if raster.response is not None:
+        title = "Probability" if isinstance(response, Binomial) else "Mean of a value"
     return titled(ax, seen, title)
+
+
+def values_shown(observations, response):
+    """Return the observations in the unit of a map of predictions.
+
+    They are shares of the trials of a binomial response, and divided by the exposure (and the
+    exponential of the offset) of one whose link is the logarithm.
+    """
+    offset, name, divisor = observations.total_offset, observations.value_name, None
+    if isinstance(response, Binomial):
+        if observations.trials is not None:
+            name, divisor = f"share of {name}", observations.trials
+    elif response is not None and response.used_link == "log" and offset is not None:
+        name, divisor = f"{name} at offset 0", np.exp(offset)
+        if observations.offset is None:
+            name = f"{observations.value_name} / {observations.exposure_name}"
+    if divisor is None:
+        return observations
+    columns = dict.fromkeys(("trials", "offset", "exposure", "lower", "upper"))
+    with warnings.catch_warnings():
+        # the observations have been checked already
+        warnings.simplefilter("ignore", GeomxpWarning)
+        values = observations.values / divisor
+        return replace(observations, values=values, value_name=name, value_unit="", **columns)
+
+
+def predicted_name(observations, response):
+    """Return the name of what a map of predictions shows."""
+    if isinstance(response, Binomial):
+        return f"probability of {observations.value_name}"
+    return values_shown(observations, response).value_name
 
 
 def prediction_maps(
@@ -268,23 +308,36 @@ def prediction_error_map(
     ax: Axes | None = None,
     raster: Raster | None = None,
 ) -> Axes:
-    """Draw the standard error of the kriging mean; parameters as of `prediction_map`."""
+    """Draw the standard error of the kriging mean; parameters as of `prediction_map`.
+
+    With a transformation or a response it is `Raster.standard_error`.
+    """
     raster, seen = _raster(fit, cells, raster, variable)
     ax = axes_of(ax)
-    name = label(f"standard error of {seen.value_name}", seen.value_unit)
+    response = fit.model.response
+    unit = values_shown(seen, response).value_unit
+    name = label(f"standard error of {predicted_name(seen, response)}", unit)
     _raster_map(ax, seen, raster.standard_error, raster.extent, name, cmap=axes.ERRORS_COLOUR_MAP)
-    return titled(ax, seen, "Kriging standard error")
+    title = "Kriging standard error"
+    if raster.response is not None:
+        of = "the probability" if isinstance(response, Binomial) else "the mean of a value"
+        title = f"Standard error of {of}"
+    return titled(ax, seen, title)
 
 
 def opacity(raster, fit):
     """Return the opacity of the cells of a map of predictions, (rows, columns).
 
     A cell is opaque where the variance of the prediction is at most 40 % of that of the values less
-    the nugget, and nearly transparent from 80 %.
+    the nugget, and nearly transparent from 80 %. With a response η has not been observed: there the
+    variance of its prediction is at most 70 % of the field's, and 100 %.
     """
     if raster.samples is not None:
         return np.ones(raster.mean.shape)
     variance = raster.variance if raster.gaussian is None else raster.gaussian[1]
+    if raster.response is not None:
+        left = variance / (fit.model.largest_variance or np.inf)
+        return np.nan_to_num(np.interp(left, (0.7, 1.0), (1.0, LOWEST_OPACITY)))
     seen, nugget = fit.gaussian.observations, fit.model.nugget
     if seen.variable is not None:
         number = seen.variable_labels.index(raster.value_name)

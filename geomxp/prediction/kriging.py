@@ -19,10 +19,9 @@ import scipy
 
 from ..covariance.inputs import Inputs
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..covariance.responses import Response
+from ..covariance.responses import Hurdle, Response
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
-from ..data.reading import column_or_function
 from ..data.summaries import few, summary, summary_html
 from ..data.times import as_texts
 from ..errors import (
@@ -34,7 +33,8 @@ from ..errors import (
     check_whole,
     is_finite,
 )
-from ..estimation.result import WorkingFit, check_fit, design_of, z_value
+from ..estimation.hurdle import HurdleFit
+from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.cost import check_neighbours
 from ..likelihood.factors import check_memory
 from ..likelihood.replicates import sufficient
@@ -46,7 +46,7 @@ from ..runtime.equality import by_content
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks, Neighbours
-from .mixtures import MeanScale, Mixture
+from .mixtures import HurdleMixture, MeanScale, Mixture
 from .simulate import averages_of_draws, scale_of
 from .supports import (
     Points,
@@ -54,6 +54,8 @@ from .supports import (
     check_of,
     check_points,
     neighbour_count,
+    new_columns,
+    own_coefficients,
     targets_of,
 )
 
@@ -77,6 +79,11 @@ LEAST_SCALED_EIGENVALUE = 1e-12
 
 ENDS_OF_OBSERVATION = "observation_lower", "observation_upper"
 """Names of the bounds of a new observation beside those of the field, `lower` and `upper`."""
+
+PARTS_OF_HURDLE = "probability_of_presence", "mean_of_amount"
+"""Names of the columns of the parts of a hurdle."""
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 @by_content
@@ -105,8 +112,9 @@ class Prediction:
     gaussian : ((m,) ndarray, (m,) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, m) ndarray or None
-        Averages of back-transformed draws over blocks, from which all else is computed.
-    response : Response or None
+        Averages of back-transformed draws over blocks, from which all else is computed. Of a hurdle
+        products of quantiles of presence and amount, for quantiles of the field.
+    response : Response, Hurdle or None
         Distribution of a new observation given the field, if it is not Gaussian.
     trials : (m,) ndarray or None
         Trials of a new binomial observation; 1 if not given.
@@ -114,6 +122,9 @@ class Prediction:
         Name of the variable of each row, or its number if it has no name, for a multivariate model.
     variable_name : str
         Name of the column of the variables.
+    presence, amount : Prediction or None
+        Of a hurdle: the predictions of the probability that a value is not 0, and of the mean of
+        values that are not, whose product is predicted.
     """
 
     locations: Floats
@@ -126,8 +137,10 @@ class Prediction:
     samples: Floats | None = field(default=None, repr=False)
     variable: ArrayLike | None = field(default=None, repr=False)
     variable_name: str = "variable"
-    response: Response | None = None
+    response: Response | Hurdle | None = None
     trials: Floats | None = field(default=None, repr=False)
+    presence: Prediction | None = field(default=None, repr=False)
+    amount: Prediction | None = field(default=None, repr=False)
 
     @classmethod
     def back_transformed(cls, prediction: Prediction, transform: Transformation) -> Prediction:
@@ -136,6 +149,39 @@ class Prediction:
         gaussian = prediction.mean, prediction.variance
         return replace(
             prediction, mean=mean, variance=variance, transform=transform, gaussian=gaussian
+        )
+
+    @classmethod
+    def of_hurdle(cls, presence: Prediction, amount: Prediction, nodes: int = 400) -> Prediction:
+        """Return the prediction of the product of independent ones of presence and amount.
+
+        `samples` are at equally probable quantiles of both fields, which a lattice of the golden
+        ratio pairs.
+        """
+        from scipy.special import ndtri
+
+        first, mean = presence.mean, amount.mean
+        ranks = np.argsort(np.argsort((np.arange(nodes) + 0.5) * GOLDEN_RATIO % 1))
+        fields = [
+            part.transform.inverse(
+                part.gaussian[0] + np.multiply.outer(z, np.sqrt(part.gaussian[1]))
+            )
+            for part, z in (
+                (presence, ndtri((np.arange(nodes) + 0.5) / nodes)),
+                (amount, ndtri((ranks + 0.5) / nodes)),
+            )
+        ]
+        return replace(
+            presence,
+            mean=first * mean,
+            variance=presence.variance * (amount.variance + mean**2) + first**2 * amount.variance,
+            noise=amount.noise,
+            transform=None,
+            gaussian=None,
+            samples=fields[0] * fields[1],
+            response=Hurdle(amount.response, presence.response.link),
+            presence=presence,
+            amount=amount,
         )
 
     def __repr__(self) -> str:
@@ -153,7 +199,7 @@ class Prediction:
 
     def _summary(self):
         columns = {"mean": self.mean}
-        if self.transform is not None:
+        if self._has_median:
             columns["median"] = self.median
         columns["standard error"] = np.sqrt(self.variance)
         count = f"{len(self.mean):,}"
@@ -210,9 +256,16 @@ class Prediction:
             trials=None if self.trials is None else self.trials[rows],
         )
 
+    @property
+    def _has_median(self):
+        """Whether the field's median may differ from its mean."""
+        return self.transform is not None or self.samples is not None
+
     @cached_property
     def _new(self):
         """The distribution of new observations of a response."""
+        if self.amount is not None:
+            return HurdleMixture(self.presence._new, self.amount._new)
         return Mixture(self.response, *self._normal("observation"), self.trials)
 
     def _is_mixed(self, of):
@@ -235,10 +288,10 @@ class Prediction:
             raise InvalidInput(
                 'a block has no new observation to predict: predict the field, of="field".'
             )
-        if self.transform is None:
-            return self.variance + self.noise
         if self._is_mixed("observation"):
             return self._new.variance_value()
+        if self.transform is None:
+            return self.variance + self.noise
         return self.transform.moments(*self._normal("observation"))[1]
 
     @property
@@ -359,7 +412,8 @@ class Prediction:
             variance_of_observation, observation_lower, observation_upper of a new observation, with
             which measurements are to be compared. With of="observation" mean, variance (of the
             field), variance_of_observation, lower_of_observation, upper_of_observation. With a
-            transformation there is a column median. Predictions of a multivariate model have a
+            transformation there is a column median; for a hurdle also probability_of_presence and
+            mean_of_amount. Predictions of a multivariate model have a
             column of the variable first, unless the table has it.
         """
         import pandas as pd
@@ -390,7 +444,11 @@ class Prediction:
     def _columns(self, level, of):
         lower, upper = self.interval(level, of)
         columns = {"mean": self.mean, "variance": self.variance}
-        if self.transform is not None:
+        if self.amount is not None:
+            columns |= dict(
+                zip(PARTS_OF_HURDLE, (self.presence.mean, self.amount.mean), strict=True)
+            )
+        if self._has_median:
             columns["median"] = self.median
         if of == "observation":
             if self.response is not None:
@@ -411,7 +469,7 @@ class Prediction:
 
 @gpu_memory()
 def predict(
-    fit: Fit,
+    fit: Fit | HurdleFit,
     new_locations: NewLocations | None = None,
     covariates: Columns | None = None,
     *,
@@ -437,7 +495,9 @@ def predict(
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or HurdleFit
+        For a hurdle the product of the probability that a value is not 0 and of its mean where it
+        is not, at locations.
     new_locations : (m, d) array_like, Inputs, Observations, frame or xarray grid, optional
         A pandas frame must have the columns of the observations' coordinates. Points of a
         geopandas frame and cells of a grid are reprojected to the coordinate reference system of
@@ -489,7 +549,8 @@ def predict(
         fit.
     draws, seed : int
         Number and seed of the conditional draws from which averages over blocks are predicted with
-        a transformation; the average of a transformed field is not a linear combination.
+        a transformation; the average of a transformed field is not a linear combination. For a
+        hurdle the number of nodes from which the quantiles of its field are computed.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -528,44 +589,38 @@ def predict(
     >>> bool(gx.predict(fit, [[2.0]], block=1.0).variance < gx.predict(fit, [[2.0]]).variance)
     True
     """
+    options = dict(locals())
+    for name in ("fit", "new_locations", "covariates", "draws", "seed"):
+        del options[name]
+    if isinstance(fit, HurdleFit):
+        check_whole("draws", draws, 2)
+        if block is not None:
+            raise InvalidInput(
+                "a hurdle is predicted at locations: average draws of it at points of the block, "
+                "gx.simulate(fit, points, draws=400)."
+            )
+        if trials is not None:
+            raise InvalidInput("`trials` are of binomial responses: leave them out for a hurdle.")
+        parts = (predict(part, new_locations, covariates, **options) for part in fit.parts.values())
+        return Prediction.of_hurdle(*parts, draws)
     check_fit(fit)
     transform = fit.model.transform
     check_whole("draws", draws)
+    on_link = options | dict.fromkeys(("block", "trials", "offset", "exposure"))
     if fit.model.response is None:
         given = {"trials": trials, "offset": offset, "exposure": exposure}
         given = [name for name, value in given.items() if value is not None]
         if given:
             raise InvalidInput(f"`{given[0]}` is for fits with a response: leave it out.")
     elif block is None:
-        prediction = predict(
-            fit.gaussian,
-            new_locations,
-            covariates,
-            discretisation=discretisation,
-            neighbours=neighbours,
-            local_trend=local_trend,
-            time=time,
-            variable=variable,
-            error_variance=error_variance,
-            progress=progress,
-        )
-        known = new_columns(fit, prediction, trials=trials, offset=offset, exposure=exposure)
-        return _of_response(fit, prediction, *known)
+        prediction = predict(fit.gaussian, new_locations, covariates, **on_link)
+        new = {"trials": trials, "offset": offset, "exposure": exposure}
+        new = new_columns(fit, prediction.table, len(prediction.mean), **new)
+        return _of_response(fit, prediction, *new)
     else:
         transform = scale_of(fit.model)
     if transform is not None and block is None:
-        prediction = predict(
-            fit.gaussian,
-            new_locations,
-            covariates,
-            discretisation=discretisation,
-            neighbours=neighbours,
-            local_trend=local_trend,
-            time=time,
-            variable=variable,
-            error_variance=error_variance,
-            progress=progress,
-        )
+        prediction = predict(fit.gaussian, new_locations, covariates, **on_link)
         numbers = _numbers(fit.observations, prediction.variable)
         prediction = Prediction.back_transformed(prediction, transform.of(numbers))
         _caution_moments(prediction)
@@ -622,35 +677,6 @@ def predict(
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
     noise = fit.model.noise(targets.inputs).variances if block is None else None
     return Prediction(targets.locations, mean, variance, noise, table, **names)
-
-
-def new_columns(fit, prediction, **given):
-    """Return trials and total offset of new observations, each (m,) or None, by name or as given.
-
-    Columns of the table of new locations that are called as those of the fit are found.
-    """
-    seen, table, found = fit.observations, prediction.table, {}
-    for name, value in given.items():
-        if value is None and table is not None and getattr(seen, name) is not None:
-            own = getattr(seen, f"{name}_name")
-            value = own if own in table.columns else None
-        if isinstance(value, str):
-            if table is None:
-                raise InvalidInput(
-                    f"`{name}` may name a column if `new_locations` are a frame. Got {value!r}: "
-                    "give a number, or one for each location."
-                )
-            value = column_or_function(table.columns, value, name, 2)
-        if value is not None:
-            value = np.broadcast_to(np.asarray(value, dtype=float), len(prediction.mean))
-            if not np.isfinite(value).all() or (name != "offset" and not (value > 0).all()):
-                kind = "finite" if name == "offset" else "positive"
-                raise InvalidInput(f"`{name}` of new observations must be {kind} numbers.")
-        found[name] = value
-    offset = found["offset"]
-    if found["exposure"] is not None:
-        offset = np.log(found["exposure"]) + (0.0 if offset is None else offset)
-    return found["trials"], offset
 
 
 def _of_response(fit, prediction, trials, offset):
@@ -755,7 +781,7 @@ def prediction_covariance(
     ((2, 2), True)
     """
     check_fit(fit)
-    if fit.model.transform is not None:
+    if fit.model.transform is not None or fit.model.response is not None:
         raise InvalidInput(
             "errors on the measured scale have no covariance matrix in closed form: simulate with "
             "`gx.simulate(fit, ...)`."
@@ -815,10 +841,7 @@ def _from_all(fit, targets, design, line):
     evaluator = fit.method.prepare(observations, own_design, fit.reml)
     with blas_threads(len(observations)):
         factor = evaluator.factorize(model)
-        trend = fit_trend(factor, observations.values, own_design)
-        if isinstance(fit, WorkingFit):
-            residual = observations.values - own_design @ fit.coefficients
-            trend = replace(trend, coefficients=fit.coefficients, residual=residual)
+        trend = own_coefficients(fit, fit_trend(factor, observations.values, own_design))
         weights, explained = factor.solve(trend.residual), factor.explained_by(own_design)
         rounding = bound(
             factor,
@@ -994,7 +1017,7 @@ def _orthogonal(own_design, design):
 RESULT_COLUMNS = (
     *("mean", "variance", "median", "lower", "upper", "variance_of_observation"),
     *("lower_of_observation", "upper_of_observation", *ENDS_OF_OBSERVATION),
-    "mean_of_observation",
+    *("mean_of_observation", *PARTS_OF_HURDLE),
 )
 """Columns that `Prediction.to_frame` may add."""
 
@@ -1035,8 +1058,9 @@ def records(prediction, fit, level, of):
     table, time = prediction.table.columns, prediction.table.time or fit.observations.time_name
     if fit.observations.time is not None and time in table:
         columns[time] = as_texts(table[time])
-    for name in fit.trend.needs:
-        text = name in fit.trend.levels
+    trends = [part.trend for part in getattr(fit, "parts", {"": fit}).values()]
+    for name in dict.fromkeys(name for trend in trends for name in trend.needs):
+        text = any(name in trend.levels for trend in trends)
         numbers = table[name] if text else tables.number_columns(table, (name,))[:, 0]
         columns[name] = np.asarray(numbers)
     results = replace(prediction, table=None).to_frame(level, of)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from ..covariance.responses import Data, Response
 from ..covariance.transformation import Transformation
@@ -44,8 +45,73 @@ MOST_NEWTON_STEPS, LONGEST_NEWTON_STEP = 50, 2.0
 """Steps to the mode of η given a value, and the longest one in standard deviations."""
 
 
+class Distributions:
+    """Base of distributions of n values: scores from `cumulative`, `below` and `quantile`.
+
+    A subclass has also `__len__` and `discrete`, whether values are counts.
+    """
+
+    def crps(self, values: Floats) -> Floats:
+        """Return the CRPS ∫ (F(x) - 1{x ≥ y})² dx of values, (n,)."""
+        y = np.asarray(values, dtype=float)
+        low, high = self.quantile(CRPS_TAIL), self.quantile(1 - CRPS_TAIL)
+        result = np.zeros(len(self))
+        for side, first, last in ((0, np.minimum(low, y), y), (1, y, np.maximum(high, y))):
+            if self.discrete:
+                result += self._sum_of_squares(first, last, side)
+            else:
+                result += self._integral_of_squares(first, last, side)
+        return result
+
+    def _sum_of_squares(self, first, last, side):
+        """Return the sum of (F(k) - side)² over k from first to last - 1, (n,).
+
+        Between points that are more than 1 apart F changes little.
+        """
+        gap = last - first
+        points = np.round(first + gap * np.linspace(0, 1, CRPS_POINTS + 1)[:, None])
+        result, before = np.zeros(len(self)), None
+        for k in range(CRPS_POINTS):
+            here, beyond = points[k], points[k + 1]
+            length = beyond - here
+            if not length.any():
+                continue
+            f = (self.cumulative(here) if before is None else before) - side
+            if (length > 1).any():
+                before = self.cumulative(beyond - 1)
+                ends = before - side
+                # a parabola through the ends and the middle, and the sum over whole numbers
+                middle = self.cumulative(np.floor((here + beyond - 1) / 2)) - side
+                whole = (f**2 + 4 * middle**2 + ends**2) / 6
+                result += np.where(length > 1, length * whole, length * f**2)
+            else:
+                result += length * f**2
+            before = None
+        return result
+
+    def _integral_of_squares(self, first, last, side):
+        """Return ∫ (F(x) - side)² dx from first to last, (n,), by Gauss and Legendre's rule."""
+        x, weights = np.polynomial.legendre.leggauss(CRPS_POINTS // 4)
+        half = (last - first) / 2
+        result = np.zeros(len(self))
+        for node, weight in zip(x, weights, strict=True):
+            # more points near the value, where F changes most
+            u = (1 + node) / 2
+            place = 1 - (1 - u) ** 2 if side == 0 else u**2
+            slope = 2 * (1 - u) if side == 0 else 2 * u
+            at = first + place * (last - first)
+            result += weight * half * slope * (self.cumulative(at) - side) ** 2
+        return result
+
+    def pit(self, values: Floats, random: np.random.Generator) -> Floats:
+        """Return P(Y < y) + U P(Y = y), (n,): uniform for a correct model (Czado et al. 2009)."""
+        y = np.asarray(values, dtype=float)
+        upper, lower = self.cumulative(y), self.below(y)
+        return lower + random.random(len(self)) * (upper - lower)
+
+
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Distributions):
     """Distribution of new observations of a response, for normal η.
 
     Parameters
@@ -71,6 +137,11 @@ class Mixture:
 
     def __len__(self) -> int:
         return len(self.mean)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether values are counts."""
+        return self.response.discrete
 
     def of_rows(self, rows: Floats) -> Mixture:
         """Return the distributions of some rows."""
@@ -165,6 +236,9 @@ class Mixture:
                 for side in (-1, 1)
             )
         low = np.minimum(low, high)
+        if response.atom:
+            high = np.where(self.cumulative(0.0) >= p, 0.0, high)
+            low = np.where(high == 0, 0.0, low)
         if response.discrete:
             low = low - 1
         active = np.flatnonzero(np.isfinite(low) & np.isfinite(high) & (low < high))
@@ -202,7 +276,7 @@ class Mixture:
                 logs = np.array([self.response.log_density(part, each) for each in nodes])
                 logs = logs - 0.5 * ((nodes - mean) ** 2 / var + np.log(2 * np.pi * var))
                 logs = np.where(np.isnan(logs), -np.inf, logs)
-                result[rows] = logsumexp(logs, axis=0) + np.log(0.1 * sd[rows])
+                result[rows] = scipy.special.logsumexp(logs, axis=0) + np.log(0.1 * sd[rows])
         return result
 
     def _modes(self, data):
@@ -220,70 +294,100 @@ class Mixture:
                 break
         return eta, 1.0 / np.sqrt(w)
 
+    def brier(self, values: Floats) -> float | None:
+        """Return the mean squared difference of 0 and 1 and their probabilities, or None."""
+        if self.response.links == ("log",) or not np.isin(values, (0, 1)).all():
+            return None
+        return float(np.mean((values - self.mean_value()) ** 2))
+
     def draw(self, random: np.random.Generator) -> Floats:
         """Return random values, (n,)."""
         eta = self.mean + self._sd * random.standard_normal(len(self))
         return self.response.draw(self._data(), eta, random)
 
-    # scores
 
-    def crps(self, values: Floats) -> Floats:
-        """Return the CRPS ∫ (F(x) - 1{x ≥ y})² dx of values, (n,)."""
-        y = np.asarray(values, dtype=float)
-        low, high = self.quantile(CRPS_TAIL), self.quantile(1 - CRPS_TAIL)
-        result = np.zeros(len(self))
-        for side, first, last in ((0, np.minimum(low, y), y), (1, y, np.maximum(high, y))):
-            if self.response.discrete:
-                result += self._sum_of_squares(first, last, side)
-            else:
-                result += self._integral_of_squares(first, last, side)
+@dataclass(frozen=True)
+class HurdleMixture(Distributions):
+    """Distribution of new observations that are 0 or positive, by independent mixtures.
+
+    Parameters
+    ----------
+    presence : Mixture
+        Of 1 where a value is not 0, else 0.
+    amount : Mixture
+        Of the values that are not 0, (n,).
+
+    Examples
+    --------
+    A value is 0 with probability 1/2, and else gamma with mean 1, almost without a field:
+
+    >>> from geomxp.covariance.responses import Bernoulli, Gamma
+    >>> zero, small = np.zeros(1), np.full(1, 1e-12)
+    >>> both = HurdleMixture(Mixture(Bernoulli(), zero, small), Mixture(Gamma(), zero, small))
+    >>> both.mean_value().round(6), both.cumulative(0.0).round(6), both.quantile(0.4)
+    (array([0.5]), array([0.5]), array([0.]))
+    """
+
+    presence: Mixture
+    amount: Mixture
+
+    def __len__(self) -> int:
+        return len(self.presence)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether values are counts."""
+        return self.amount.discrete
+
+    @cached_property
+    def probability(self) -> Floats:
+        """Probability that a value is not 0, (n,)."""
+        return self.presence.mean_value()
+
+    def of_rows(self, rows: Floats) -> HurdleMixture:
+        """Return the distributions of some rows."""
+        return HurdleMixture(self.presence.of_rows(rows), self.amount.of_rows(rows))
+
+    def mean_value(self) -> Floats:
+        """Return the means of the values, (n,)."""
+        return self.probability * self.amount.mean_value()
+
+    def variance_value(self) -> Floats:
+        """Return the variances of the values, (n,)."""
+        p, mean = self.probability, self.amount.mean_value()
+        return p * self.amount.variance_value() + p * (1 - p) * mean**2
+
+    def cumulative(self, at: Floats) -> Floats:
+        """Return the probability of values up to `at`, (n,)."""
+        p, at = self.probability, np.asarray(at, dtype=float)
+        return np.where(at < 0, 0.0, 1 - p + p * self.amount.cumulative(at))
+
+    def below(self, at: Floats) -> Floats:
+        """Return the probability of values less than `at`, (n,)."""
+        p, at = self.probability, np.asarray(at, dtype=float)
+        return np.where(at > 0, 1 - p + p * self.amount.below(at), 0.0)
+
+    def quantile(self, p: Floats) -> Floats:
+        """Return the least value with a probability of at least p up to there, (n,)."""
+        rest = 1 - (1 - np.broadcast_to(np.asarray(p, dtype=float), len(self))) / self.probability
+        result, rows = np.zeros(len(self)), np.flatnonzero(rest > 0)
+        result[rows] = self.amount.of_rows(rows).quantile(rest[rows])
         return result
 
-    def _sum_of_squares(self, first, last, side):
-        """Return the sum of (F(k) - side)² over k from first to last - 1, (n,).
-
-        Between points that are more than 1 apart F changes little.
-        """
-        gap = last - first
-        points = np.round(first + gap * np.linspace(0, 1, CRPS_POINTS + 1)[:, None])
-        result, before = np.zeros(len(self)), None
-        for k in range(CRPS_POINTS):
-            here, beyond = points[k], points[k + 1]
-            length = beyond - here
-            if not length.any():
-                continue
-            f = (self.cumulative(here) if before is None else before) - side
-            if (length > 1).any():
-                before = self.cumulative(beyond - 1)
-                ends = before - side
-                # a parabola through the ends and the middle, and the sum over whole numbers
-                middle = self.cumulative(np.floor((here + beyond - 1) / 2)) - side
-                whole = (f**2 + 4 * middle**2 + ends**2) / 6
-                result += np.where(length > 1, length * whole, length * f**2)
-            else:
-                result += length * f**2
-            before = None
+    def log_density(self, values: Floats) -> Floats:
+        """Return log p(y) of values, (n,): of the probability where a value is 0."""
+        values = np.asarray(values, dtype=float)
+        result, rows = self.presence.log_density(values != 0), np.flatnonzero(values)
+        result[rows] += self.amount.of_rows(rows).log_density(values[rows])
         return result
 
-    def _integral_of_squares(self, first, last, side):
-        """Return ∫ (F(x) - side)² dx from first to last, (n,), by Gauss and Legendre's rule."""
-        x, weights = np.polynomial.legendre.leggauss(CRPS_POINTS // 4)
-        half = (last - first) / 2
-        result = np.zeros(len(self))
-        for node, weight in zip(x, weights, strict=True):
-            # more points near the value, where F changes most
-            u = (1 + node) / 2
-            place = 1 - (1 - u) ** 2 if side == 0 else u**2
-            slope = 2 * (1 - u) if side == 0 else 2 * u
-            at = first + place * (last - first)
-            result += weight * half * slope * (self.cumulative(at) - side) ** 2
-        return result
+    def draw(self, random: np.random.Generator) -> Floats:
+        """Return random values, (n,)."""
+        return self.presence.draw(random) * self.amount.draw(random)
 
-    def pit(self, values: Floats, random: np.random.Generator) -> Floats:
-        """Return P(Y < y) + U P(Y = y), (n,): uniform for a correct model (Czado et al. 2009)."""
-        y = np.asarray(values, dtype=float)
-        upper, lower = self.cumulative(y), self.below(y)
-        return lower + random.random(len(self)) * (upper - lower)
+    def brier(self, values: Floats) -> float:
+        """Return the mean squared difference of presences and their probabilities."""
+        return float(np.mean(((values != 0) - self.probability) ** 2))
 
 
 def _between(low, high, discrete):

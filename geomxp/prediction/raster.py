@@ -13,6 +13,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import metric_of, near_meridian, turn_towards
+from ..covariance.responses import Response
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
 from ..data.arrays import checked_variable, variable_numbers
@@ -80,6 +81,8 @@ class Raster:
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, rows, columns) ndarray or None
         Drawn averages over cells, with a transformation.
+    response : Response or None
+        Distribution of a new observation given the field, if it is not Gaussian.
     time : float or None
         Time of the map, of a space-time model; a number on `axis`.
     time_name : str
@@ -99,6 +102,7 @@ class Raster:
     transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
     samples: Floats | None = None
+    response: Response | None = None
     time: float | None = None
     time_name: str = "time"
     axis: TimeAxis = NUMBER_AXIS
@@ -145,8 +149,8 @@ class Raster:
 
     @property
     def centre(self) -> Floats:
-        """The values to show on a map: the mean, with a transformation the median."""
-        return self.mean if self.transform is None else self.median
+        """The values to show on a map: the mean, with a transformation of values the median."""
+        return self.mean if self.transform is None or self.response is not None else self.median
 
     @property
     def x(self) -> Floats:
@@ -203,6 +207,7 @@ class Raster:
             self.noise,
             transform=self.transform,
             gaussian=gaussian,
+            response=self.response,
             samples=None if self.samples is None else self.samples.reshape(len(self.samples), -1),
         )
 
@@ -537,6 +542,14 @@ def _check_constant_in_time(fit):
         )
 
 
+def _noise_of(model):
+    """Return the variance of the noise of a new observation on the Gaussian scale."""
+    response = model.response
+    if response is None or response.normal_noise is None:
+        return model.nugget
+    return model.nugget + response.normal_noise
+
+
 def _cells_of(fit, locations):
     """Return a raster without numbers and the row and column of each location, (2, n)."""
     seen, at, ends, sides = fit.observations, [], [], []
@@ -564,7 +577,7 @@ def _cells_of(fit, locations):
         empty,
         empty,
         tuple(ends),
-        noise=fit.model.nugget,
+        noise=_noise_of(fit.model),
         names=seen.location_names,
         value_name=seen.value_name,
         metric=seen.metric,
@@ -653,7 +666,7 @@ def predict_raster(
     check_flags(block=block, local_trend=local_trend)
     fit = in_system(fit, crs)
     observations, trend = fit.observations, fit.trend
-    name, noise = observations.value_name, None if block else fit.model.nugget
+    name, noise = observations.value_name, None if block else _noise_of(fit.model)
     if observations.variable is not None:
         name = _mapped_variable(observations, variable)
         trend = trend.each.get(observations.variable_labels.index(name), trend)
@@ -785,6 +798,7 @@ def _filled(raster, at, prediction, rows):
         mean=layer(prediction.mean),
         variance=layer(prediction.variance),
         transform=prediction.transform and prediction.transform.of_rows(rows),
+        response=prediction.response,
     )
     if prediction.variable is not None and prediction.noise is not None:
         # that of the variable

@@ -18,7 +18,7 @@ from ..estimation.result import z_value
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
     from ..covariance.transformation import Transformation
-    from .mixtures import Mixture
+    from .mixtures import HurdleMixture, Mixture
 
 
 def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
@@ -198,15 +198,20 @@ NAMES = (
 
 
 def mixed_summary(
-    mixture: Mixture, mean: Floats, variance: Floats, observed: Floats, level: float = 0.95
+    mixture: Mixture | HurdleMixture,
+    mean: Floats,
+    variance: Floats,
+    observed: Floats,
+    level: float = 0.95,
 ) -> dict[str, float]:
     """Return the means of all scores of predictions of a response, as `summary`.
 
-    With `brier`, the mean squared difference of values and probabilities, for 0 and 1.
+    With `brier`, the mean squared difference of values and probabilities, for 0 and 1; of a hurdle
+    that of presences.
 
     Parameters
     ----------
-    mixture : Mixture
+    mixture : Mixture or HurdleMixture
         Distributions of the values.
     mean, variance : (n,) ndarray
         Of these.
@@ -225,9 +230,8 @@ def mixed_summary(
         "coverage": coverage(lower, upper, observed),
         "mean_squared_standardised_error": float(np.mean(error**2 / variance)),
     }
-    if np.isin(observed, (0, 1)).all() and mixture.response.links != ("log",):
-        found["brier"] = found["rmse"] ** 2
-    return found
+    brier = mixture.brier(observed)
+    return found if brier is None else found | {"brier": brier}
 
 
 def back_transformed_summary(

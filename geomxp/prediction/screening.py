@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.distance import embed
-from ..covariance.transformation import BoxCox, transformation
+from ..covariance.transformation import NOTABLE_ZEROS, BoxCox, transformation
 from ..errors import InvalidInput
 from ..runtime.equality import by_content
 from .variogram import in_time, lags_of, least_squares, step_in_time
 
 if TYPE_CHECKING:
     from .._typing import Floats, Whole
+    from ..data.observations import Observations
 
 NOTABLE_SKEWNESS = 0.5
 """Skewness of the residuals from which a transformation may be suggested."""
@@ -45,6 +46,13 @@ LARGEST_OUTLIER_SCORE = 1e6
 
 FALSE_OUTLIER_PROBABILITY = 0.01
 """Probability that some value of a normal sample is called an outlier."""
+
+CLUMPED_RATIO = 5.0
+"""Ratio of variance and mean of counts above which they vary more than a field usually explains."""
+
+MOST_ZEROS, LEAST_SPREAD_OF_PROPORTIONS = 0.5, 0.2
+"""Share of zeros above which presence has a field of its own; range of values between 0 and 1 above
+which they may be proportions."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,54 @@ def suggested(found):
     return one if abs(one.skewness) <= REMAINING_SKEWNESS_SHARE * abs(none.skewness) else None
 
 
+@dataclass(frozen=True)
+class SuggestedResponse:
+    """A response for values that are not Gaussian, and a sentence that says why."""
+
+    name: str
+    why: str
+
+
+def suggested_response(observations: Observations) -> SuggestedResponse | None:
+    """Return the response that values need by their kind, or None for measurements.
+
+    Values with limits, trials, 0 and 1 only, whole numbers with zeros, measurements with many
+    zeros, and proportions are recognized.
+
+    Examples
+    --------
+    >>> import numpy as np, geomxp as gx
+    >>> counts = gx.Observations(np.arange(5.0)[:, None], [0.0, 3.0, 1.0, 0.0, 2.0])
+    >>> suggested_response(counts).name
+    'poisson'
+    """
+    values = observations.values
+    zeros = float((values == 0).mean())
+    share = f"{100 * zeros:.0f} % of the values are 0"
+    if observations.limits_in_words:
+        return SuggestedResponse("censored", f"{observations.limits_in_words}.")
+    if observations.trials is not None:
+        return SuggestedResponse("binomial", "The values are numbers of successes of trials.")
+    if np.unique(values).tolist() == [0.0, 1.0]:
+        return SuggestedResponse("bernoulli", "All values are 0 or 1.")
+    if values.min() < 0 or not np.ptp(values) > 0:
+        return None
+    whole = bool((values == np.round(values)).all())
+    if whole and zeros > 0:
+        exposure = 1.0 if observations.exposure is None else observations.exposure
+        expected = exposure * values.sum() / np.sum(exposure * np.ones(len(values)))
+        clumped = np.mean((values - expected) ** 2 / expected) > CLUMPED_RATIO
+        name = "negative-binomial" if clumped else "poisson"
+        return SuggestedResponse(name, f"The values are counts: whole numbers, and {share}.")
+    if zeros > NOTABLE_ZEROS:
+        name = "hurdle" if zeros > MOST_ZEROS else "tweedie"
+        said = "so that no transformation makes them Gaussian"
+        return SuggestedResponse(name, f"{share[:1].upper()}{share[1:]}, {said}.")
+    if values.min() > 0 and values.max() < 1 and np.ptp(values) > LEAST_SPREAD_OF_PROPORTIONS:
+        return SuggestedResponse("beta", "All values are between 0 and 1, as proportions are.")
+    return None
+
+
 def skewness(r):
     """Return the skewness of numbers, 0 if they are equal."""
     d = r - r.mean()
@@ -191,6 +247,9 @@ def below_zero(fit, lower):
     """
     values = fit.observations.values
     if fit.observations.variable is not None:
+        return None
+    response = fit.model.response
+    if response is not None and not response.transformable:
         return None
     if fit.model.transform is not None or values.min() <= 0 or skewness(values) < NOTABLE_SKEWNESS:
         return None

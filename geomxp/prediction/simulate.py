@@ -23,6 +23,7 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
+from ..estimation.hurdle import HurdleFit
 from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.factors import check_memory
@@ -35,15 +36,22 @@ from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks, Neighbours
 from ..vecchia.factor import draw_onwards
 from .mixtures import MeanScale
-from .supports import check_of, neighbour_count, of_rows, targets_of
+from .supports import (
+    check_of,
+    neighbour_count,
+    new_columns,
+    of_rows,
+    own_coefficients,
+    targets_of,
+)
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Columns, Floats, Of
     from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
 
-RESPONSE_STREAM = 2
-"""Stream of the random numbers of values given the field."""
+RESPONSE_STREAM, HURDLE_STREAM = 2, 3
+"""Streams of the random numbers of values given the field, and of the seeds of a hurdle's parts."""
 
 CHUNK_NODES = 2000
 """Nodes of blocks at which a field is drawn jointly."""
@@ -53,7 +61,7 @@ LOCATION_LAYOUTS = ("grid", "jittered", "uniform")
 
 @gpu_memory()
 def simulate(
-    model: Covariance | Fit,
+    model: Covariance | Fit | HurdleFit,
     locations: NewLocations,
     draws: int = 1,
     seed: int = 0,
@@ -65,20 +73,23 @@ def simulate(
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
     error_variance: ArrayLike | None = None,
+    trials: ArrayLike | str | None = None,
+    offset: ArrayLike | str | None = None,
+    exposure: ArrayLike | str | None = None,
     progress: bool = True,
 ) -> Floats:
     """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
 
     With a model: z = L w with Σ = L L' and w independent standard normal, back-transformed if the
     model has a transformation; with a response, values given the field (of="observation"), or their
-    means (of="field"). With a fit: the field and
-    its trend given the observations. Each draw has its own trend coefficients, so that draws have
-    the mean and the joint covariance of kriging. At an observed location without a nugget all draws
-    equal the observation to the bit.
+    means (of="field"). With a fit: the field and its trend given the observations. Each draw has
+    its own trend coefficients, so that draws have the mean and the joint covariance of kriging. At
+    an observed location without a nugget all draws equal the observation to the bit. Draws of a
+    hurdle are products of those of presence and amount.
 
     Parameters
     ----------
-    model : Covariance or Fit
+    model : Covariance, Fit or HurdleFit
     locations : (n, d) array_like or Observations
         With a fit also a frame or a grid, as of `geomxp.predict`.
     draws : int
@@ -102,6 +113,8 @@ def simulate(
         Variables to draw, for a multivariate model; with a fit as of `geomxp.predict`.
     error_variance : float or (n,) array_like, optional
         Known error variances of the new observations, in addition to the nugget; 0 if not given.
+    trials, offset, exposure : float, (n,) array_like or str, optional
+        Of values of a response, as of `geomxp.predict`.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -126,6 +139,16 @@ def simulate(
     (2, 9)
     """
     check_whole("seed", seed, 0, inf)
+    if isinstance(model, HurdleFit):
+        seeds = np.random.SeedSequence([seed, HURDLE_STREAM]).generate_state(2).tolist()
+        options = {"method": method, "covariates": covariates, "of": of, "time": time}
+        options |= {"variable": variable, "error_variance": error_variance, "trials": trials}
+        options |= {"offset": offset, "exposure": exposure}
+        presence, amount = (
+            simulate(part, locations, draws, own, **options, progress=progress)
+            for part, own in zip(model.parts.values(), seeds, strict=True)
+        )
+        return presence * amount
     if not isinstance(model, (Covariance, Fit)):
         kind = type(model).__name__
         raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
@@ -136,16 +159,23 @@ def simulate(
         check_of(of)
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
-            inputs, covariates, _ = targets_of(
+            inputs, covariates, table = targets_of(
                 model, locations, covariates, time, variable, error_variance
             )
             _check_room(draws, len(inputs))
             of = of or "field"
+            new = {"trials": trials, "offset": offset, "exposure": exposure}
+            trials, offset = new_columns(model, table, len(inputs), **new)
             drawn = _conditional(model.gaussian, inputs, draws, seed, method, covariates, of)
-            return _measured(drawn, model.model, inputs, of, seed)
+            drawn = drawn if offset is None else drawn + offset
+            return _measured(drawn, model.model, inputs, of, seed, trials)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
         check_size(len(inputs), draws, method)
+        if not trials is offset is exposure is None:
+            raise InvalidInput(
+                "`trials`, `offset` and `exposure` are for draws from a fit: leave them out."
+            )
         field = bare(model)
         drawn = _unconditional(field, inputs, draws, seed, method, of)
         return _measured(drawn, model, inputs, of or "observation", seed)
@@ -158,7 +188,7 @@ def scale_of(model):
     return MeanScale(model.response)
 
 
-def _measured(drawn, model, inputs, of, seed):
+def _measured(drawn, model, inputs, of, seed, trials=None):
     """Return draws of the field with its noise, (draws, n), as means of values or as new values."""
     response = model.response
     if response is None or of == "field":
@@ -167,7 +197,7 @@ def _measured(drawn, model, inputs, of, seed):
     if response.normal_noise is not None:
         drawn = drawn + np.sqrt(response.normal_noise) * random.standard_normal(drawn.shape)
         return _back_transformed(drawn, model.transform, inputs)
-    data = Data(np.zeros(drawn.shape[1]))
+    data = Data(np.zeros(drawn.shape[1]), trials=trials)
     return np.array([response.draw(data, eta, random) for eta in drawn])
 
 
@@ -319,7 +349,7 @@ def _from_all(fit, new, own_design, random, draws):
     with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
         centre, start = centred(observations.values, own_design)
-        trend = fit_trend(factor, centre, own_design, start)
+        trend = own_coefficients(fit, fit_trend(factor, centre, own_design, start))
         betas = trend.coefficients[:, None] + trend.root @ random.standard_normal(
             (own_design.shape[1], draws)
         )

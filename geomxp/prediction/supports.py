@@ -20,6 +20,7 @@ from ..covariance.inputs import Inputs
 from ..data import spatial, tables, times
 from ..data.arrays import (
     LARGEST_COORDINATE,
+    as_numbers,
     checked_inputs,
     checked_locations,
     checked_variable,
@@ -30,7 +31,7 @@ from ..data.labels import aligned, cells_of, labels_of
 from ..data.observations import Observations
 from ..data.reading import column_or_function
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
-from ..estimation.result import WorkingFit
+from ..estimation.result import WorkingFit, design_of
 from ..likelihood.base import coincidence, noiseless_twins
 from ..runtime.devices import free_memory, require_memory
 from .averages import gauss, interior_rule, mapped, near_pairs, term_averages, term_variance
@@ -234,7 +235,7 @@ def _column_of(table, observations, name):
         return columns[table.time]
     if getattr(observations, name) is None:
         return None
-    if name == "error_variance" and column not in columns.columns:
+    if name != "variable" and name != "time" and column not in columns.columns:
         # a function of columns, such as the square of standard errors
         needed = Formula.of_values(column, name, 2)
         known = needed is not None and {*needed.variables} <= {*columns.columns}
@@ -306,6 +307,50 @@ def check_of(of):
     """Raise `InvalidInput` for a prediction of anything but the field or an observation."""
     if not isinstance(of, str) or of not in ("field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+
+
+def new_columns(fit, table, count, **given):
+    """Return trials and total offset of new observations, each (m,) or None, by name or as given.
+
+    Columns of the table of new locations that are called as those of the fit are found.
+    """
+    seen, found = fit.observations, {}
+    for name, value in given.items():
+        if value is None and table is not None and getattr(seen, name) is not None:
+            value = _column_of(table, seen, name)
+        if isinstance(value, str):
+            if table is None:
+                raise InvalidInput(
+                    f"`{name}` may name a column if `new_locations` are a frame. Got {value!r}: "
+                    "give a number, or one for each location."
+                )
+            value = column_or_function(table.columns, value, name, 2)
+        if value is not None:
+            value = as_numbers(value, name)
+            if value.shape not in ((), (count,)):
+                raise InvalidInput(
+                    f"`{name}` must be a number, or one for each of the {count} new locations. Got "
+                    f"shape {value.shape}."
+                )
+            value = np.broadcast_to(value, count)
+            if not np.isfinite(value).all() or (name != "offset" and not (value > 0).all()):
+                kind = "finite" if name == "offset" else "positive"
+                raise InvalidInput(f"`{name}` of new observations must be {kind} numbers.")
+            if name == "trials" and (value != np.round(value)).any():
+                raise InvalidInput("`trials` of new observations must be whole numbers.")
+        found[name] = value
+    offset = found["offset"]
+    if found["exposure"] is not None:
+        offset = np.log(found["exposure"]) + (0.0 if offset is None else offset)
+    return found["trials"], offset
+
+
+def own_coefficients(fit, trend):
+    """Return a trend with a fit's own coefficients, if they are not those of least squares."""
+    if not isinstance(fit, WorkingFit):
+        return trend
+    residual = fit.observations.values - design_of(fit) @ fit.coefficients
+    return replace(trend, coefficients=fit.coefficients, residual=residual)
 
 
 def neighbour_count(fit, neighbours, further=0):

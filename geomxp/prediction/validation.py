@@ -19,7 +19,6 @@ from ..data.labels import aligned
 from ..data.observations import Observations
 from ..errors import (
     FitFailed,
-    GeomxpError,
     GeomxpWarning,
     InvalidInput,
     NotPositiveDefinite,
@@ -28,10 +27,13 @@ from ..errors import (
     check_one_of,
     check_whole,
     is_finite,
+    naming,
 )
 from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED_ENDINGS
+from ..estimation.hurdle import HurdleFit, check_hurdle_values
 from ..estimation.result import Fit, check_fit, design_of, z_value
+from ..likelihood.evaluators import evaluator_for
 from ..likelihood.factors import check_memory
 from ..likelihood.latent import check_values
 from ..likelihood.trend import fit_trend
@@ -41,7 +43,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from . import scores
 from .kriging import predict_left_out
-from .mixtures import Mixture
+from .mixtures import HurdleMixture, Mixture
 from .supports import targets_of
 
 if TYPE_CHECKING:
@@ -238,14 +240,15 @@ def predicted(common, rows):
     """Return mean and variance, (k,), of the observations of one fold, from all others.
 
     `common` holds the fit; its design, (n, p); the label of each row's fold, (n,); whether to
-    estimate again without the fold; whether only folds of smaller labels are known; and a `HeldOut`
-    of all rows, for an exact fit with parameters held fixed. An error's message names the fold.
+    estimate again without the fold; whether only folds of smaller labels are known; a `HeldOut` of
+    all rows, for an exact fit with parameters held fixed; and the observations that are predicted,
+    with the labels of their folds. An error's message names the fold.
     """
-    fit, design, labels, again, earlier, held = common
-    observations, label = fit.observations, labels[rows[0]]
+    fit, design, labels, again, earlier, held, targets, folds = common
+    observations, label = fit.observations, folds[rows[0]]
     response = fit.model.response
     rest = np.flatnonzero(labels < label if earlier else labels != label)
-    try:
+    with naming(f"fold {label}"):
         fit.trend.check_full_rank(design[rest])
         if held is not None:
             with blas_threads(len(observations)):
@@ -259,19 +262,15 @@ def predicted(common, rows):
             others = _with_same_parameters(fit, part, method, design[rest])
         if not others.outcome.attained:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
-        covariates = None if observations.covariates is None else observations.covariates[rows]
+        covariates = None if targets.covariates is None else targets.covariates[rows]
         others = others if response is None else others.gaussian
-        mean, variance, noise = predict_left_out(others, observations.inputs[rows], covariates)
+        mean, variance, noise = predict_left_out(others, targets.inputs[rows], covariates)
         return mean, variance + noise
-    except GeomxpError as error:
-        message = f"fold {label}: {error}"
-        fit_of_error = (error.fit,) if isinstance(error, FitFailed) else ()
-        raise type(error)(message, *fit_of_error) from error
 
 
 def _with_same_parameters(fit, part, method, design):
     """Return the fit with a part of the observations: its model, and their coefficients."""
-    evaluation = method.prepare_for(fit.model, part, design, fit.reml)(fit.model)
+    evaluation = evaluator_for(fit.model, method, part, design, fit.reml)(fit.model)
     if not np.isfinite(evaluation.log_likelihood):
         raise NotPositiveDefinite(evaluation.outcome.message)
     return replace(
@@ -314,7 +313,7 @@ class Validation:
         are on one scale.
     gaussian : ((n,) ndarray, (n,) ndarray) or None
         Mean and variance of the observation on the Gaussian scale, with a transformation.
-    mixture : Mixture or None
+    mixture : Mixture, HurdleMixture or None
         Distributions of the observations of a response.
     """
 
@@ -328,7 +327,7 @@ class Validation:
     repeated: int = 0
     transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
-    mixture: Mixture | None = field(default=None, repr=False)
+    mixture: Mixture | HurdleMixture | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -608,7 +607,7 @@ def _width(name):
     return max(12, len(name) + 2)
 
 
-def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
+def leave_one_out(fit: Fit | HurdleFit, *, progress: bool = True) -> Validation:
     """Predict each observation from all others, from one factorization.
 
     With Q = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ the i-th has the mean z_i - (Qz)_i/Q_ii and the variance
@@ -617,11 +616,12 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     in mixed formats uses its factor's Σ⁻¹, refined if the fit refines. A fit by `Vecchia` uses the
     sparse Σ⁻¹ of the approximation, that is, the full conditionals of the maximised likelihood,
     each given all locations that are neighbours in either direction. With a transformation all
-    values are on the Gaussian scale.
+    values are on the Gaussian scale. Of a hurdle presence and amount are each predicted from all
+    other observations.
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or HurdleFit
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -650,30 +650,45 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     True
     """
     start = time.perf_counter()
-    check_fit(fit)
-    whole, fit = fit, fit.gaussian
-    observations, n, design = fit.observations, len(fit.observations), design_of(fit)
-    _check_leverages(design)
-    with Line("leave-one-out", shown=progress), blas_threads(n):
-        mean, variance = _held_out(fit, design).one_by_one()
-    folds = {"folds": np.arange(n), "kind": "leave-one-out"}
-    if whole.model.response is not None:
-        variance = np.maximum(variance - observations.error_variance, 0.0)
-        return _of_values(whole, whole.observations, mean, variance, start=start, **folds)
+    hurdle = isinstance(fit, HurdleFit)
+    if not hurdle:
+        check_fit(fit)
+    folds = {"folds": np.arange(len(fit.observations)), "kind": "leave-one-out"}
+    if hurdle:
+        present = fit.observations.values != 0
+        absent = _from_fit(fit.amount, fit.observations.subset(~present), progress)
+        amount = np.empty((2, len(present)))
+        amount[:, present], amount[:, ~present] = _one_by_one(fit.amount, progress), absent
+        moments = _one_by_one(fit.presence, progress), amount
+        return _of_hurdle(fit, fit.observations, *moments, start=start, **folds)
+    mean, variance = _one_by_one(fit, progress)
+    if fit.model.response is not None:
+        return _of_values(fit, fit.observations, mean, variance, start=start, **folds)
     seconds = time.perf_counter() - start
-    return Validation(observations, mean, variance, seconds=seconds, **folds)
+    return Validation(fit.gaussian.observations, mean, variance, seconds=seconds, **folds)
+
+
+def _one_by_one(fit, progress):
+    """Return mean and variance, (n,), of each Gaussian value, or η, from all other observations."""
+    gaussian = fit.gaussian
+    observations, design = gaussian.observations, design_of(gaussian)
+    _check_leverages(design)
+    with Line("leave-one-out", shown=progress), blas_threads(len(observations)):
+        mean, variance = _held_out(gaussian, design).one_by_one()
+    if fit.model.response is not None:
+        variance = np.maximum(variance - observations.error_variance, 0.0)
+    return mean, variance
 
 
 def _of_values(fit, observations, mean, variance, *, start, **given):
     """Return the validation of values of a response, from means and variances of η less offsets."""
     response, transform = fit.model.response, fit.model.transform
+    if response.normal_noise is None:
+        mixture = _mixture(fit, observations, mean, variance)
+        return _of_mixture(observations, mixture, start=start, **given)
     if observations.total_offset is not None:
         mean = mean + observations.total_offset
     given["seconds"] = time.perf_counter() - start
-    if response.normal_noise is None:
-        mixture = Mixture(response, mean, variance, observations.trials)
-        moments = mixture.mean_value(), mixture.variance_value()
-        return Validation(observations, *moments, mixture=mixture, **given)
     variance = variance + response.normal_noise
     if transform is None:
         return Validation(observations, mean, variance, **given)
@@ -682,8 +697,28 @@ def _of_values(fit, observations, mean, variance, *, start, **given):
     return Validation(observations, *moments, transform=own, gaussian=(mean, variance), **given)
 
 
+def _mixture(fit, observations, mean, variance):
+    """Return the distributions of values of a response, from moments of η less offsets."""
+    if observations.total_offset is not None:
+        mean = mean + observations.total_offset
+    return Mixture(fit.model.response, mean, variance, observations.trials)
+
+
+def _of_mixture(observations, mixture, *, start, **given):
+    moments = mixture.mean_value(), mixture.variance_value()
+    given["seconds"] = time.perf_counter() - start
+    return Validation(observations, *moments, mixture=mixture, **given)
+
+
+def _of_hurdle(fit, observations, presence, amount, **given):
+    """Return the validation of a hurdle, from the moments of η of both parts less offsets."""
+    parts = zip(fit.parts.values(), (presence, amount), strict=True)
+    mixture = HurdleMixture(*(_mixture(part, observations, *own) for part, own in parts))
+    return _of_mixture(observations, mixture, **given)
+
+
 def cross_validate(
-    fit: Fit,
+    fit: Fit | HurdleFit,
     folds: int | ArrayLike = 10,
     *,
     blocks: float | None = None,
@@ -703,7 +738,7 @@ def cross_validate(
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or HurdleFit
     folds : int or (n,) array_like
         Number of random folds of (nearly) equal size, or a label for each observation: a Series is
         matched by the row labels of the frame that the observations came from.
@@ -761,16 +796,48 @@ def cross_validate(
     True
     """
     start = time.perf_counter()
-    check_fit(fit)
+    hurdle = isinstance(fit, HurdleFit)
+    if not hurdle:
+        check_fit(fit)
     check_flags(refit=refit)
-    of_response = fit.model.response is not None
-    fit = fit if of_response else fit.gaussian
-    observations, n = fit.observations, len(fit.observations)
+    if not hurdle and fit.model.response is None:
+        fit = fit.gaussian
+    observations = fit.observations
     labels, kind = folds_of(observations, folds, blocks, seed, in_time)
     forecast = in_time == "forecast"
-    tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate or forecast
+    options = {"again": bool(refit), "earlier": forecast, "on": on}
+    with Line("validating", shown=progress) as line:
+        if hurdle:
+            present = observations.values != 0
+            moments = (
+                _over_folds(fit.presence, labels, line, **options),
+                _over_folds(fit.amount, labels[present], line, (observations, labels), **options),
+            )
+        else:
+            moments = _over_folds(fit, labels, line, **options)
+    if forecast:
+        rows = np.flatnonzero(labels > 0)
+        observations, labels = observations.subset(rows), labels[rows]
+        moments = np.asarray(moments)[..., rows]
+    given = {"folds": labels, "kind": kind, "refitted": bool(refit)}
+    if hurdle:
+        return _of_hurdle(fit, observations, *moments, start=start, **given)
+    if fit.model.response is not None:
+        return _of_values(fit, observations, *moments, start=start, **given)
+    seconds = time.perf_counter() - start
+    return Validation(observations, *moments, seconds=seconds, **given)
+
+
+def _over_folds(fit, labels, line, others=None, *, again, earlier, on):
+    """Return mean and variance, (n,), of the observations of each fold from those of other folds.
+
+    Of a response they are those of η. They are of `others` with labels instead of the fit's own if
+    given. With `earlier` those of the first fold are not predicted.
+    """
+    targets, folds = others or (fit.observations, labels)
+    tasks, separate = Tasks(on, fit.method), again or fit.method.approximate or earlier
     # the mode of the field is another one without a fold
-    separate |= of_response
+    separate |= fit.model.response is not None
     if not tasks.local and not separate:
         raise InvalidInput(
             "`on` distributes folds that are computed separately, and an exact fit with its "
@@ -778,31 +845,23 @@ def cross_validate(
             "refit=True."
         )
     design = design_of(fit)
-    parts = [np.flatnonzero(labels == label) for label in np.unique(labels)][forecast:]
-    mean, variance = np.empty(n), np.empty(n)
-    with Line("validating", shown=progress) as line:
-        held = None
-        if not separate:
-            with blas_threads(n):
-                held = _held_out(fit, design)
-        line.expect(len(parts), "folds")
-        common = fit, design, labels, bool(refit), forecast, held
-        results = tasks.over(predicted, common, parts, line.advance)
-        for rows, result in zip(parts, results, strict=True):
-            mean[rows], variance[rows] = result
-    if forecast:
-        rows = np.flatnonzero(labels > 0)
-        observations, labels = observations.subset(rows), labels[rows]
-        mean, variance = mean[rows], variance[rows]
-    given = {"folds": labels, "kind": kind, "refitted": bool(refit)}
-    if of_response:
-        return _of_values(fit, observations, mean, variance, start=start, **given)
-    seconds = time.perf_counter() - start
-    return Validation(observations, mean, variance, seconds=seconds, **given)
+    parts = [np.flatnonzero(folds == label) for label in np.unique(folds)][earlier:]
+    mean, variance = np.empty(len(targets)), np.empty(len(targets))
+    held = None
+    if not separate:
+        with blas_threads(len(targets)):
+            held = _held_out(fit, design)
+    line.expect(len(parts), "folds")
+    common = fit, design, labels, again, earlier, held, targets, folds
+    for rows, result in zip(parts, tasks.over(predicted, common, parts, line.advance), strict=True):
+        mean[rows], variance[rows] = result
+    return mean, variance
 
 
 @gpu_memory()
-def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> Validation:
+def validate(
+    fit: Fit | HurdleFit, observations: Observations, *, progress: bool = True
+) -> Validation:
     """Predict other observations than those of a fit, such as a held-out table, and score them.
 
     Each is predicted from the observations of the fit, as `predict` does. Its variance has the
@@ -812,7 +871,7 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or HurdleFit
     observations : Observations
         Of the quantity that the fit describes, with the covariates of its trend. Locations in
         another coordinate reference system are reprojected. Observations that the fit has too are
@@ -843,14 +902,27 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
     (100, True)
     """
     start = time.perf_counter()
-    check_fit(fit)
+    hurdle = isinstance(fit, HurdleFit)
+    if not hurdle:
+        check_fit(fit)
     if not isinstance(observations, Observations):
         kind = type(observations).__name__
         raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
     _check_same_quantity(fit.observations, observations)
+    if hurdle:
+        check_hurdle_values(observations)
+        moments = (_from_fit(part, observations, progress) for part in fit.parts.values())
+        given = {"folds": None, "kind": HELD_OUT}
+        return _of_hurdle(fit, observations, *moments, start=start, **given)
     transform, gaussian, response = fit.model.transform, fit.gaussian, fit.model.response
     if response is not None:
         check_values(observations, fit.model)
+        for name in ("trials", "offset", "exposure"):
+            if getattr(fit.observations, name) is not None and getattr(observations, name) is None:
+                raise InvalidInput(
+                    f"the fit has `{name}`, and the held-out observations have none: give it "
+                    f"(--{name})."
+                )
     elif transform is not None:
         # variables are numbered as those of the fit
         numbers = targets_of(gaussian, observations)[0].variable
@@ -861,7 +933,7 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
     mean, variance, noise = predict_left_out(gaussian, inputs, covariates, progress)
     noisy, on_gaussian_scale = variance + noise, None
     if response is not None:
-        given = {"folds": None, "kind": "held-out table", "repeated": repeated}
+        given = {"folds": None, "kind": HELD_OUT, "repeated": repeated}
         return _of_values(fit, observations, mean, noisy, start=start, **given)
     if transform is not None:
         on_gaussian_scale = mean, noisy
@@ -874,13 +946,23 @@ def validate(fit: Fit, observations: Observations, *, progress: bool = True) -> 
         mean,
         noisy,
         folds=None,
-        kind="held-out table",
+        kind=HELD_OUT,
         seconds=time.perf_counter() - start,
         repeated=repeated,
         transform=transform,
         gaussian=on_gaussian_scale,
     )
 
+
+def _from_fit(fit, observations, progress):
+    """Return mean and variance, (n,), of η less offsets for observations that a fit lacks."""
+    inputs, covariates, _ = targets_of(fit.gaussian, observations)
+    mean, variance, noise = predict_left_out(fit.gaussian, inputs, covariates, progress)
+    return mean, variance + noise
+
+
+HELD_OUT = "held-out table"
+"""Description of observations that a fit does not know."""
 
 DEFAULT_VALUE_NAME = "value"
 """Name of values without a name."""

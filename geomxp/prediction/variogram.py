@@ -951,9 +951,11 @@ def residual_draws(fit, rows, draws, seed=0):
     """Draw trend residuals of some rows, of values simulated from a fitted model, (m, draws).
 
     r = z - Xβ̂ ~ N(0, Σ - X(X'Σ⁻¹X)⁻¹X'). The first draws do not depend on the number of draws.
+    Those of a response are of working values, with their error variances.
     """
     from scipy.linalg import lapack
 
+    fit = fit.gaussian
     observations, model = fit.observations, fit.model
     inputs, design = observations.inputs[rows], design_of(fit)[rows]
     white = np.random.default_rng([seed, 2]).standard_normal((draws, len(rows))).T

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import embed
+from ..covariance.responses import HURDLE, Beta
 from ..data import checks, datasets, spatial
 from ..data.names import in_formula, option
 from ..data.observations import LEAST_LOCATIONS, Observations
@@ -31,9 +32,11 @@ from ..prediction.screening import (
     NOTABLE_SKEWNESS,
     Outliers,
     ScreenedTransformation,
+    SuggestedResponse,
     outliers_of,
     skewness,
     suggested,
+    suggested_response,
     transformations_of,
     transformed,
 )
@@ -132,6 +135,8 @@ class Exploration:
         Number of outliers by value that the transformations are judged without.
     suggestion : ScreenedTransformation or None
         The one to try, if any.
+    response : SuggestedResponse or None
+        The one that values of this kind need, with the reason; None for measurements.
     variogram : Variogram or None
         Of all directions together; None if all locations are the same.
     directional : Variogram or None
@@ -158,6 +163,7 @@ class Exploration:
     transformations: tuple[ScreenedTransformation, ...]
     apart: int
     suggestion: ScreenedTransformation | None
+    response: SuggestedResponse | None
     variogram: Variogram | None
     directional: Variogram | None
     spacing: float | None
@@ -214,6 +220,7 @@ class Exploration:
             ],
             "judged_without": self.apart,
             "suggestion": None if self.suggestion is None else self.suggestion.name,
+            "response": None if self.response is None else self.response.name,
             "trend": self.trend,
             "variogram": None if self.variogram is None else self.variogram.to_dict(),
             "directional": None if self.directional is None else self.directional.to_dict(),
@@ -254,7 +261,7 @@ class Exploration:
             ]
             unit = "differences in robust standard deviations"
             yield f"Possible outliers{more} ({unit}):", _table(rows)
-        if len(self.transformations) > 1:
+        if len(self.transformations) > 1 and self.response is None:
             rows = [
                 {
                     "transformation": one.title,
@@ -385,6 +392,14 @@ def explore(
                 around = None
     shape = _trend_of_shape(observations, trend)
     transformations, apart, suggestion, outliers = _judge_values(observations, shape, seed)
+    response = suggested_response(observations)
+    if suggestion is not None and response is not None and response.name == Beta.name:
+        # a transformation is simpler
+        response = None
+    if response is not None:
+        # of values that are not measurements none is far from the others
+        suggestion, rows = None, np.zeros(0, dtype=int)
+        outliers = replace(outliers, rows=rows, by_value=rows * 1.0, by_neighbours=rows * 1.0)
     first = observations.inputs.first_rows()
     repeated = first != np.arange(len(first))
     same = int((repeated & (observations.values == observations.values[first])).sum())
@@ -406,6 +421,7 @@ def explore(
         transformations=transformations,
         apart=apart,
         suggestion=suggestion,
+        response=response,
         variogram=omni,
         directional=around,
         spacing=None if omni is None else spacing(observations),
@@ -656,6 +672,8 @@ def _of_duplicates(found):
 
 
 def _of_outliers(found):
+    if found.response is not None:
+        return None
     count, limit = len(found.outliers), found.outliers.limit
     if not count:
         return Finding("outliers", "No outliers: no observation is far from the others.")
@@ -685,6 +703,13 @@ def _of_shape(found, shape):
     after = f"after a {shape} trend" if shape in ("linear", "constant") else f"after {shape}"
     if not np.ptp(values) > 0:
         return Finding("values", "All values are equal: there is nothing to fit.", caution=True)
+    if found.response is not None:
+        name = found.response.name
+        return Finding(
+            "values",
+            f"{found.response.why} Use the response {name}: response={name!r}, --response {name}.",
+            caution=True,
+        )
     start = f"Skewness {none.skewness:.2f} {after}"
     if found.apart:
         start += f", without {found.apart:,} outlier{'s' if found.apart > 1 else ''}"
@@ -895,6 +920,7 @@ def _next_options(found, given):
         "family": None if in_time(given) is None else SPACE_TIME_FAMILY,
         "trend": found.trend,
         "transform": None if found.suggestion is None else found.suggestion.name,
+        "response": None if found.response is None else found.response.name,
     }
 
 
@@ -919,16 +945,19 @@ def _command(found, given):
         del columns["covariates"]
     words += READER_OPTIONS.command(columns, entry.columns if entry else usual)
     words += FIT_OPTIONS.command(options, {"trend": entry.trend} if entry else None)
-    if next_method(found)[0] != "exact":
+    if next_method(found)[0] != "exact" and found.response is None:
         words += ["--method", "vecchia"]
     stem = source["dataset"] if entry else Path(source["path"]).stem
-    return shlex.join([*words, "--output", f"{stem}-fit.json", "--report", f"{stem}-fit.html"])
+    words += ["--output", f"{stem}-fit.json"]
+    # a hurdle has two fits, and no report
+    report = [] if options["response"] == HURDLE else ["--report", f"{stem}-fit.html"]
+    return shlex.join([*words, *report])
 
 
 def _call(found, given):
     """Return the next fit in Python."""
     arguments = FIT_OPTIONS.changed(_next_options(found, given))
-    if next_method(found)[0] != "exact":
+    if next_method(found)[0] != "exact" and found.response is None:
         method, _ = COSTED_METHODS["vecchia, 30 neighbours"]
         arguments["method"] = method_text(method, given.distinct_inputs)
     source, lines = _reading(found, given), ["import geomxp as gx", ""]

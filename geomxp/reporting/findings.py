@@ -37,8 +37,8 @@ REPORT_LEVELS = ("quick", "full")
 
 QUICK_REPORT_NOTE = (
     "A quick report leaves out {}the band of the semivariogram, profiles with "
-    "their intervals, contours, divergences, and three charts of the validation (quantiles, "
-    "probability integral transform, coverage): --report-level full adds them, in Python "
+    "their intervals, contours, divergences, and all charts of the validation but one: "
+    "--report-level full adds them, in Python "
     'level="full".'
 )
 """Note of a report of the level quick."""
@@ -320,6 +320,9 @@ class Findings:
                 lambda: compare(fit.model, fit.observations, others, trend=trend, progress=False),
                 "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
             )
+            if results and fit.model.response is not None:
+                # the field has not been observed
+                results = [replace(result, quadratic_form_error=None) for result in results]
             labels = [label for label, _ in methods]
             self.divergences = list(zip(labels, results, strict=True)) if results else []
         if self.divergences:

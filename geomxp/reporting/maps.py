@@ -13,11 +13,11 @@ from math import floor, log10
 import numpy as np
 
 from ..data.observations import LEAST_LOCATIONS
-from ..estimation.result import design_of
+from ..estimation.result import Fit, design_of
 from ..likelihood.replicates import sufficient
 from ..plots.axes import plain_name
-from ..plots.diagnostics import EXTREME_STANDARDISED_ERROR
-from ..plots.maps import LARGEST_ELONGATION, length_ratio, opacity
+from ..plots.diagnostics import EXTREME_STANDARDISED_ERROR, errors_in_words
+from ..plots.maps import LARGEST_ELONGATION, length_ratio, opacity, predicted_name, values_shown
 from ..prediction.raster import RasterSeries
 
 MAP_WIDTH, TALLEST_MAP_SHAPE = 330.0, 1.15
@@ -238,8 +238,10 @@ class Maps:
         self.rows, self.still = drawn[chosen], still[chosen]
         self.near = len(drawn)
         self.x, self.y = self.observations.locations[self.rows, :2].T
-        self.name = plain_name(self.observations.value_name)
-        self.unit = self.observations.value_unit
+        response = fit.model.response if isinstance(fit, Fit) else None
+        self.shown = values_shown(self.observations, response)
+        self.name, self.unit = plain_name(self.shown.value_name), self.shown.value_unit
+        self.predicted = plain_name(predicted_name(self.observations, response))
         self.fit = fit  # or an exploration, which has no map of predictions
         self.dot = diameter(int(np.bincount(self.still).max(initial=1)))
         self.titles = []
@@ -273,20 +275,20 @@ class Maps:
             low, high = maps[0].scale.low, maps[0].scale.high
             beyond = bool(np.nanmin(mean) < low or np.nanmax(mean) > high)
             # observed and predicted values have the same colours, as all times have
-            name = self._with_unit(self.name)
+            name = self._with_unit(self.predicted)
             faded = np.array([opacity(raster, self.fit) for raster in self._rasters()])
             maps.append(self._cells("mean", Scale(name, low, high, "viridis", beyond), mean, faded))
             # intervals of some transformations are infinite where the data say little
             finite = error[np.isfinite(error)]
             ends = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-            name = self._with_unit(f"standard error of {self.name}")
+            name = self._with_unit(f"standard error of {self.predicted}")
             scale = Scale(name, *ends, "cividis", bool(np.isposinf(error).any()))
             maps.append(self._cells("error", scale, error))
         return maps if self.validation is None else [*maps, self.errors()]
 
     def values(self):
         """Return the map of the observations."""
-        z, observations = self.observations.values, self.observations
+        z, observations = self.shown.values, self.observations
         names = [plain_name(name) for name in observations.location_names]
         facts = {
             name: [*zip(names, observations.locations[row], strict=True)]
@@ -305,7 +307,7 @@ class Maps:
         z = self.validation.standardised_errors
         largest = float(np.abs(z).max())
         end = min(largest, EXTREME_STANDARDISED_ERROR)
-        scale = Scale("standardised error", -end, end, "PuOr", largest > end)
+        scale = Scale(errors_in_words(self.validation), -end, end, "PuOr", largest > end)
         return self._dots("misses", scale, z, np.abs(z), {"outside": int((np.abs(z) > 1.96).sum())})
 
     def neighbours(self, graph):
@@ -351,7 +353,7 @@ class Maps:
         if self.raster is not None:
             # one time after the other
             mean, error = self._layers()
-            columns = [[f"{self.name}, predicted", rounded(mean, 4)]]
+            columns = [[f"{self.predicted}, predicted", rounded(mean, 4)]]
             columns.append(["standard error", rounded(error, 3)])
             box, shape = list(self._rasters()[0].extent), list(mean.shape[1:])
             data["cells"] = {"box": box, "shape": shape, "columns": columns}
@@ -388,18 +390,23 @@ class Maps:
     def _columns(self):
         """Return (name, numbers) of what is known at the locations."""
         rows, observations = self.rows, self.observations
-        columns = [[self.name, rounded(observations.values[rows])]]
+        columns = [[self.name, rounded(self.shown.values[rows])]]
+        if self.shown is not observations:
+            # shares of trials, say, and the numbers of successes
+            columns.append(
+                [plain_name(observations.value_name), rounded(observations.values[rows])]
+            )
         if observations.dimensions == 3:
             name = plain_name(observations.location_names[2])
             columns.insert(0, [name, rounded(observations.locations[rows, 2], 7)])
         if self.validation is not None:
             left_out, scale = self.validation, ""
-            if self.fit.model.transform is not None:
+            if left_out.observations.value_name != observations.value_name:
                 scale = f", {plain_name(left_out.observations.value_name)}"
             columns += [
                 [f"predicted from the others{scale}", rounded(left_out.mean[rows], 4)],
                 ["its standard deviation", rounded(np.sqrt(left_out.variance[rows]), 3)],
-                ["standardised error", rounded(left_out.standardised_errors[rows], 3)],
+                [errors_in_words(left_out), rounded(left_out.standardised_errors[rows], 3)],
             ]
         return columns
 

@@ -20,14 +20,18 @@ import numpy as np
 
 from .. import plots
 from .._version import __version__
+from ..covariance.responses import Binomial
 from ..data import datasets, tables
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import GeomxpWarning, InvalidInput, brief_repr, check_one_of, is_finite
 from ..estimation.diagnose import ridge
 from ..estimation.names import titles
 from ..estimation.profile import held_values
-from ..estimation.result import Fit, z_value
+from ..estimation.result import Fit, response_title, z_value
 from ..plots.axes import BLUE, band, plain_name
+from ..plots.counts import may_be_zero
+from ..plots.diagnostics import errors_in_words
+from ..plots.maps import values_shown
 from ..prediction.raster import RasterSeries
 from ..prediction.scores import summary
 from ..prediction.screening import below_zero, transformed
@@ -284,6 +288,7 @@ def _page(fit, command, level, places, budget, progress):
         "time_span": _time_span(observations) if several else "",
         "away": maps.away if maps and several else "",
         "scale": plain_name(fit.gaussian.observations.value_name),
+        **_of_response(fit, validation),
         "held": [titles(fit.model, observations)[name] for name in held_values(fit)],
         "microergodic_told": _tells_ratio(findings),
         "scores": validation.scores(INTERVAL_LEVEL) if validation else {},
@@ -295,13 +300,62 @@ def _page(fit, command, level, places, budget, progress):
         "numbers": maps.numbers() if maps else None,
         "neighbours": maps.neighbours(findings.graph) if maps and findings.graph else None,
         "charts": _charts(findings),
-        "conventions": _conventions(fit.model),
+        # other packages have a Gaussian noise
+        "conventions": _conventions(fit.model) if fit.model.response is None else [],
         "source": source,
         "table_name": PurePath(source.get("path") or "").name,
         "dataset": datasets.DATASETS.get(source.get("dataset")),
         "command": without_home(command) if command else None,
         "python": python_lines(fit),
     }
+
+
+def _of_response(fit, validation):
+    """Return what the page says about the response: its kind, and the spread of known values."""
+    response, observations = fit.model.response, fit.observations
+    deviation = None
+    if validation is not None:
+        deviation = float(validation.observed[~validation.censored].std())
+    return {
+        "response": response,
+        "response_title": response_title(response) if response is not None else "",
+        # its distribution is not normal, so that predictions are means of values
+        "mixed": response is not None and response.normal_noise is None,
+        "discrete": response is not None and response.discrete,
+        "binomial": isinstance(response, Binomial),
+        "binary": _binary(response, observations),
+        "laplace": response is not None and getattr(response, "integral", "laplace") == "laplace",
+        "predicted_words": _predicted_words(fit),
+        "deviation": deviation,
+        "censored": observations.limits_in_words if observations.censored is not None else "",
+        "quantile_residuals": validation is not None
+        and errors_in_words(validation) == "quantile residual",
+    }
+
+
+def _predicted_words(fit):
+    """Return what maps and lines of predictions show, in words."""
+    response, observations = fit.model.response, fit.observations
+    if response is None or response.normal_noise is not None:
+        transformed = fit.model.transform is not None
+        return (
+            "Median of the back-transformed field" if transformed else "Kriging mean of the field"
+        )
+    if isinstance(response, Binomial):
+        return "Probability of a success" if observations.trials is not None else "Probability of 1"
+    name = f"Mean of {plain_name(observations.value_name)} given the field"
+    standard = []
+    if observations.exposure is not None:
+        standard.append("an exposure of 1")
+    if observations.offset is not None:
+        standard.append("an offset of 0")
+    return name + (f", for {listed(standard)}" if standard else "")
+
+
+def _binary(response, observations):
+    """Whether values are binary: of one trial each."""
+    trials = observations.trials
+    return isinstance(response, Binomial) and (trials is None or bool((trials == 1).all()))
 
 
 def _scores_of(validation, labels):
@@ -344,10 +398,13 @@ def cautions(findings):
         if sentence:
             result.append(sentence)
             break
-    if validation is not None:
+    if validation is not None and not _binary(fit.model.response, fit.observations):
         covered, n = validation.scores(INTERVAL_LEVEL)["coverage"], len(validation)
         deviation = sqrt(INTERVAL_LEVEL * (1 - INTERVAL_LEVEL) / n)
-        if abs(covered - INTERVAL_LEVEL) > z_value(0.99) * COVERAGE_SPREAD_FACTOR * deviation:
+        # intervals of counts hold more, because counts are whole numbers
+        discrete = validation.mixture is not None and validation.mixture.discrete
+        away = INTERVAL_LEVEL - covered if discrete else abs(covered - INTERVAL_LEVEL)
+        if away > z_value(0.99) * COVERAGE_SPREAD_FACTOR * deviation:
             result.append(
                 f"95 % prediction intervals cover {100 * covered:.1f} % of the observations left "
                 f"out: they are {'too narrow' if covered < INTERVAL_LEVEL else 'too wide'}"
@@ -396,7 +453,7 @@ def _estimates(findings):
                 "error": missing if error is None else f"{error:.4g}",
                 "wald": findings.wald.get(name),
                 "profile": findings.profile.get(name),
-                "unit": plots.unit_of(parameter, observations) or "",
+                "unit": plots.unit_of(parameter, observations, fit.model.response) or "",
             }
         )
     for row in fit.coefficient_table(INTERVAL_LEVEL).itertuples():
@@ -406,6 +463,9 @@ def _estimates(findings):
         )
         column = name.removeprefix(f"{variable}: ") if variable else name
         unit = observations.value_unit or f"units of {variable or of}"
+        if fit.model.response is not None and not fit.model.response.of_values:
+            unit = ""
+        per = "" if column == "intercept" else f"per unit of {column}"
         rows.append(
             {
                 "parameter": "trend",
@@ -414,7 +474,7 @@ def _estimates(findings):
                 "error": f"{row.standard_error:.4g}",
                 "wald": (row.lower, row.upper),
                 "profile": None,
-                "unit": unit + ("" if column == "intercept" else f" per unit of {column}"),
+                "unit": f"{unit} {per}".strip(),
             }
         )
     return rows
@@ -439,12 +499,22 @@ def _charts(findings):
             draw[f"errors-{k}"] = partial(plots.residuals_against_prediction, part)
     if fit.model.variables > 1:
         draw["correlations"] = partial(plots.correlations, fit)
-    if validation and not several:
-        draw["errors"] = partial(plots.residuals_against_prediction, validation)
-    if validation and findings.level == "full":
-        draw["quantiles"] = partial(plots.normal_quantiles, validation)
-        draw["pit"] = partial(plots.pit, validation)
-        draw["coverage"] = partial(plots.coverage, validation)
+    full = findings.level == "full"
+    if validation and _binary(fit.model.response, fit.observations):
+        # randomized residuals of binary values show the random numbers
+        draw["calibration"] = partial(plots.calibration, validation)
+    elif validation:
+        if not several:
+            draw["errors"] = partial(plots.residuals_against_prediction, validation)
+        if full:
+            draw["quantiles"] = partial(plots.normal_quantiles, validation)
+            draw["pit"] = partial(plots.pit, validation)
+        if full and validation.mixture is not None and validation.mixture.discrete:
+            draw["rootogram"] = partial(plots.rootogram, validation)
+        elif full:
+            draw["coverage"] = partial(plots.coverage, validation)
+        if full and _has_calibration(validation):
+            draw["calibration"] = partial(plots.calibration, validation)
     if findings.formats:
         draw["formats"] = partial(plots.precision_map, findings.formats)
     if len(divergences) > 1:
@@ -454,9 +524,18 @@ def _charts(findings):
     return {name: chart(function, name) for name, function in draw.items()}
 
 
+def _has_calibration(validation):
+    """Whether calibration says something: of shares of trials, or if some values are 0."""
+    mixture = validation.mixture
+    if mixture is None or not may_be_zero(mixture):
+        return False
+    return isinstance(mixture.response, Binomial) or bool((validation.observed == 0).any())
+
+
 def _draw_line(findings, ax, variable=None):
     """Draw observations along a line, and their prediction."""
-    observations = findings.fit.observations
+    response = findings.fit.model.response
+    observations = values_shown(findings.fit.observations, response)
     plots.values_map(observations, variable=variable, ax=ax)
     prediction = findings.transect
     if prediction is not None and variable is not None:
@@ -466,7 +545,8 @@ def _draw_line(findings, ax, variable=None):
     if prediction is not None:
         x, (low, high) = prediction.locations[:, 0], prediction.interval()
         band(ax, x, low, high)
-        ax.plot(x, prediction.median, color=BLUE, linewidth=1.5)
+        centre = prediction.median if prediction.response is None else prediction.mean
+        ax.plot(x, centre, color=BLUE, linewidth=1.5)
 
 
 def _conventions(model):

@@ -3,9 +3,11 @@
 import os
 import platform
 import time
+from dataclasses import fields
 from pathlib import Path, PurePath
 
 from ..covariance.base import made_by_name
+from ..covariance.responses import RESPONSES
 from ..data import datasets
 from ..data.options import READER_OPTIONS, options_of
 from ..estimation.options import FIT_OPTIONS
@@ -70,12 +72,37 @@ def python_lines(fit):
     """Return Python code that repeats the fit."""
     method = method_text(fit.method, len(fit.observations))
     options = FIT_OPTIONS.changed(FIT_OPTIONS.kept(fit.options, fit))
+    response = fit.model.response
+    if response is not None:
+        options["response"] = response_text(response)
     if made_by_name(fit.model.family) is not type(fit.model):
         options["family"] = _Code(type(fit.model).__name__)
     arguments = ({} if method is None else {"method": method}) | options
     lines = ["import geomxp as gx", "", *reading_lines(fit.observations)]
     lines += [call("fit = gx.fit(observations", arguments), "print(fit)"]
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
+
+
+def response_text(response):
+    """Return the name of a response, or the expression of one with settings of its own.
+
+    >>> from geomxp import responses
+    >>> response_text(responses.Bernoulli()), response_text(responses.Bernoulli("probit"))
+    ('bernoulli', gx.responses.Bernoulli(link='probit'))
+    """
+    name = type(response).__name__
+    if RESPONSES.get(response.name) is not type(response):
+        return _Code(f"{name}()")
+    estimated = response.parameters()
+    given = {
+        one.name: getattr(response, one.name)
+        for one in fields(response)
+        if one.name not in estimated and getattr(response, one.name) != one.default
+    }
+    if not given:
+        return response.name
+    texts = ", ".join(f"{key}={value!r}" for key, value in given.items())
+    return _Code(f"gx.responses.{name}({texts})")
 
 
 def reading_lines(observations, source=None):

@@ -44,6 +44,7 @@ FITTED = {
     "microscale": False,
     "nugget_covariance": True,
     "transform": "boxcox",
+    "response": "poisson",
     "search": "bobyqa",
     "start": {"nugget": 1e-7},
     "starts": 12,

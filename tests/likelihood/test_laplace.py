@@ -10,9 +10,9 @@ from scipy.optimize import minimize
 import geomxp as gx
 import geomxp.errors
 from geomxp.covariance import responses
+from geomxp.covariance.responses import Data
 from geomxp.likelihood import laplace
 from geomxp.likelihood.laplace import DenseLaplace, VecchiaLaplace
-from geomxp.covariance.responses import Data
 
 KNOWN = json.loads(
     (Path(__file__).parents[1] / "references" / "laplace.json").read_text(encoding="utf-8")
@@ -137,7 +137,8 @@ def test_maxima_and_standard_errors_are_those_of_glmmtmb(case):
         slopes = [*by_beta, 2 * model.variance * found["variance"], model.range * found["range"]]
         for name in own:
             size = moved.parameters()[name]
-            slopes.append(found[name] * ((size - 1) * (2 - size) if name == "tweedie_power" else size))
+            inner = (size - 1) * (2 - size) if name == "tweedie_power" else size
+            slopes.append(found[name] * inner)
         return -value, -np.array(slopes)
 
     # β, log sd and log range, then the rest, in another order there

@@ -52,6 +52,9 @@ def pictures(fit, validation, influence, comparison, meuse):
     compared = pd.DataFrame({"accuracy": [1e-4, 1e-6], "kl": [1e-2, 1e-5]})
     compared["kl_log_determinant"] = 2 * compared["kl"]
     layout = Layout(8192, 1024)
+    counts = gx.Observations(meuse.locations, np.floor(meuse.values), value_name="count")
+    held = gx.Matern(0.1, 200.0, 0.5, response="poisson")
+    counted = gx.leave_one_out(gx.fit(counts, held, fixed=tuple(held.parameters())))
     run = play(MACHINES["GH200"], layout, gx.uniform("fp64")(np.ones((8, 8))), memory=10**9)
     return {
         "values_map": lambda ax: plots.values_map(meuse, ax=ax),
@@ -75,6 +78,8 @@ def pictures(fit, validation, influence, comparison, meuse):
         "precision_map": lambda ax: plots.precision_map(formats, ax=ax),
         "divergences": lambda ax: plots.divergences(compared, 100, ax=ax),
         "timeline": lambda ax: plots.timeline(run.events, ax=ax),
+        "rootogram": lambda ax: plots.rootogram(counted, ax=ax),
+        "calibration": lambda ax: plots.calibration(counted, ax=ax),
     }
 
 
@@ -82,7 +87,7 @@ ONE_PANEL = (
     *("values_map", "residuals_map", "prediction_map", "prediction_error_map", "variogram"),
     *("histogram", "profile", "contours", "residuals_against_prediction", "normal_quantiles"),
     *("standardised_residuals_map", "pit", "coverage", "model_weights", "precision_map"),
-    *("divergences", "timeline"),
+    *("divergences", "timeline", "rootogram", "calibration"),
 )
 SEVERAL = ("residuals", "profiles", "influence_of_precision")
 NO_PICTURES = {"LONGEST_NAME", "new_figure", "overview", "plain", "unit_of"}
@@ -165,9 +170,9 @@ def test_pictures_refuse_what_they_cannot_draw(fit, validation):
         (plots.variogram, "`source` must be a Fit or an Observations or a Variogram"),
         (plots.profiles, "`fit` must be a Fit"),
         (plots.overview, "`fit` must be a Fit"),
-        (plots.residuals, "`source` must be a Fit or a Validation"),
-        (plots.pit, "`source` must be a Fit or a Validation"),
-        (plots.coverage, "`source` must be a Fit or a Validation"),
+        (plots.residuals, "`source` must be a Fit or a HurdleFit or a Validation"),
+        (plots.pit, "`source` must be a Fit or a HurdleFit or a Validation"),
+        (plots.rootogram, "`source` must be a Fit or a HurdleFit or a Validation"),
         (plots.influence_of_precision, "`fits` must be a frame"),
         (plots.model_weights, "`comparison` must be a ModelComparison"),
         (plots.precision_map, "`formats` must be a PrecisionMap"),

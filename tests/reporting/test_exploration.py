@@ -105,13 +105,16 @@ def test_the_transformation_that_made_the_values_is_suggested(of_normal, expecte
     assert ("values" in topics(found, caution=True)) == (expected is not None)
 
 
-def test_values_with_zeros_are_not_logged_and_the_reason_is_given():
+def test_values_with_zeros_have_a_response_and_the_reason_is_given():
     places, z = field()
     values = np.exp(1.5 * z)
     values[:20] = 0.0
     found = gx.explore(gx.Observations(places, values))
     assert found.suggestion is None
-    assert "need values above 0, and 20 values are not" in said(found, "values")
+    assert found.response.name == "tweedie"
+    assert "of the values are 0, so that no transformation makes them Gaussian" in said(
+        found, "values"
+    )
 
 
 def test_a_single_outlier_does_not_make_a_transformation():
