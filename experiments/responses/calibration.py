@@ -120,11 +120,10 @@ def statistics(response, known, best):
 
 def rows_of(response, seed):
     """Yield the row of a field."""
-    (kind, mean), (known, new) = CASES[response], problem(response, seed)
+    (kind, _), (known, new) = CASES[response], problem(response, seed)
     begun = time.perf_counter()
     best = fitted(response, known)
     seconds = time.perf_counter() - begun
-    truth, _ = truth_of(response)
     own = next(iter(kind.parameters()), None)
     estimates = best.model.parameters()
     twice = statistics(response, known, best)

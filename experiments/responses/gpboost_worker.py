@@ -2,9 +2,9 @@
 
     python gpboost_worker.py FILE.npz LIKELIHOOD NEIGHBOURS
 
-Each line of the standard input is a JSON list: a method of `speed.py`, variance and range, and for a
-fit that starts there an optimizer. Prints a line of JSON with the seconds and the log-likelihood, of
-a fit also the estimates. Needs gpboost and NumPy, nothing else.
+Each line of the standard input is a JSON list: a method of `speed.py`, variance and range, and for
+a fit that starts there an optimizer. Prints a line of JSON with the seconds and the log-likelihood,
+of a fit also the estimates. Needs gpboost and NumPy, nothing else.
 """
 
 import json
