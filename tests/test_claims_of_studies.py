@@ -1389,6 +1389,146 @@ def low_rank_growth():
     yield f"{min(faster):.0f} to {max(faster):.0f} times as fast"
 
 
+def responses():
+    yield from scale_of_responses()
+    yield from calibration_of_responses()
+    yield from errors_of_zilber_and_katzfuss()
+    yield from censored_values()
+    yield from fits_of_responses()
+
+
+def scale_of_responses():
+    for row in results("responses", "scale"):
+        assert row["outcome"] == "CONVERGED"
+        assert row["predictions_finite"] == "True"
+        fit, predicted = (f"{float(row[f'seconds_{what}']):.1f}" for what in ("fit", "predict"))
+        whole, peak = f"{float(row['seconds']):.0f}", f"{float(row['peak_gb']):.2f}"
+        yield cells(f"{int(row['n']):,}", row["evaluations"], fit, predicted, whole, peak)
+
+
+RESPONSES = {
+    "poisson": (0.5, None),
+    "binomial": (0.0, None),
+    "negative-binomial": (1.0, 2.0),
+    "gamma": (0.5, 2.0),
+    "censored": (0.0, 0.1),
+}
+"""True mean of η and own parameter of the responses of the study of calibration."""
+
+
+def calibration_of_responses():
+    for response, (middle, own) in RESPONSES.items():
+        rows = results("responses", "calibration", response=response)
+        biases, covered = [], []
+        truths = {"variance": 0.8, "range": 0.12, "own": own, "mean": middle}
+        for name, truth in truths.items():
+            if truth is None or not rows[0][name]:
+                biases.append("")
+                covered.append("")
+                continue
+            found = column(rows, name)
+            # the size of a negative binomial is infinite where the counts look like Poisson's
+            typical = median(found) if response == "negative-binomial" and name == "own" else None
+            biases.append(f"{(mean(found) if typical is None else typical) - truth:+.3f}")
+            covered.append(f"{100 * mean(column(rows, f'kept_{name}')):.1f}")
+        covered.append(f"{100 * mean(column(rows, 'kept_all')):.1f}")
+        predicted = (
+            f"{100 * mean(column(rows, name)):.1f}" for name in ("observations", "pit", "field")
+        )
+        yield cells(response, str(len(rows)), *biases)
+        yield cells(response, *covered, *predicted)
+    ends_of = [
+        float(row[f"drop_at_{end}"])
+        for row in results("responses", "profiles")
+        for end in ("lower", "upper")
+        if row[f"drop_at_{end}"]
+    ]
+    low, high = ends(ends_of)
+    yield f"at the {len(ends_of)} finite ends ℓ is {low:.3f} to {high:.3f} below its maximum"
+
+
+def errors_of_zilber_and_katzfuss():
+    names, theirs = ("logistic", "poisson", "gamma"), {"90": "0.550, 0.315, 0.248"}
+    theirs["550"] = "0.198, 0.118, 0.0887"
+    for side, length in (
+        ("50", "0.05"),
+        ("90", "0.05"),
+        ("550", "0.05"),
+        ("90", "0.025"),
+        ("550", "0.025"),
+    ):
+        found = []
+        for name in names:
+            rows = results("responses", "zilber_katzfuss", side=side, length=length, response=name)
+            errors = column(rows, "mean_squared_error")
+            found.append(f"{mean(errors):.4f} ± {stdev(errors) / sqrt(len(errors)):.4f}")
+        yield cells(f"{side}²", length, *found, theirs.get(side, ""))
+    ratios = []
+    for name in names:
+        rows = results("responses", "zilber_katzfuss", side="50", response=name)
+        ratios.append(mean(column(rows, "mean_squared_error")) / mean(column(rows, "dense")))
+    yield "are {:.4f} (logistic), {:.4f} (Poisson) and {:.4f} (gamma) times".format(*ratios)
+
+
+def censored_values():
+    for share in ("0.1", "0.2", "0.3", "0.4", "0.5"):
+        for treatment in ("censored", "limit", "half", "drop"):
+            rows = results("responses", "censored", share=share, treatment=treatment)
+            fields = f"{100 * float(share):.0f} %" if treatment == "censored" else ""
+            estimates = (
+                f"{median(column(rows, name)):.3f}"
+                for name in ("variance", "range", "error_variance", "mean")
+            )
+            scores = (f"{mean(column(rows, name)):.3f}" for name in ("rmse", "bias", "crps"))
+            covered = (
+                f"{100 * mean(column(rows, name)):.0f}"
+                for name in ("covered_field", "covered_values")
+            )
+            yield cells(fields, treatment, *estimates, *scores, *covered)
+        errors = column(results("responses", "censored_exact", share=share), "laplace_minus_exact")
+        (low, high), rows = ends(errors), results("responses", "censored_exact", share=share)
+        yield cells(f"{100 * float(share):.0f} %", rows[0]["censored"], f"{low:.2f}", f"{high:.2f}")
+    rows = results("responses", "censored")
+    lost = [row for row in rows if row["outcome"].startswith("no end")]
+    assert all(row["treatment"] == "censored" for row in lost)
+    censored = sum(row["treatment"] == "censored" for row in rows)
+    yield f"{len(lost)} of {censored} fits of the response were given up after 40 s"
+
+
+def fits_of_responses():
+    for n in ("5000", "10000"):
+        for response in ("bernoulli", "poisson"):
+            rows = results("responses", "fits", n=n, response=response)
+            ours = [row for row in rows if row["package"] == "geomxp"]
+            seconds = median(column(ours, "seconds"))
+            found = [f"{int(n):,}", response, f"{seconds:.2f}"]
+            for method in ("cholesky", "pivoted_cholesky", "vadu"):
+                mine = [row for row in rows if row["method"] == method]
+                ratios = column(mine, "times_as_long")
+                found.append(
+                    f"{median(column(mine, 'seconds')):.1f} ({digits(median(ratios), 2)})"
+                    if mine
+                    else ""
+                )
+            yield cells(*found, str(len(ours)))
+    rows = [row for row in results("responses", "fits") if row["package"] != "geomxp"]
+    assert not any(row["outcome"] for row in rows)
+    low, high = ends(column(rows, "below_geomxp"))
+    yield f"{-low:.4f} above to {high:.4f} below those of geomxp"
+    rows = results("responses", "maximizers")
+    for n in ("1000", "2000", "3000"):
+        mine = [row for row in rows if row["n"] == n]
+        yield cells(
+            f"{int(n):,}",
+            str(len(mine)),
+            *(
+                f"{max(column(mine, f'distance_{name}')):.4f}"
+                for name in ("variance", "range", "mean")
+            ),
+            f"{max(column(mine, 'gain')):.4f}",
+        )
+
+
 STUDIES = (
     *(peers, cluster, vecchia, kaust, kaust_likelihood, low_rank),
     *(
@@ -1404,6 +1544,7 @@ STUDIES = (
         space_time,
         multivariate,
         mutants,
+        responses,
     ),
 )
 

@@ -123,8 +123,12 @@ class Theirs:
 
     def timed(self, method):
         """Return seconds and ℓ."""
-        request = json.dumps([method, MODEL.variance, MODEL.range])
-        self._process.stdin.write(request + "\n")
+        found = self.ask(method, MODEL.variance, MODEL.range)
+        return found["seconds"], found["log_likelihood"]
+
+    def ask(self, *request):
+        """Return the answer of the process to a request."""
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         # other lines are messages of GPBoost
@@ -134,7 +138,7 @@ class Theirs:
             line = self._process.stdout.readline()
         found = json.loads(line)
         self.version = found["version"]
-        return found["seconds"], found["log_likelihood"]
+        return found
 
     def close(self):
         """End the process."""
