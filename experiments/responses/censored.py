@@ -29,7 +29,8 @@ import numpy as np
 from scipy.special import ndtr
 
 import geomxp as gx
-from geomxp.likelihood.latent import evaluator_of_response
+from geomxp.likelihood.censored import CensoredEvaluator
+from geomxp.likelihood.latent import LaplaceEvaluator
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import QUIET, TINY, resume
@@ -159,9 +160,9 @@ def exact_rows_of(share, seed):
     finally:
         signal.alarm(0)
     design, found = np.ones((N, 1)), {}
-    for integral in ("laplace", "exact"):
+    for integral, kind in (("laplace", LaplaceEvaluator), ("exact", CensoredEvaluator)):
         model = replace(fit.model, response=replace(fit.model.response, integral=integral))
-        evaluator = evaluator_of_response(fit.observations, design, False, METHOD, model)
+        evaluator = kind(fit.observations, design, METHOD, model.response)
         if integral == "exact":
             # as many points as a result has
             evaluator._points = 1 << 14
