@@ -245,7 +245,8 @@ class Laplace:
                 raise NotPositiveDefinite("the values do not determine the coefficients.")
             step = np.linalg.solve(curved, found.by_coefficients)
             promise, size = found.by_coefficients @ step, 1.0
-            if promise <= COEFFICIENT_TOLERANCE:
+            rounding = np.finfo(float).eps * abs(found.mode.log_likelihood)
+            if promise <= max(COEFFICIENT_TOLERANCE, rounding):
                 return best, information, found.derivatives(names)
             field = self._last
             for _ in range(MOST_HALVINGS):
