@@ -261,7 +261,7 @@ def predicted(common, rows):
         else:
             others = _with_same_parameters(fit, part, method, design[rest])
         if not others.outcome.attained:
-            warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
+            warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=5)
         covariates = None if targets.covariates is None else targets.covariates[rows]
         others = others if response is None else others.gaussian
         mean, variance, noise = predict_left_out(others, targets.inputs[rows], covariates)

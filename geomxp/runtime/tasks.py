@@ -110,8 +110,8 @@ class _Run:
             raise outcome
         result, warned = outcome
         for message in warned:
-            # attributed to the caller of the public function
-            warnings.warn(message, GeomxpWarning, stacklevel=4)
+            # attributed to the caller of the public function, whose helper asks for the results
+            warnings.warn(message, GeomxpWarning, stacklevel=5)
         return result
 
     def cancel(self):
