@@ -1450,13 +1450,7 @@ def calibration_of_responses():
 def errors_of_zilber_and_katzfuss():
     names, theirs = ("logistic", "poisson", "gamma"), {"90": "0.550, 0.315, 0.248"}
     theirs["550"] = "0.198, 0.118, 0.0887"
-    for side, length in (
-        ("50", "0.05"),
-        ("90", "0.05"),
-        ("550", "0.05"),
-        ("90", "0.025"),
-        ("550", "0.025"),
-    ):
+    for side, length in (("50", "0.05"), ("90", "0.03"), ("550", "0.03")):
         found = []
         for name in names:
             rows = results("responses", "zilber_katzfuss", side=side, length=length, response=name)
