@@ -3,12 +3,13 @@
     python experiments/responses/zilber_katzfuss.py [--tiny]
 
 Writes results/zilber_katzfuss.csv: a row for each lattice, response and simulated field. The field
-has an exponential covariance of variance 1 and no mean; 10 neighbours, parameters known. Lattices of
-90² and 550² cover a square of side 10, with range 0.3, and the one of 50² a square of side 1 with
-range 0.05, as in the scripts of the paper (github.com/katzfuss-group/GPvecchia-Laplace); lengths
-here are shares of the side. Logistic: binary values with logit y; Poisson: counts with mean exp(y);
-gamma: shape 2 and rate exp(y), that is, η = log 2 - y. On the smallest lattice Laplace's
-approximation with dense matrices has the same values.
+has an exponential covariance of variance 1 and no mean; 10 neighbours, parameters known. The
+lattices of 90² and 550² cover a square of side 10, with range 0.3; the one of 50² covers a square
+of side 1, with range 0.05. Both are as in the scripts of the paper
+(github.com/katzfuss-group/GPvecchia-Laplace); lengths here are shares of the side. Logistic: binary
+values with logit y; Poisson: counts with mean exp(y); gamma: shape 2 and rate exp(y), that is,
+η = log 2 - y. On the smallest lattice Laplace's approximation with dense matrices has the same
+values.
 
 D. Zilber, M. Katzfuss: Vecchia-Laplace approximations of generalized Gaussian processes for big
 non-Gaussian spatial data. Comput. Stat. Data Anal. 153:107081.

@@ -596,13 +596,7 @@ def predict(given):
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
     fitted, origin = load(given.fit_file, **opt.where_of(given))
-    hurdle = isinstance(fitted, HurdleFit)
-    if hurdle and (places is None or given.crs):
-        raise InvalidInput(
-            "a hurdle is predicted at a table of LOCATIONS in the fit's coordinates, such as the "
-            "cells of a NetCDF grid: give one, without --crs."
-        )
-    fitted = fitted if hurdle else in_system(fitted, given.crs)
+    fitted = in_system(fitted, given.crs)
     names = ("discretisation", "neighbours", "local_trend")
     options = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
     opt.decimal_of(given, places)

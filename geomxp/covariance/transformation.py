@@ -214,16 +214,17 @@ def _step(parameter):
 
 def _check_positive(values, model, remedy):
     wrong = np.flatnonzero(~(values > 0))
+    if not len(wrong):
+        return
     if (values == 0).mean() > NOTABLE_ZEROS and values.min() == 0:
         remedy = (
             'values with so many zeros have a response, such as response="tweedie" or "hurdle", or '
             '"poisson" for counts (--response).'
         )
-    if len(wrong):
-        raise InvalidInput(
-            f"the transformation {model.name!r} needs values greater than 0. Got "
-            f"{values[wrong[0]]:g} in row {wrong[0] + 1} ({len(wrong):,} such rows): {remedy}"
-        )
+    raise InvalidInput(
+        f"the transformation {model.name!r} needs values greater than 0. Got "
+        f"{values[wrong[0]]:g} in row {wrong[0] + 1} ({len(wrong):,} such rows): {remedy}"
+    )
 
 
 NOT_POSITIVE_ADVICE = "use tukey-gh, or add a constant to all values first."

@@ -595,10 +595,7 @@ def predict(
     if isinstance(fit, HurdleFit):
         check_whole("draws", draws, 2)
         if block is not None:
-            raise InvalidInput(
-                "a hurdle is predicted at locations: average draws of it at points of the block, "
-                "gx.simulate(fit, points, draws=400)."
-            )
+            refuse_blocks()
         if trials is not None:
             raise InvalidInput("`trials` are of binomial responses: leave them out for a hurdle.")
         parts = (predict(part, new_locations, covariates, **options) for part in fit.parts.values())
@@ -677,6 +674,14 @@ def predict(
     mean, variance = _kriged(fit, targets, covariates, neighbours, local_trend, progress)
     noise = fit.model.noise(targets.inputs).variances if block is None else None
     return Prediction(targets.locations, mean, variance, noise, table, **names)
+
+
+def refuse_blocks() -> None:
+    """Raise `InvalidInput` for averages of a hurdle over blocks."""
+    raise InvalidInput(
+        "a hurdle is predicted at locations: average draws of it at points of the block, "
+        "gx.simulate(fit, points, draws=400)."
+    )
 
 
 def _of_response(fit, prediction, trials, offset):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
@@ -13,16 +13,17 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import metric_of, near_meridian, turn_towards
-from ..covariance.responses import Response
+from ..covariance.responses import Hurdle, Response
 from ..covariance.transformation import Transformation
 from ..data import rasters, spatial, tables
 from ..data.arrays import checked_variable, variable_numbers
 from ..data.summaries import summary, summary_html
 from ..data.times import NUMBER_AXIS, TimeAxis, Times
 from ..errors import GeomxpWarning, InvalidInput, check_flags, check_whole
+from ..estimation.hurdle import HurdleFit
 from ..estimation.result import check_fit
 from ..runtime.equality import by_content
-from .kriging import ENDS_OF_OBSERVATION, Prediction, predict
+from .kriging import ENDS_OF_OBSERVATION, PARTS_OF_HURDLE, Prediction, predict, refuse_blocks
 from .supports import inside, polygons_of, targets_of
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ class Raster:
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, rows, columns) ndarray or None
         Drawn averages over cells, with a transformation.
-    response : Response or None
+    response : Response, Hurdle or None
         Distribution of a new observation given the field, if it is not Gaussian.
+    presence, amount : Raster or None
+        Of a hurdle: the probability that a value is not 0, and the mean of values that are not.
     time : float or None
         Time of the map, of a space-time model; a number on `axis`.
     time_name : str
@@ -102,7 +105,9 @@ class Raster:
     transform: Transformation | None = None
     gaussian: tuple[Floats, Floats] | None = None
     samples: Floats | None = None
-    response: Response | None = None
+    response: Response | Hurdle | None = None
+    presence: Raster | None = field(default=None, repr=False)
+    amount: Raster | None = field(default=None, repr=False)
     time: float | None = None
     time_name: str = "time"
     axis: TimeAxis = NUMBER_AXIS
@@ -199,6 +204,8 @@ class Raster:
 
     def _prediction(self):
         """Return the cells as rows of a `Prediction`."""
+        if self.presence is not None:
+            return Prediction.of_hurdle(self.presence._prediction(), self.amount._prediction())
         gaussian = self.gaussian and tuple(layer.ravel() for layer in self.gaussian)
         return Prediction(
             self.coordinates.reshape(-1, 2),
@@ -235,12 +242,18 @@ class Raster:
         Returns
         -------
         dict of str to (array, dict)
-            mean; standard_error, lower and upper of the field; and, except for averages,
-            standard_error_of_observation, observation_lower and observation_upper. With
-            of="observation" mean, standard_error_of_observation, lower_of_observation and
-            upper_of_observation. All with `long_name` and `units`.
+            mean; of a hurdle probability_of_presence and mean_of_amount; standard_error, lower and
+            upper of the field; and, except for averages, standard_error_of_observation,
+            observation_lower and observation_upper. With of="observation" mean,
+            standard_error_of_observation, lower_of_observation and upper_of_observation. All with
+            `long_name` and `units`.
         """
         layers = {"mean": (self.mean, f"kriging mean of {self.value_name}")}
+        if self.presence is not None:
+            parts = self.presence, self.amount
+            for name, part in zip(PARTS_OF_HURDLE, parts, strict=True):
+                words = f"{name.replace('_', ' ')} of {self.value_name}"
+                layers[name] = part.mean, words
         end = "_of_observation"
         if of == "observation":
             layers |= self._uncertainty(level, of, (f"lower{end}", f"upper{end}"))
@@ -588,7 +601,7 @@ def _cells_of(fit, locations):
 
 
 def predict_raster(
-    fit: Fit,
+    fit: Fit | HurdleFit,
     *,
     cells: int | None = None,
     resolution: float | None = None,
@@ -608,7 +621,7 @@ def predict_raster(
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or HurdleFit
         Of locations in the plane, or on the Earth, whose trend needs no covariates.
     cells : int, optional
         Number of cells along the longer side; cells are (nearly) square. 60 if no argument gives
@@ -665,19 +678,23 @@ def predict_raster(
     _check_can_be_mapped(fit)
     check_flags(block=block, local_trend=local_trend)
     fit = in_system(fit, crs)
-    observations, trend = fit.observations, fit.trend
-    name, noise = observations.value_name, None if block else _noise_of(fit.model)
+    observations, hurdle = fit.observations, isinstance(fit, HurdleFit)
+    if block and hurdle:
+        refuse_blocks()
+    name = observations.value_name
     if observations.variable is not None:
         name = _mapped_variable(observations, variable)
-        trend = trend.each.get(observations.variable_labels.index(name), trend)
-        noise = None
-    _check_no_covariates(trend)
+    for part in fit.parts.values() if hurdle else (fit,):
+        trend = part.trend
+        if observations.variable is not None:
+            trend = trend.each.get(observations.variable_labels.index(name), trend)
+        _check_no_covariates(trend)
     extent, shape, crs = _grid_of(observations, cells, resolution, bounds, like)
     raster = Raster(
         np.full(shape, np.nan),
         np.full(shape, np.nan),
         extent,
-        noise=noise,
+        noise=None,
         names=observations.location_names,
         value_name=name,
         metric=observations.metric,
@@ -685,30 +702,48 @@ def predict_raster(
         length_unit=observations.length_unit,
     )
     known = _mask_of(mask, raster, observations)
-    sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
-    places, several = raster.coordinates[known], isinstance(time, Times) or np.ndim(time) > 0
+    several = isinstance(time, Times) or np.ndim(time) > 0
+    if time is not None:
+        time = _checked_times(time if several else [time], observations)
+    options = {
+        "discretisation": discretisation,
+        "neighbours": neighbours,
+        "local_trend": local_trend,
+        "variable": variable,
+        "progress": progress,
+    }
+    if hurdle:
+        parts = (_maps(part, raster, known, time, block, options) for part in fit.parts.values())
+        maps = [_product(*each) for each in zip(*parts, strict=True)]
+    else:
+        maps = _maps(fit, raster, known, time, block, options)
+    if not several:
+        return maps[0]
+    return RasterSeries(tuple(maps), time, observations.time_name, observations.time_axis)
+
+
+def _maps(fit, raster, known, time, block, options):
+    """Return the maps of one model at all times, or at none, in the cells that are `known`.
+
+    `options` are arguments of `predict`.
+    """
+    observations, (left, right, bottom, top) = fit.observations, raster.extent
+    rows, columns = raster.mean.shape
+    sides = (right - left) / columns, (top - bottom) / rows
+    if not block and observations.variable is None:
+        raster = replace(raster, noise=_noise_of(fit.model))
+    places, cells = raster.coordinates[known], int(known.sum())
     if observations.geographic:
         # cells of a map across 360 degrees
         beyond = np.abs(places[:, 0]) > 360
         places[beyond, 0] %= 360
-    cells = len(places)
     if time is not None:
-        time = _checked_times(time if several else [time], observations)
         places, when = np.tile(places, (len(time), 1)), np.repeat(time, cells)
-    prediction = predict(
-        fit,
-        places,
-        block=sides if block else None,
-        discretisation=discretisation,
-        neighbours=neighbours,
-        local_trend=local_trend,
-        time=None if time is None else Times(when, observations.time_axis),
-        variable=variable,
-        progress=progress,
-    )
+        options = options | {"time": Times(when, observations.time_axis)}
+    prediction = predict(fit, places, block=sides if block else None, **options)
     if time is None:
-        return _filled(raster, np.nonzero(known), prediction, slice(None))
-    maps = [
+        return [_filled(raster, np.nonzero(known), prediction, slice(None))]
+    return [
         _filled(
             _at_time(raster, observations, when),
             np.nonzero(known),
@@ -717,12 +752,25 @@ def predict_raster(
         )
         for k, when in enumerate(time)
     ]
-    if not several:
-        return maps[0]
-    return RasterSeries(tuple(maps), time, observations.time_name, observations.time_axis)
 
 
-def in_system(fit: Fit, crs: str | None) -> Fit:
+def _product(presence, amount):
+    """Return the map of a hurdle from those of its parts."""
+    both = Prediction.of_hurdle(presence._prediction(), amount._prediction())
+    shape = amount.mean.shape
+    return replace(
+        amount,
+        mean=both.mean.reshape(shape),
+        variance=both.variance.reshape(shape),
+        transform=None,
+        gaussian=None,
+        response=both.response,
+        presence=presence,
+        amount=amount,
+    )
+
+
+def in_system(fit: Fit | HurdleFit, crs: str | None) -> Fit | HurdleFit:
     """Return a fit whose coordinates are in the system `crs`, for a fit that has none.
 
     Raises
@@ -733,10 +781,17 @@ def in_system(fit: Fit, crs: str | None) -> Fit:
     """
     if crs is None:
         return fit
-    seen, system = fit.observations, spatial.describe(crs)
+    if isinstance(fit, HurdleFit):
+        known = {name: in_system(part, crs) for name, part in fit.parts.items()}
+        return replace(fit, **known, observations=_in_system(fit.observations, crs))
+    return replace(fit, observations=_in_system(fit.observations, crs))
+
+
+def _in_system(seen, crs):
+    system = spatial.describe(crs)
     if seen.system is not None:
         if spatial.same(seen.system, crs):
-            return fit
+            return seen
         raise InvalidInput(
             f"`crs` (--crs) must be left out, because the fit's coordinates are in "
             f"{spatial.title(seen.system)}. Got {system.name:.40}: reproject the result instead."
@@ -752,7 +807,7 @@ def in_system(fit: Fit, crs: str | None) -> Fit:
             f"longitude and latitude. Got {system.name:.40}."
         )
     unit = "" if system.geographic else system.unit
-    return replace(fit, observations=replace(seen, crs=system.name, length_unit=unit))
+    return replace(seen, crs=system.name, length_unit=unit)
 
 
 def _mapped_variable(observations, variable):
@@ -811,7 +866,8 @@ def _filled(raster, at, prediction, rows):
 
 
 def _check_can_be_mapped(fit):
-    check_fit(fit)
+    if not isinstance(fit, HurdleFit):
+        check_fit(fit)
     d = fit.observations.dimensions
     if d != 2 or not np.ptp(fit.observations.locations, axis=0).all():
         raise InvalidInput(

@@ -152,7 +152,7 @@ def test_bad_hurdles_are_refused(make, message):
 
 def test_other_functions_name_the_fits_of_the_parts(fitted):
     with pytest.raises(gx.InvalidInput, match=r"Use one of its fits, \.presence or \.amount"):
-        gx.predict_raster(fitted)
+        gx.likelihood_ratio_test(fitted, fitted)
 
 
 def test_the_command_line_fits_predicts_validates_and_draws(tmp_path, capsys):
@@ -173,5 +173,7 @@ def test_the_command_line_fits_predicts_validates_and_draws(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 61
     assert main(["fit", table, *options, "--report", str(tmp_path / "r.html")]) != 0
     assert "--report is of one model, and a hurdle has two" in capsys.readouterr().err
-    assert main(["predict", fit, "--grid", "5"]) != 0
-    assert "a hurdle is predicted at a table of LOCATIONS" in capsys.readouterr().err
+    assert main(["predict", fit, "--grid", "5", "--crs", "EPSG:28992"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("x,y,mean,variance,probability_of_presence,mean_of_amount")
+    assert len(rows) >= 20

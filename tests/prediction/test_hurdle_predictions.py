@@ -114,6 +114,36 @@ def test_quantiles_of_the_field_are_those_of_draws(fitted):
     assert (abs(found.probability_above(1.0) - share) < 0.04).all()
 
 
+def test_a_map_is_the_prediction_at_its_cells(fitted):
+    whole = gx.predict_raster(fitted, cells=4)
+    # the grid is that of all places, not of those with an amount
+    assert whole.extent == gx.predict_raster(fitted.presence, cells=4).extent
+    mask = np.ones(whole.mean.shape, dtype=bool)
+    mask[0, 0] = False
+    found = gx.predict_raster(fitted, cells=4, mask=mask)
+    assert np.isnan(found.mean[0, 0])
+    frame = found.to_frame()
+    expected = gx.predict(fitted, frame[["x", "y"]]).to_frame()
+    np.testing.assert_allclose(frame, expected, rtol=1e-12)
+    layers = found.layers()
+    np.testing.assert_allclose(
+        layers["probability_of_presence"][0] * layers["mean_of_amount"][0], found.mean
+    )
+    with pytest.raises(gx.InvalidInput, match="predicted at locations: average draws"):
+        gx.predict_raster(fitted, cells=4, block=True)
+
+
+def test_maps_of_several_times_are_those_of_each_time():
+    random, places = np.random.default_rng(5), testing.places(40, seed=5)
+    seen = gx.Observations(places, np.arange(40) % 3 * 1.0, time=random.random(40))
+    model = gx.Separable(0.5, 0.2, 0.5, smoothness=0.5, time_smoothness=0.5)
+    fit = gx.fit(seen, model, response="hurdle", fixed=tuple(model.parameters()), progress=False)
+    series = gx.predict_raster(fit, cells=3, time=[0.2, 0.8])
+    alone = gx.predict_raster(fit, cells=3, time=0.8)
+    np.testing.assert_allclose(series[1].mean, alone.mean)
+    assert "probability_of_presence" in series.to_xarray()
+
+
 def test_draws_of_observations_have_the_moments_of_predictions(fitted):
     found = gx.predict(fitted, NEW)
     draws = gx.simulate(fitted, NEW, draws=4000, of="observation")

@@ -12,6 +12,7 @@ from geomxp.runtime.equality import by_content, same
 
 MODEL = gx.Matern(1.0, 0.3, 0.5, 0.1)
 HELD = {"fixed": tuple(MODEL.parameters()), "progress": False}
+HURDLE = {"fixed": ("variance", "range", "smoothness"), "progress": False}
 
 
 def observed():
@@ -32,10 +33,17 @@ def fitted():
     return gx.fit(observed(), MODEL, **HELD)
 
 
+def hurdle():
+    counted = replace(observed(), values=np.arange(30) % 3 * 1.0, error_variance=None)
+    counted = replace(counted, replicates=None)
+    return gx.fit(counted, gx.Matern(0.5, 0.3, 0.5), response="hurdle", **HURDLE)
+
+
 EXAMPLES = {
     gx.Observations: observed,
     gx.Inputs: lambda: observed().inputs,
     gx.Fit: fitted,
+    gx.HurdleFit: hurdle,
     gx.Evaluation: lambda: gx.log_likelihood(observed(), MODEL, trend="linear"),
     gx.Prediction: lambda: gx.predict(fitted(), [[0.1, 0.2], [0.5, 0.5]], progress=False),
     gx.Raster: lambda: gx.predict_raster(fitted(), cells=3, progress=False),
@@ -54,7 +62,7 @@ ARRAYS = ("Floats", "Whole", "ndarray")
 
 def holds_arrays(kind):
     """Whether a field of a dataclass is an array, or an object that holds some."""
-    own = {one.__name__ for one in EXAMPLES} - {"Fit"}
+    own = {one.__name__ for one in EXAMPLES} - {"Fit", "HurdleFit"}
     types = [str(field.type) for field in fields(kind) if "Callable" not in str(field.type)]
     return any(word in text for text in types for word in (*ARRAYS, *own))
 
