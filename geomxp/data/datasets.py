@@ -75,6 +75,17 @@ DATASETS = {
         covariates=("sqrt_dist",),
         length_unit="metre",
     ),
+    "meuse_lime": Dataset(
+        "meuse_lime.csv",
+        "1cc9a179ce9a96849419791c715ed897a4e27508411df99d1e0ca9fb924875ac",
+        locations=("x", "y"),
+        value="lime",
+        about="presence of lime in the topsoil at the locations of meuse; x, y in m",
+        source=_SP_SOURCE,
+        licence=_GPL_LICENCE,
+        covariates=("sqrt_dist",),
+        length_unit="metre",
+    ),
     "jura": Dataset(
         "jura_pred.csv",
         "e86759d8019712d61221e4f097588d1de7caac120d160288c74607e5bf6b6a05",
