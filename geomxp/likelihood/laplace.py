@@ -71,8 +71,11 @@ KEPT_CHANGE = 0.1
 LEAST_WEIGHT = 1e-6
 """Least weight of a value in an information, in units of the largest one."""
 
-MOST_EXACT, LEAST_VECTORS, MOST_VECTORS = 3000, 16, 4096
-"""Locations for which log|Q + W| is exact; random vectors for its estimate otherwise."""
+MOST_EXACT, LEAST_VECTORS, MOST_VECTORS = 3000, 16, 640
+"""Locations for which log|Q + W| is exact; random vectors for its estimate otherwise.
+
+The vectors that one standard error takes are in proportion to n; with the largest number the error
+grows with √n, and the time with n."""
 
 MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
 """Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
@@ -627,8 +630,8 @@ class _SparseMode:
 
         It is exact, with an error of 0, for up to `MOST_EXACT` locations. Otherwise by Lanczos
         quadrature of tr log P⁻¹(Q + W)P⁻ᵀ with random vectors of ±1 (Ubaru, Chen and Saad 2017,
-        SIAM J. Matrix Anal. Appl. 38:1075), as many as this standard error needs. Two models with
-        one seed have the same vectors.
+        SIAM J. Matrix Anal. Appl. 38:1075), as many as this standard error needs, but at most
+        `MOST_VECTORS`. Two models with one seed have the same vectors.
         """
         prior, n, random, found = self._prior, len(self.field), np.random.default_rng(seed), []
         if n <= MOST_EXACT:

@@ -61,7 +61,7 @@ LARGEST_OFFSET = 50.0
 """Largest offset on the scale of the link: its exponential is 5e21."""
 
 REPORTED_ERROR = 0.025
-"""Standard error of a reported log-likelihood."""
+"""Standard error of a reported log-likelihood, up to about 100,000 locations."""
 
 
 def check_response(method, observations, model, reml):
