@@ -1,8 +1,8 @@
 """Responses: distributions of a value y given η, the trend plus the field plus an offset.
 
-Each is one class, whose `density` is the formula of its log density in jets (`jets`): all
-derivatives that Laplace's approximation and its gradient need come from it. All constants are in
-it: log y!, binomial coefficients, 1/y of the log-normal. A response of one's own has the same
+Each response is a class whose `density` is the formula of its log density in jets (see `jets`): all
+derivatives that Laplace's approximation and its gradient need come from it. It includes all
+constants: log y!, binomial coefficients, 1/y of the log-normal. A response of your own has the same
 methods, or `log_density` and `derivatives` without jets.
 """
 
@@ -31,12 +31,12 @@ LINKS = {
     "cloglog": lambda mean: np.log(-np.log1p(-mean)),
     "identity": lambda mean: mean,
 }
-"""Functions of the mean that give η, by the link's name."""
+"""Link functions, which map the mean to η, by name."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What responses are of, in the order of the locations.
+    """Values of a response, with their trials and limits, in the order of the locations.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Data:
     trials : (n,) array or None
         Numbers of trials, for `Binomial`.
     lower, upper : (n,) array or None
-        Limits between which a censored value is; equal where it is known. For `Censored`.
+        Limits between which a censored value lies; equal where it is known. For `Censored`.
     """
 
     values: Floats
@@ -56,7 +56,7 @@ class Data:
         return len(self.values)
 
     def of_rows(self, rows: Floats) -> Data:
-        """Return some of the values."""
+        """Return the data of some rows."""
         columns = (getattr(self, one.name) for one in fields(self))
         return Data(*(None if column is None else column[rows] for column in columns))
 
@@ -70,10 +70,10 @@ class Slopes:
     value : (n,) array
         The log density.
     eta : (3, n) array
-        Its first three derivatives by η.
+        Its first three derivatives with respect to η.
     parameters : dict of str to (3, n) array
-        For each parameter: the derivatives by it of the log density and of its first two
-        derivatives by η.
+        For each parameter: the derivatives with respect to it of the log density and of its first
+        two derivatives with respect to η.
     """
 
     value: Floats
@@ -83,7 +83,7 @@ class Slopes:
 
 @dataclass(frozen=True)
 class Response(Parametrized):
-    """Base of responses.
+    """Base class of responses.
 
     A subclass is a frozen dataclass with a field for each declared parameter. It defines `check`,
     `density`, and either `distribution` or `mean`, `cumulative`, `quantile` and `draw`. Without
@@ -96,21 +96,22 @@ class Response(Parametrized):
     discrete : bool
         Whether values are counts.
     links : tuple of str
-        The links that it can have, by the field `link`; the only one if it has no such field.
+        The links that the field `link` may name. Without such a field, the first one is used.
     declared : tuple of Parameter
-        Its parameters, with values to start from. Their names must differ from those of covariance
+        Its parameters, with start values. Their names must differ from those of covariance
         parameters.
     noise_parameter : str
-        Its parameter that says how much values vary about their mean; empty if there is none.
+        Name of the parameter that says how much values vary about their mean; empty if there is
+        none.
     latent_nugget : bool
-        Whether a nugget of the field is estimated if the user says nothing about it. It is 0 beside
-        a dispersion of the response's own, and where one binary value is known at each place.
+        Whether the nugget of the field is estimated by default. It is 0 for a response with a
+        dispersion parameter, and for one binary value at each place.
     atom : bool
         Whether 0 has a positive probability, and other values have a density.
     positive : bool
-        Whether all values are greater than 0, so that it may be the amount of a `Hurdle`.
+        Whether all values are greater than 0: the response may then be the amount of a `Hurdle`.
     transformable : bool
-        Whether a transformation of the values may come first.
+        Whether the values may be transformed first.
     """
 
     name: ClassVar[str] = "response"
@@ -138,23 +139,26 @@ class Response(Parametrized):
 
     @property
     def normal_noise(self) -> float | None:
-        """Variance of values about η where they are normal; None for other distributions."""
+        """Variance of normal values about η; None for other distributions."""
         return None
 
     @property
     def of_values(self) -> bool:
-        """Whether η has the unit of the values: with the identity as link."""
+        """Whether η has the unit of the values, as with the identity link."""
         return self.used_link == "identity"
 
     def check(self, data: Data) -> None:
         """Raise `InvalidInput` for values that the response cannot have."""
 
     def caution(self, noisy: bool) -> str:
-        """Say when the approximation is not reliable, given whether the field has a nugget."""
+        """Return a warning if the approximation is not reliable, or "".
+
+        `noisy` says whether the field has a nugget.
+        """
         return ""
 
     def extreme(self, data: Data) -> str:
-        """Say which values leave the likelihood without a maximum, such as zeros only; or ""."""
+        """Say why the values leave the likelihood without a maximum, such as only zeros; or ""."""
         if self.discrete or np.ptp(data.values) > 0:
             return ""
         return (
@@ -163,27 +167,27 @@ class Response(Parametrized):
         )
 
     def pulls(self, data: Data) -> Floats | None:
-        """Return the sign of η's change that never lowers a value's density, (n,); 0 for none.
+        """Return the sign of the changes of η that never lower a value's density, (n,); 0 for none.
 
-        -1 of a count of 0, for example. None if no value has one.
+        It is -1 for a count of 0, for example. None if no value has such a sign.
         """
         return None
 
     def guess(self, data: Data) -> Floats:
-        """Return η, (n,), near each value: a search starts there."""
+        """Return an η that suits each value, (n,); a search starts there."""
         return self.link_of(data.values)
 
     def started(self, data: Data) -> Self:
-        """Return the response with parameters that suit the values, to start from."""
+        """Return the response with start values of its parameters that suit the data."""
         return self
 
     def link_of(self, mean: Floats) -> Floats:
-        """Return the η of a value's mean, or of a success's probability; inverse of `mean`."""
+        """Return η from the mean of a value, or the probability of a success; inverse of `mean`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return LINKS[self.used_link](np.asarray(mean, dtype=float))
 
     def density(self, data, eta, **parameters):
-        """Return the log density as a jet, given those of η and of the parameters, or numbers."""
+        """Return the log density as a jet; η and the parameters are jets or numbers."""
         raise NotImplementedError
 
     def log_density(self, data: Data, eta: Floats) -> Floats:
@@ -191,7 +195,7 @@ class Response(Parametrized):
         return self.density(data, jets.variable(eta), **self.parameters()).value
 
     def derivatives(self, data: Data, eta: Floats, names: tuple[str, ...] = ()) -> Slopes:
-        """Return the derivatives by η, and by these parameters."""
+        """Return the derivatives with respect to η and to the named parameters."""
         point, known, found = jets.variable(eta), self.parameters(), {}
         plain = self.density(data, point, **known)
         for name in names:
@@ -216,7 +220,7 @@ class Response(Parametrized):
         return self.distribution(data, eta).cdf(at)
 
     def quantile(self, data: Data, eta: Floats, probability: Floats) -> Floats:
-        """Return the least value with a cumulative probability of at least this, (n,)."""
+        """Return the smallest value whose cumulative probability is at least this, (n,)."""
         return self.distribution(data, eta).ppf(probability)
 
     def draw(self, data: Data, eta: Floats, random: np.random.Generator) -> Floats:
@@ -248,7 +252,8 @@ def _whole(values, what, least=0):
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InvalidInput(
-            f"{what} need whole numbers of at least {least}. Got {values[row]:g} in row {row + 1}."
+            f"{what} must be whole numbers of at least {least}. Got {values[row]:g} in row "
+            f"{row + 1}."
         )
 
 
@@ -267,7 +272,7 @@ def _poisson(at, mean):
 
 
 LARGEST_SIZE = 1e7
-"""Largest size of a negative binomial response in a search: beyond, rounding hides its effect."""
+"""Largest size of a negative binomial in a search; beyond it rounding hides its effect."""
 
 # Counts
 
@@ -320,7 +325,7 @@ class Poisson(Response):
 
 @dataclass(frozen=True)
 class Binomial(Response):
-    """Successes of so many trials, with probability p and the link logit, probit or cloglog.
+    """Numbers of successes in trials with probability p; the link is logit, probit or cloglog.
 
     logit p = η; p = Φ(η); or log(-log(1 - p)) = η.
     """
@@ -342,7 +347,7 @@ class Binomial(Response):
     def extreme(self, data):
         """See `Response.extreme`."""
         trials = _trials(data)
-        full = "1" if (trials == 1).all() else "the numbers of trials"
+        full = "1" if (trials == 1).all() else "equal to their numbers of trials"
         for end, value, wanted in ((0, "0", 0.0), (1, full, trials)):
             if (data.values == wanted).all():
                 return (
@@ -357,7 +362,7 @@ class Binomial(Response):
         _whole(trials, "Trials", 1)
         _whole(data.values, "Binomial responses")
         allowed = data.values <= trials
-        _within(data.values, "Binomial responses", allowed, "at most as many as trials")
+        _within(data.values, "Binomial responses", allowed, "at most as many successes as trials")
 
     def density(self, data, eta):
         """See `Response.density`."""
@@ -452,7 +457,7 @@ class NegativeBinomial(Response):
 
 @dataclass(frozen=True)
 class ZeroInflatedPoisson(Response):
-    """0 with probability `zeros`, else a count with mean exp(η)."""
+    """0 with probability `zeros`, else a Poisson count with mean exp(η)."""
 
     zeros: float = 0.2
 
@@ -511,7 +516,7 @@ class ZeroInflatedPoisson(Response):
 
 @dataclass(frozen=True)
 class TruncatedPoisson(Response):
-    """Counts of at least 1: Poisson with parameter exp(η), given that it is not 0."""
+    """Counts of at least 1: Poisson with parameter exp(η), given that the count is not 0."""
 
     name = "truncated-poisson"
     discrete = positive = True
@@ -691,9 +696,9 @@ class StudentT(Response):
         if noisy:
             return ""
         return (
-            "Laplace's approximation of Student's t is not reliable where the field has no nugget: "
-            "the log-likelihood may be far too high. Hold a nugget at a small value, or compare "
-            "with a Gaussian fit by cross-validation."
+            "Laplace's approximation for Student's t is not reliable where the field has no "
+            "nugget: the log-likelihood may be far too high. Hold the nugget at a small positive "
+            "value, or compare with a Gaussian fit by cross-validation."
         )
 
     def started(self, data):
@@ -729,7 +734,7 @@ INTEGRALS = "laplace", "exact"
 class Censored(Response):
     """Normal values with mean η, of which some are known only to lie between limits.
 
-    The likelihood is Laplace's approximation; with ``integral="exact"`` an integral over the
+    The likelihood is Laplace's approximation; with ``integral="exact"`` it is the integral over the
     censored values, for up to 100 of them.
     """
 
@@ -774,7 +779,8 @@ class Censored(Response):
         bounded = np.isfinite(lower) | ((lower < upper) & ~np.isnan(lower))
         allowed = bounded & (lower <= upper) & (np.isfinite(upper) | (lower < upper))
         shown = np.where(np.isfinite(lower), lower, upper)
-        _within(shown, "Lower limits", allowed, "to be at most the upper ones, one of them finite")
+        words = "to be at most the upper ones, with one of each pair finite"
+        _within(shown, "Lower limits", allowed, words)
 
     def density(self, data, eta, error_variance):
         """See `Response.density`."""
@@ -795,8 +801,8 @@ def _limits(data):
 
 
 def _log_between(lower, upper, eta, size):
-    """Return log(Φ((u - η)/s) - Φ((l - η)/s)) as a jet, some number where u = l."""
-    # by symmetry intervals above η are below it: there differences of log Φ keep their digits
+    """Return log(Φ((u - η)/s) - Φ((l - η)/s)) as a jet; an arbitrary number where u = l."""
+    # intervals above η are reflected: below it differences of log Φ keep their digits
     with np.errstate(invalid="ignore"):
         flipped = (lower + upper) / 2 > eta.value
     sign = np.where(flipped, -1.0, 1.0)
@@ -816,10 +822,10 @@ def _log_between(lower, upper, eta, size):
 
 @dataclass(frozen=True)
 class Tweedie(Response):
-    """0 or a positive value: a Poisson number of gamma amounts, with mean μ = exp(η).
+    """0 or a positive value: the sum of a Poisson number of gamma amounts, with mean μ = exp(η).
 
-    The variance is dispersion·μᵖ, with the power p in (1.01, 1.99). The density of positive values
-    is a series (Dunn and Smyth 2005, Stat. Comput. 15:267).
+    The variance is dispersion·μᵖ, with 1.01 ≤ p ≤ 1.99. The density of positive values is a
+    series (Dunn and Smyth 2005, Stat. Comput. 15:267).
     """
 
     dispersion: float = 1.0
@@ -921,8 +927,8 @@ class Tweedie(Response):
 
 
 AMOUNTS_SDS, MOST_AMOUNTS, LARGE_RATE = 9.0, 200, 150.0
-"""Standard deviations of a Poisson number of amounts beside its mean that count, how many numbers
-do, and the mean above which not every number does."""
+"""Sums over a Poisson number of amounts reach so many standard deviations from its mean. Where the
+mean is above the last of these, only about so many numbers are summed, at equal steps."""
 
 TERMS_BESIDE_THE_LARGEST = 9.0
 """Terms of a series are summed up to so many standard deviations from the largest one: the rest is
@@ -984,15 +990,15 @@ GAUSSIAN = "gaussian"
 """Name of Gaussian values, which need no response."""
 
 HURDLE = "hurdle"
-"""Name of values with a model of their presence and one of their amount."""
+"""Name of the response with a model of presence and one of amount."""
 
 
 @dataclass(frozen=True)
 class Hurdle:
-    """Values that are 0 or positive, by two independent models: presence and amount.
+    """Values that are 0 or positive, with two independent models: of presence and of amount.
 
-    It is not a `Response`, which has one field: the presence of a value other than 0 and its amount
-    where it is present have a field, a trend and parameters each. See `geomxp.HurdleFit`.
+    It is not a `Response`, which has one field: the presence of a value other than 0, and its
+    amount where it is present, each have a field, a trend and parameters. See `geomxp.HurdleFit`.
 
     Parameters
     ----------
@@ -1022,7 +1028,7 @@ class Hurdle:
         kind = RESPONSES.get(self.amount) if isinstance(self.amount, str) else self.amount
         if not (self.amount is None or getattr(kind, "positive", False)):
             raise InvalidInput(
-                f"`amount` of a hurdle must be a response of positive values: {', '.join(known)}. "
+                f"`amount` of a hurdle must be a response for positive values: {', '.join(known)}. "
                 f"Got {self.amount!r:.80}.{did_you_mean(self.amount, known)}"
             )
 

@@ -213,7 +213,7 @@ def test_the_series_of_tweedie_is_right_near_both_ends(power, dispersion):
         (responses.Poisson(), [1.5], "whole numbers of at least 0. Got 1.5 in row 1"),
         (responses.NegativeBinomial(), [2.0, -1.0], "Got -1 in row 2"),
         (responses.TruncatedPoisson(), [0.0], "at least 1"),
-        (responses.Bernoulli(), [2.0], "at most as many as trials"),
+        (responses.Bernoulli(), [2.0], "at most as many successes as trials"),
         (responses.Gamma(), [0.0], "positive values"),
         (responses.LogNormal(), [-1.0], "positive values"),
         (responses.Beta(), [1.0], "between 0 and 1"),

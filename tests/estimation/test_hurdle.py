@@ -137,7 +137,7 @@ def test_bad_input_is_refused_with_a_remedy(seen, options, message):
     [
         (lambda: gx.responses.Hurdle("poisson"), "truncated-poisson, gamma.* Got 'poisson'"),
         (lambda: gx.responses.Hurdle("gama"), "Did you mean 'gamma'"),
-        (lambda: gx.responses.Hurdle(Bernoulli()), "response of positive values"),
+        (lambda: gx.responses.Hurdle(Bernoulli()), "response for positive values"),
         (lambda: gx.responses.Hurdle(link="log"), "`link` of a bernoulli response"),
         (
             lambda: gx.log_likelihood(observations(), gx.Matern(1.0, 1.0, 0.5), response="hurdle"),

@@ -273,7 +273,7 @@ def test_counts_without_overdispersion_send_the_size_to_its_limit():
     [
         ("poisson", 0.5, "whole numbers of at least 0. Got 0.5 in row 3"),
         ("poisson", -1.0, "whole numbers of at least 0. Got -1 in row 3"),
-        ("bernoulli", 2.0, "at most as many as trials"),
+        ("bernoulli", 2.0, "at most as many successes as trials"),
         ("gamma", 0.0, "positive values"),
         ("beta", 1.0, "between 0 and 1"),
         ("tweedie", -0.1, "at least 0"),
