@@ -158,8 +158,8 @@ def fit(given):
     for name in ("report", "intervals") if hurdle else ():
         if vars(given)[name] is not None:
             raise InvalidInput(
-                f"--{name} is of one model, and a hurdle has two: leave it out, or use the fits in "
-                "Python, such as gx.HurdleFit.load(path).amount."
+                f"--{name} is for one model, and a hurdle has two: leave it out, or use the fits "
+                "in Python, such as gx.HurdleFit.load(path).amount."
             )
     try:
         observations = opt.observations(given)
@@ -282,7 +282,7 @@ def log_likelihood(given):
       geomxp log-likelihood meuse --variance 0.6 --range 220 --smoothness 0.5 \
         --nugget 0.06 --trend constant
 
-    Of counts, by Laplace's approximation:
+    For counts, by Laplace's approximation:
       geomxp log-likelihood nc_sids --variance 0.2 --range 80 --smoothness 0.5 \
         --trend constant --response negative-binomial --parameter size=50
 

@@ -235,7 +235,7 @@ OPTIONS = {
     "responses": Option(
         MODEL,
         "A,B,…",
-        "Distributions of the values: poisson,negative-binomial.",
+        "Distributions of the values to compare: poisson,negative-binomial.",
         GAUSSIAN,
         (GAUSSIAN, *RESPONSES),
     ),

@@ -167,7 +167,7 @@ class Covariance:
         self._check_names(response.declared, f"response {response.name!r}")
         if self.transform is not None and not response.transformable:
             raise InvalidInput(
-                f"a {response.name} response has a link, and no transformation: leave `transform` "
+                f"a {response.name} response has a link and no transformation: leave `transform` "
                 "out."
             )
 

@@ -1,13 +1,13 @@
-"""Jets: numbers with their derivatives, so that a density is written once, as its formula.
+"""Jets: numbers that carry their derivatives, so that a density is written once, as its formula.
 
 A jet is the Taylor polynomial of a function of η at each of n points, to the third order, and the
-first derivative of this polynomial by one parameter ψ: an element of the algebra of polynomials in
-dη and dψ with dη⁴ = dψ² = 0. Sums and products are those of polynomials. A function f of a jet
-u = u₀ + d is
+first derivative of this polynomial with respect to one parameter ψ: an element of the algebra of
+polynomials in dη and dψ with dη⁴ = dψ² = 0. Sums and products are those of polynomials. A function
+f of a jet u = u₀ + d is
 
     f(u) = Σ_k f⁽ᵏ⁾(u₀) dᵏ / k!,  k ≤ 4
 
-because dη³dψ has the largest degree that is not 0. Derivatives are exact up to rounding
+because dη³dψ is the term of the highest degree that is not 0. Derivatives are exact up to rounding
 (Griewank and Walther 2008, Evaluating Derivatives, chapter 13).
 """
 
@@ -17,13 +17,13 @@ import numpy as np
 import scipy
 
 ORDERS = 4
-"""Coefficients by η: those of the value and of three derivatives."""
+"""Number of coefficients in dη: those of the value and of three derivatives."""
 
 FACTORIALS = np.array([1.0, 1.0, 2.0, 6.0, 24.0])
 
 
 class Jet:
-    """A jet; numbers and NumPy arrays beside it are constants.
+    """A jet; in operations with it, numbers and NumPy arrays are constants.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Jet:
         return self.coefficients[0, 0]
 
     def slopes(self):
-        """Return the first three derivatives by η, (3, n)."""
+        """Return the first three derivatives with respect to η, (3, n)."""
         return self.coefficients[0, 1:] * FACTORIALS[1:ORDERS, None]
 
     def by_parameter(self):
-        """Return the derivatives by ψ of the value and of its first two derivatives, (3, n)."""
+        """Return the ψ-derivatives of the value and of its first two η-derivatives, (3, n)."""
         return self.coefficients[1, : ORDERS - 1] * FACTORIALS[: ORDERS - 1, None]
 
     def function(self, derivatives):

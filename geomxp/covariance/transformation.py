@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .._typing import Floats, Whole
 
 NOTABLE_ZEROS = 0.05
-"""Share of zeros above which values at least 0 have no continuous distribution."""
+"""Share of zeros above which values of at least 0 have no continuous distribution."""
 
 QUADRATURE_NODES = 64
 """Nodes of Gauss-Hermite quadrature for moments of back-transformed predictions."""
@@ -218,7 +218,7 @@ def _check_positive(values, model, remedy):
         return
     if (values == 0).mean() > NOTABLE_ZEROS and values.min() == 0:
         remedy = (
-            'values with so many zeros have a response, such as response="tweedie" or "hurdle", or '
+            'values with so many zeros need a response, such as response="tweedie" or "hurdle", or '
             '"poisson" for counts (--response).'
         )
     raise InvalidInput(

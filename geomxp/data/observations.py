@@ -865,13 +865,13 @@ sqrt_dist>
             one for each of them, or None.
         below : float, str or sequence of these, optional
             Detection limit: values at or below it, and cells such as ND, are known only to lie
-            below it. One number, or a column: of the limit of each row (an empty cell: none), or
-            of flags (true or false, yes or no, 1 or 0) that say where the value itself is such a
+            below it. One number, or a column: with the limit of each row (an empty cell: none), or
+            of flags (true or false, yes or no, 1 or 0) that say where the value itself is the
             limit. For several `values` one for each of them, or None.
         above : float, str or sequence of these, optional
             As `below`, for values at or above a limit.
         limits : {"negative"}, optional
-            "negative": a negative value -x says that the value is below x.
+            "negative": a negative value -x means that the value is below x.
         missing : float or sequence of float
             Numbers that mark a missing value in the used columns: -9999.
         duplicates : {"keep", "drop", "mean", "error"}, optional

@@ -549,8 +549,8 @@ READER_OPTIONS = Options.of(
         LIMITS,
         "LIMIT",
         "Detection limit: values at or below it, and cells such as ND, are known only to lie below "
-        "it. A number, a column of the limit of each row, or a column of flags, yes where the "
-        "value is such a limit.",
+        "it. A number, a column with the limit of each row, or a column of flags, yes where the "
+        "value itself is the limit.",
         kept=_limits_kept("below"),
     ),
     Option(
@@ -564,7 +564,7 @@ READER_OPTIONS = Options.of(
         "limits",
         one_of("negative"),
         "NAME",
-        "negative: the value -0.2 stands for a value below 0.2.",
+        "negative: the value -0.2 means a value below 0.2.",
     ),
     Option(
         "missing", MARKERS, "A,B", "Numbers that mark a missing value: -9999.", (), kept=_markers

@@ -254,8 +254,9 @@ def _simulated_values(fit, draws, seed):
     observations, response = fit.observations, fit.model.response
     if observations.lower is not None:
         raise InvalidInput(
-            "values with limits cannot be drawn again: limits of the values that are known exactly "
-            "are unknown. Use profile intervals: fit.confidence_intervals(method='profile')."
+            "values with limits cannot be simulated, because the limits of values that are known "
+            "exactly are unknown. Use profile intervals: "
+            "fit.confidence_intervals(method='profile')."
         )
     field = bare(fit.model)
     # values without noise at one place share the field

@@ -317,8 +317,8 @@ def compare_models(
         Transformations of the values, as `fit` takes them, or "none". The criteria are those of the
         measured values and can be compared.
     responses : sequence of str
-        Distributions of the values, as `fit` takes them: all of counts, or all of measurements.
-        Their nuggets, if free, are those of `fit`.
+        Distributions of the values, as `fit` takes them: all for counts, or all for measurements.
+        A free nugget is treated as in `fit`.
     trends : sequence of str
         Kinds or formulas, as `fit` takes them; one only with `reml`.
     reml : bool

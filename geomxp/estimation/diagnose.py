@@ -64,8 +64,8 @@ LEAST_COLLINEAR_LOCATIONS, COLLINEAR_TOLERANCE, SAME_FIELD_TOLERANCE = 10, 1e-10
 may be from 1, and that of their fields, where a search has followed ℓ to this limit."""
 
 NEGLIGIBLE_FIELD = 1e-2
-"""Variance of a response's field, in units of the variance about the trend, below which it is
-compared with none."""
+"""Variance of a response's field, in units of the variance about the trend, below which the model
+is compared with one without a field."""
 
 RESPONSE_SUPREMUM_SLACK = 1e-4
 """Log-likelihood by which the value at the limit of a response's parameter may be below the end of
@@ -485,7 +485,7 @@ def _no_correlation(table, model, pinned):
 
 
 def _no_field(problem, table, model, value):
-    """Say whether a response's field may as well have no variance."""
+    """Say whether ℓ approaches its supremum as the variance of a response's field goes to 0."""
     if model.response is None or VARIANCE not in table.free or VARIANCE in table.bounds:
         return None
     least = table.box(VARIANCE)[0]

@@ -124,7 +124,9 @@ def read(path, family=None, method=None, metric=None, transform=None, response=N
     """
     document = opened(path)
     if is_of_hurdle(document):
-        raise InvalidInput(f"{path}: is the fit of a hurdle: read it with gx.HurdleFit.load(path).")
+        raise InvalidInput(
+            f"{path} holds the fit of a hurdle: read it with gx.HurdleFit.load(path)."
+        )
     method = method_of(document, path, method, where)
     observations, origin = observations_of(document, path, metric)
     entries = entries_of(document, path, observations, family, method, transform, response)
@@ -226,7 +228,7 @@ def _response_of(document, given, path):
         known = set(response.constants())
         if response.name != name or known != set(entry) - {"name"}:
             raise InvalidInput(
-                f"{path}: the fit was made with the response {name!r} and its numbers "
+                f"{path}: the fit was made with the response {name!r} and the settings "
                 f"{', '.join(sorted(set(entry) - {'name'})) or '(none)'}: give the response of the "
                 "fit."
             )

@@ -89,8 +89,8 @@ FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
 
 SEPARATION_TOLERANCE, LEAST_SEPARATED = 1e-7, 500
-"""Gain of the linear program, for each value, above which a trend separates values; how many values
-are looked at first."""
+"""Gain of the linear program, for each value, above which a trend separates values; number of
+values that are examined first."""
 
 PLACEMENT_OPTIONS = ("on", "memory", "device_memory", "tiled")
 """Options of a method that may differ when a run resumes from a checkpoint."""
@@ -139,8 +139,9 @@ def fit(
     method : Likelihood or "auto", optional
         "auto", also if not given: `Exact()` up to 6,000 locations if their dense matrix fits the
         memory, otherwise `Vecchia(30)`; a `GeomxpWarning` then says so, with the predicted cost of
-        both. `Exact()` for families without a table of the correlation, such as families of your
-        own that read the time. `Fit.method` is the method that was used.
+        both. With a response the limit is 500 locations. `Exact()` for families without a table of
+        the correlation, such as families of your own that read the time. `Fit.method` is the method
+        that was used.
     family : str or class, optional
         Covariance family if no model is given: "matern" (the default), "gaussian",
         "powered-exponential", "cauchy", "rational-quadratic", "spherical", "wendland"; for times
@@ -188,12 +189,13 @@ def fit(
         "zero-inflated-poisson", "truncated-poisson", "bernoulli", "binomial", "gamma",
         "log-normal", "tweedie", "beta", "student-t", "censored"; or one of `geomxp.responses`, with
         its link and start values. The log-likelihood is Laplace's approximation. The nugget is then
-        one of the latent field: it is estimated for Poisson and binomial counts and Student's t,
-        and 0 for the others unless `start` or `bounds` name it. "hurdle", or
+        one of the latent field: it is estimated for Poisson responses (also zero-inflated or
+        truncated), binomial ones with several trials and Student's t, and 0 for the others unless
+        `start` or `bounds` name it. "hurdle", or
         `gx.responses.Hurdle(amount, link)`, for values of which many are 0, has two independent
         models, of the presence of a value other than 0 and of its amount: "truncated-poisson" if
         all values are whole numbers, else "gamma". All options hold for both models; a dict with
-        the keys "presence" and "amount" has one for each: trend={"presence": "elev", "amount":
+        the keys "presence" and "amount" gives each its own: trend={"presence": "elev", "amount":
         "constant"}.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
@@ -498,7 +500,7 @@ def _check_common(observations, base, fixed):
 
 
 def _with_response(base, model, asked, observations):
-    """Return the model with its response, whose parameters suit the values if it is only named."""
+    """Return the model with its response."""
     given = None if model is None else model.response
     if asked.response is None:
         return base if given is None else replace(base, response=given)
@@ -654,7 +656,7 @@ def _separated(request, response, data):
     ]
     return (
         f"the trend's terms {', '.join(names)} separate the values: the likelihood increases as "
-        "their coefficients go to infinity. Leave a term out, or join classes."
+        "their coefficients go to infinity. Leave a term out, or merge classes."
     )
 
 

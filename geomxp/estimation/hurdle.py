@@ -78,26 +78,26 @@ def check_hurdle(observations, hurdle):
         )
     if observations.variable is not None:
         raise InvalidInput(
-            "a hurdle is of one variable: fit each one, observations.of_variable(name)."
+            "a hurdle has one variable: fit each variable alone, observations.of_variable(name)."
         )
     check_hurdle_values(observations)
     n, response = len(observations), responses_of(hurdle, observations)["amount"]
     zeros = int((observations.values == 0).sum())
     if zeros == 0:
         raise InvalidInput(
-            f"none of the {n} values is 0, so that their presence needs no model: use "
+            f"none of the {n} values is 0, so their presence needs no model: use "
             f'response="{response.name}" (--response {response.name}).'
         )
     if zeros == n:
         raise InvalidInput(
-            f"all {n} values are 0: a hurdle needs amounts, values greater than 0. Add "
-            "observations, or leave this quantity out."
+            f"all {n} values are 0: a hurdle needs values greater than 0. Add observations, or "
+            "leave this variable out."
         )
     if n - zeros < LEAST_LOCATIONS:
         raise InvalidInput(
             f"a hurdle needs at least {LEAST_LOCATIONS} values greater than 0 for the model of "
-            f"their amount. Got {n - zeros}: add observations, or model the presence alone, "
-            'response="bernoulli" of values 0 and 1.'
+            f"their amount. Got {n - zeros}: add observations, or model the presence alone, with "
+            'response="bernoulli" and values 0 and 1.'
         )
     for name in ("offset", "exposure"):
         if getattr(observations, name) is not None and hurdle.link != "cloglog":
@@ -112,11 +112,11 @@ def check_hurdle_values(observations):
     """Raise `InvalidInput` for values that are not 0 or positive numbers."""
     if observations.limits_in_words:
         raise InvalidInput(
-            f"{observations.limits_in_words}, and a hurdle needs numbers: use "
+            f"{observations.limits_in_words}, and a hurdle needs exact values: use "
             'response="censored" (--response censored).'
         )
     if observations.trials is not None:
-        raise InvalidInput("`trials` are of binomial responses: leave them out for a hurdle.")
+        raise InvalidInput("`trials` are for binomial responses: leave them out for a hurdle.")
     bad = np.flatnonzero(observations.values < 0)
     if len(bad):
         raise InvalidInput(
@@ -130,15 +130,16 @@ def check_hurdle_values(observations):
 class HurdleFit:
     """Fits of a hurdle, as `fit` returns them: two independent models of values that may be 0.
 
-    A value is 0 or not with a probability that varies with the first field, and if it is not, its
-    distribution varies with the second. The density of a value is the product of both.
+    The probability that a value is not 0 varies with the first field. The distribution of values
+    that are not 0 varies with the second; their density is this probability times that of the
+    amount.
 
     Parameters
     ----------
     presence : Fit
-        Of whether a value is not 0, at all places: a Bernoulli response.
+        Fit of whether a value is not 0, at all locations, with a Bernoulli response.
     amount : Fit
-        Of the values that are not 0.
+        Fit of the values that are not 0.
     observations : Observations
         All values.
 
@@ -203,7 +204,7 @@ class HurdleFit:
 
     @property
     def method(self) -> Likelihood:
-        """The method of the model of the presence, which knows all locations."""
+        """The method of the model of the presence, which has all locations."""
         return self.presence.method
 
     def _title(self):

@@ -372,8 +372,8 @@ def _check_comparable(restricted, full):
         )
     if type(restricted.model.response) is not type(full.model.response):
         raise InvalidInput(
-            "the fits are not nested: their responses differ. Compare them by AIC, where both are "
-            "densities of the same values."
+            "the fits are not nested: their responses differ. Compare them by AIC, if both are "
+            "densities, or both probabilities, of the same values."
         )
     if _kind(restricted.model.transform) != _kind(full.model.transform):
         raise InvalidInput(

@@ -119,7 +119,7 @@ class Fit(Generic[Model]):
         Options of `geomxp.fit`, such as `starts`, that are not the defaults and that the other
         fields do not tell.
     log_likelihood_error : float
-        Standard error of `log_likelihood`, where random vectors estimate a part of it; 0 elsewhere.
+        Standard error of `log_likelihood`, where random numbers estimate a part of it; 0 elsewhere.
     divergence : FormatDivergence or None
         Of the formats from FP64, at the estimate; None unless the method is `Exact` with a rule
         other than FP64.
@@ -182,8 +182,9 @@ class Fit(Generic[Model]):
         include the Jacobian.
 
         With a response its values are z = η + g/W with error variances 1/W, where g and -W are the
-        derivatives of the log densities by η at the mode: Laplace's approximation of the field
-        given the values is the distribution of the field given these Gaussian values.
+        first two derivatives of the log densities with respect to η at the mode: Laplace's
+        approximation of the field given the values is the distribution of the field given these
+        Gaussian values.
         """
         if self.model.response is not None:
             return self._working

@@ -371,8 +371,9 @@ class Evaluation:
         Bounds of the rounding errors, where they were computed: by `gx.log_likelihood`, and in
         searches with derivatives.
     error : float
-        Standard error of the log-likelihood, where random vectors estimate a part of it: of a
-        response other than Gaussian values, by Vecchia's approximation of many locations.
+        Standard error of the log-likelihood, where random numbers estimate a part of it: for a
+        response with Vecchia's approximation of more than 3,000 locations, and for an exact
+        integral over censored values.
     """
 
     log_likelihood: float
@@ -507,7 +508,7 @@ def check_gaussian(observations):
     """Raise `InvalidInput` for columns that Gaussian values do not have."""
     if observations.censored is not None and observations.censored.any():
         raise InvalidInput(
-            f"{observations.limits_in_words}, which is no Gaussian value: use "
+            f"{observations.limits_in_words}, and Gaussian values must be known exactly: use "
             'response="censored" (--response censored).'
         )
     given = [

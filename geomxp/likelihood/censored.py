@@ -1,12 +1,12 @@
-"""The exact likelihood of censored Gaussian values, by integration over the few that are censored.
+"""The exact likelihood of censored Gaussian values, by integration over the censored ones.
 
 With the values that are known exactly, k, and the others, c, between limits l and u,
 
     ℓ = log N(y_k; Xβ, Σ) + log P(l < Z < u),
 
-where Z is the distribution of y_c given y_k. The probability is an integral over a cube, by Genz's
-sequential conditioning (1992, J. Comput. Graph. Stat. 1:141) with Botev's tilting, over Sobol's
-points with few random shifts. The points are the same for all models, so that ℓ is a smooth
+where Z has the distribution of y_c given y_k. The probability is an integral over a cube, by Genz's
+sequential conditioning (1992, J. Comput. Graph. Stat. 1:141) with Botev's tilting, on Sobol's
+points with a few random shifts. The points are the same for all models, so that ℓ is a smooth
 function of the parameters.
 """
 
@@ -33,20 +33,19 @@ MOST_CENSORED = 100
 """Limit on the censored values of an exact likelihood."""
 
 SEARCH_POINTS, MOST_POINTS, SHIFTS = 1 << 8, 1 << 16, 8
-"""Points of a sequence during a search, and most of them for a result; random shifts of each."""
+"""Points of the sequence during a search; most points for a result; random shifts of the points."""
 
 EIGENVALUE_TOLERANCE = 1e-14
-"""Least conditional variance of a censored value, relative to its variance."""
+"""Smallest conditional variance of a censored value, relative to its variance."""
 
 MOST_COEFFICIENT_STEPS, LEAST_STEP_SHARE, COEFFICIENT_GAIN = 50, 1e-6, 1e-9
-"""Limits on the steps of the coefficients and on how short one may be; gain below which they end.
-"""
+"""Most steps of the coefficients, smallest share of a step, and gain below which the steps end."""
 
 CHORD_STEPS = 6
 """Steps of the coefficients after which their second derivatives are computed again."""
 
 REPORTED_ERROR = 1e-6
-"""Standard error of the log-likelihood of a result at which no more points are taken."""
+"""Standard error of the log-likelihood of a result below which no more points are added."""
 
 HESSIAN_STEP = 1e-2
 """Step of second differences, in logarithms of parameters and in standard errors."""
@@ -183,7 +182,7 @@ class CensoredEvaluator(LaplaceEvaluator):
             if self._bend is None or k % CHORD_STEPS == CHORD_STEPS - 1:
                 self._bend = -self._second_differences(value, beta)
                 if not np.linalg.eigvalsh(self._bend)[0] > 0:
-                    # ℓ is concave: rounding of points, or far from a maximum
+                    # ℓ is concave: this is an error of the points, or far from the maximum
                     self._bend = self.design.T @ self.design / np.var(parts[0].values)
             step, size = np.linalg.solve(self._bend, slope), 1.0
             while (trial := value(beta + size * step)) < known and size > LEAST_STEP_SHARE:
@@ -266,7 +265,7 @@ def log_probability(
         May be infinite.
     covariance : (k, k) ndarray
     points : int
-        Of Sobol's sequence, a power of 2, for each of 8 random shifts.
+        Number of points of Sobol's sequence, a power of 2, for each of 8 random shifts.
     seed : int
 
     Examples
@@ -299,7 +298,7 @@ def log_probability(
     found = scipy.special.logsumexp(logs, axis=1) - np.log(points)
     top = found.max()
     if not np.isfinite(top):
-        raise NotPositiveDefinite("the limits have no probability in FP64.")
+        raise NotPositiveDefinite("the probability of the limits underflows FP64.")
     each = np.exp(found - top)
     mean = each.mean()
     return float(top + np.log(mean)), float(each.std(ddof=1) / np.sqrt(SHIFTS) / mean)
@@ -347,7 +346,7 @@ def _quantile_between(x, a, b):
 
 
 def _tilted(low, high, root):
-    """Return the tilt μ, (k,), with the least largest integrand, 0 for the last variable.
+    """Return the tilt μ, (k,), that minimizes the largest integrand; 0 for the last variable.
 
     Botev (2017, J. R. Stat. Soc. B 79:125): the saddle point of
     ψ(x, μ) = Σ ½μ² - xμ + log(Φ(u - Lx - μ) - Φ(l - Lx - μ)).
@@ -378,14 +377,14 @@ def _tilted(low, high, root):
         return np.r_[by_x, by_mu], jacobian
 
     found = scipy.optimize.root(slopes, np.zeros(2 * (k - 1)), jac=True, method="hybr", tol=1e-12)
-    # any tilt gives the integral, this one with the least variance
+    # any tilt gives the same integral, this one with a small variance
     return np.r_[found.x[k - 1 :], 0.0] if np.isfinite(found.x).all() else np.zeros(k)
 
 
 def _ordered(lower, upper, covariance):
     """Return the limits and the Cholesky factor with the least likely variable first.
 
-    Each is the least likely one given the means of those before (Genz and Bretz 2009, 4.1.3).
+    Each is the least likely one given the means of those before it (Genz and Bretz 2009, 4.1.3).
     """
     k = len(lower)
     low, high = np.array(lower, dtype=float), np.array(upper, dtype=float)

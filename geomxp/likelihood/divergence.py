@@ -473,9 +473,7 @@ def kl_between(
     check_is_model(p, "p")
     check_is_model(q, "q")
     if p.response is not None or q.response is not None:
-        raise InvalidInput(
-            "a divergence is one of Gaussian values: give models without a response."
-        )
+        raise InvalidInput("divergences are for Gaussian values: give models without a response.")
     if isinstance(locations, Observations):
         locations = locations.inputs
     locations = checked_inputs(locations, metric)

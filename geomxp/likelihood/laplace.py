@@ -1,4 +1,4 @@
-"""Laplace's approximation of the likelihood of responses, with dense matrices or by Vecchia's.
+"""Laplace's approximation of the likelihood of responses, with dense or sparse matrices.
 
 Values y have a density p(y | η), with η = Xβ + o + f for a Gaussian field f with covariance matrix
 K, and Q = K⁻¹. At the mode f̂ of p(y | η) N(f; 0, K), with W = -∂² log p/∂η², which may be negative,
@@ -14,7 +14,7 @@ third derivatives t of log p, s = ½ w∘t and x = Ss, the derivatives of ℓ ar
 
 because f̂ moves with all of them (Rasmussen and Williams 2006, sections 3.4 and 5.5.1). Vecchia's
 approximation gives Q, and the incomplete factor P takes the place of Q + W in the log-determinant
-(Zilber and Katzfuss 2021, Comput. Stat. Data Anal. 153:107081): ℓ is a smooth function then, too,
+(Zilber and Katzfuss 2021, Comput. Stat. Data Anal. 153:107081): ℓ is then also a smooth function,
 with these derivatives, where w and the last term are those of log|PP'|.
 
 Values at one place share the field there, if the model has no nugget: sums over them take the place
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
     from ..data.observations import Observations
 
 MOST_STEPS, MOST_HALVINGS = 200, 40
-"""Steps to a mode, and how often one is halved."""
+"""Most steps to a mode, and most halvings of one step."""
 
 NEAR_MODE, MODE_TOLERANCE = 1e-8, 1e-24
-"""Promised changes of the objective, relative to it: near a mode rounding hides the change, and
-Newton's steps are taken as they are; where the tolerance is met the mode is found."""
+"""Predicted changes of the objective, relative to it. Below the first, rounding hides the change,
+and full Newton steps are taken; below the second, the mode is found."""
 
 COEFFICIENT_TOLERANCE, LEAST_INFORMATION = 1e-12, 1e-12
-"""Change of ℓ that a step of the coefficients has to promise; the least eigenvalue of their
-information, relative to the largest, with which they are determined."""
+"""Predicted change of ℓ below which steps of the coefficients end; smallest eigenvalue of their
+information, relative to the largest, for which they are determined."""
 
 MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 """Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
@@ -66,19 +66,19 @@ INFORMATION_TOLERANCE = 1e-6
 """Reduction of the residual for the information on the coefficients."""
 
 KEPT_CHANGE = 0.1
-"""Largest change of W, relative to its largest entry, with which a preconditioner is kept."""
+"""Largest change of W, relative to its largest entry, for which a preconditioner is kept."""
 
 LEAST_WEIGHT = 1e-6
 """Least weight of a value in an information, in units of the largest one."""
 
 MOST_EXACT, LEAST_VECTORS, MOST_VECTORS = 3000, 16, 640
-"""Locations for which log|Q + W| is exact; random vectors for its estimate otherwise.
+"""Locations up to which log|Q + W| is exact; fewest and most random vectors of its estimate.
 
-The vectors that one standard error takes are in proportion to n; with the largest number the error
-grows with √n, and the time with n."""
+The number of vectors for the same standard error is proportional to n; with the largest number the
+error grows with √n, and the time with n."""
 
 MOST_LANCZOS_STEPS, LANCZOS_TOLERANCE = 100, 1e-6
-"""Steps of Lanczos' method, which ends where one changes the trace by less than this times √n."""
+"""Steps of Lanczos' method; it ends where a step changes the trace by less than this times √n."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class LaplaceDerivatives:
 
 
 class Laplace:
-    """Base of Laplace's approximation for one data set.
+    """Base class of Laplace's approximation for one data set.
 
     Parameters
     ----------
     observations : Observations
-        Their locations; their values do not count.
+        Only their locations are used.
     data : Data
         The values of the response.
     design : (n, p) array
@@ -142,7 +142,7 @@ class Laplace:
         return self.mode(model, response, coefficients).log_likelihood
 
     def mode(self, model, response, coefficients=()):
-        """Return the mode of the field and ℓ; the search starts at the last one."""
+        """Return the mode of the field and ℓ; the search starts at the last mode."""
         places, *about = self._places(model)
         if self._prepared_for != (model, self.key):
             self._of_model = None
@@ -208,8 +208,8 @@ class Laplace:
     ) -> Floats:
         """Return an information for scoring by parameters of field and response, (k, k).
 
-        That of the field's parameters is the one of Gaussian values with error variances 1/W. That
-        of the response's is the sum of products of the scores of the values.
+        For the field's parameters it is that of Gaussian values with error variances 1/W, for the
+        response's the sum of products of the scores of the values.
         """
         own = response.parameters()
         mode = self.mode(model, response, coefficients)
@@ -234,7 +234,7 @@ class Laplace:
     ) -> tuple[Floats, Floats, LaplaceDerivatives]:
         """Return the β with the largest ℓ, its information, (p, p), and `derivatives` there.
 
-        The information is X'(W - WSW)X: minus the Hessian but for changes of W.
+        The information is X'(W - WSW)X: minus the Hessian, without changes of W.
         """
         p = self.design.shape[1]
         best = np.zeros(p) if start is None else np.array(start, dtype=float)
@@ -245,7 +245,9 @@ class Laplace:
         for _ in range(MOST_STEPS if p else 0):
             values = np.linalg.eigvalsh(information)
             if not values[0] > LEAST_INFORMATION * values[-1]:
-                raise NotPositiveDefinite("the values do not determine the coefficients.")
+                raise NotPositiveDefinite(
+                    "the values do not determine the coefficients of the trend."
+                )
             step = np.linalg.solve(curved, found.by_coefficients)
             promise, size = found.by_coefficients @ step, 1.0
             rounding = np.finfo(float).eps * abs(found.mode.log_likelihood)
@@ -272,7 +274,7 @@ class Laplace:
             for secant in secants:
                 curved = _with_secant(curved, *secant)
         if p:
-            raise NotPositiveDefinite("no best coefficients were found for this response.")
+            raise NotPositiveDefinite("the search for the trend's coefficients did not converge.")
         return best, information, found.derivatives(names)
 
     def _fixed(self, coefficients):
@@ -559,7 +561,7 @@ class _Prior:
             size, last = residual @ z, size
             p = z + size / last * p
         raise NotPositiveDefinite(
-            f"{MOST_ITERATIONS} conjugate gradients did not solve for the field: use more "
+            f"conjugate gradients did not converge in {MOST_ITERATIONS} iterations: use more "
             "neighbours."
         )
 
@@ -630,8 +632,8 @@ class _SparseMode:
 
         It is exact, with an error of 0, for up to `MOST_EXACT` locations. Otherwise by Lanczos
         quadrature of tr log P⁻¹(Q + W)P⁻ᵀ with random vectors of ±1 (Ubaru, Chen and Saad 2017,
-        SIAM J. Matrix Anal. Appl. 38:1075), as many as this standard error needs, but at most
-        `MOST_VECTORS`. Two models with one seed have the same vectors.
+        SIAM J. Matrix Anal. Appl. 38:1075), as many as the standard error `error` needs, but at
+        most `MOST_VECTORS`. Models with the same seed have the same vectors.
         """
         prior, n, random, found = self._prior, len(self.field), np.random.default_rng(seed), []
         if n <= MOST_EXACT:
@@ -688,10 +690,11 @@ class _SparseMode:
 def ascend(start, at, newton):
     """Return a maximum x by Newton's method, the value, and what `at` and `newton` know of it.
 
-    ``at(x)`` returns the objective and anything else. ``newton(x, known, tolerance, least)``, which
-    is given the latter, returns the step, the change that it promises, whether the step is Newton's
-    and not a safe one in its place, and anything else. Its solves may have this relative error, or
-    miss so much of the promise. What it knows is None for a maximum that it has not seen.
+    ``at(x)`` returns the objective and anything else. ``newton(x, known, tolerance, least)``, where
+    `known` is the latter, returns the step, the change that it predicts, whether the step is
+    Newton's and not a safe one in its place, and anything else. Its solves may have the relative
+    error `tolerance`, or miss `least` of the predicted change. The last of the results is None for
+    a maximum at which `newton` was not called.
     """
 
     def tried(x):

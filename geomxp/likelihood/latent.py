@@ -2,7 +2,7 @@
 
 `LaplaceEvaluator` is to responses what the evaluators of `exact` and `vecchia` are to Gaussian
 values. Its value is a smooth function of the parameters with exact derivatives; with Vecchia's
-approximation it has the log-determinant of an incomplete factor, and `reported` corrects that.
+approximation it uses the log-determinant of an incomplete factor, and `reported` corrects that.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ KEPT_RESULTS = 64
 """Limit on the results that an evaluator keeps."""
 
 SAME_DIGITS = 12
-"""Digits in which the parameters of two models agree if they count as one."""
+"""Digits to which the parameters of two models must agree for the models to count as one."""
 
 SAME_INFORMATION = 1e-3
 """Relative change of parameters up to which the observed information is not computed again."""
 
 INFORMATION_REACH = 0.5
-"""Largest change of the logarithm of a parameter with which the information for scoring is kept."""
+"""Largest change of the logarithm of a parameter for which the information for scoring is kept."""
 
 HESSIAN_STEP = 2e-4
-"""Step of differences of derivatives, relative to a parameter; of coefficients in standard errors.
-"""
+"""Step of differences of derivatives, relative to a parameter; for coefficients 100 times as many
+standard errors."""
 
 NOISE_STEP = 1e-4
-"""Step of a difference by a variance of noise that is 0, in units of that of the field."""
+"""Step of a difference by a noise variance that is 0, in units of the variance of the field."""
 
 TRANSFORM_STEP = 1e-3
 """Step of differences of ℓ by parameters of a transformation, relative to them or to 1."""
@@ -55,13 +55,13 @@ LEAST_WEIGHT = 1e-6
 """Least weight of a working value, in units of the median of the positive ones."""
 
 RESPONSE_COLUMNS = "trials", "offset", "exposure", "lower", "upper"
-"""Columns of observations that only responses have."""
+"""Columns of observations that only models with a response use."""
 
 LARGEST_OFFSET = 50.0
-"""Largest offset on the scale of the link: its exponential is 5e21."""
+"""Largest absolute offset on the scale of the link: the exponential of 50 is 5e21."""
 
 REPORTED_ERROR = 0.025
-"""Standard error of a reported log-likelihood, up to about 100,000 locations."""
+"""Largest standard error of a reported log-likelihood, up to about 100,000 locations."""
 
 
 def check_response(method, observations, model, reml):
@@ -76,42 +76,43 @@ def check_response(method, observations, model, reml):
     plain = type(method)(*plain)
     if method != plain or not isinstance(getattr(method, "ordering", ""), str):
         raise InvalidInput(
-            f"a {response.name} response is computed in FP64, in one memory and on the CPU: use "
+            f"a {response.name} response is computed in FP64, in RAM and on the CPU: use "
             "gx.Exact() or gx.Vecchia(30) without further options (--method exact|vecchia "
             f"[--neighbours]). Got {method!r:.120}."
         )
     for name in ("error_variance", "replicates"):
         if getattr(observations, name) is not None:
             raise InvalidInput(
-                f"`{name}` is of Gaussian values. A {response.name} response has a distribution of "
-                "its own: leave it out."
+                f"`{name}` is for Gaussian values. A {response.name} response has a distribution "
+                "of its own: leave it out."
             )
     if observations.limits_in_words and not response.transformable:
         raise InvalidInput(
-            f"{observations.limits_in_words}, and a {response.name} response needs numbers: use "
-            'response="censored" (--response censored).'
+            f"{observations.limits_in_words}, and a {response.name} response needs exact values: "
+            'use response="censored" (--response censored).'
         )
     if observations.exposure is not None and response.used_link not in ("log", "cloglog"):
         raise InvalidInput(
-            f"an exposure multiplies a mean, and the link of this {response.name} response is "
-            f"{response.used_link}: use `offset`, or leave it out."
+            f"an exposure needs the link log or cloglog, and this {response.name} response has the "
+            f"link {response.used_link}: use `offset`, or leave the exposure out."
         )
     if observations.trials is not None and not isinstance(response, Binomial):
         raise InvalidInput(
-            f"`trials` are of binomial responses. Got a {response.name} response: use `exposure`, "
+            f"`trials` are for binomial responses. Got a {response.name} response: use `exposure`, "
             "or leave them out."
         )
     offset = observations.total_offset
     if offset is not None and np.abs(offset).max() > LARGEST_OFFSET:
         raise InvalidInput(
-            f"an offset, or the logarithm of an exposure, is {np.abs(offset).max():g}: give "
-            f"exposures in a unit such that it is at most {LARGEST_OFFSET:g}."
+            f"the offset, with the logarithm of the exposure, has the absolute value "
+            f"{np.abs(offset).max():g}: give exposures in a unit such that it is at most "
+            f"{LARGEST_OFFSET:g}."
         )
     if response.transformable and observations.lower is None:
         raise InvalidInput(
             "a censored response needs limits: text such as <0.5 in the column of the values, or "
-            "`below` or `above` (--below, --above). Without any, leave the response out: the "
-            "nugget is the variance of the errors."
+            "`below` or `above` (--below, --above). If there are none, leave the response out: "
+            "the nugget is then the variance of the errors."
         )
 
 
@@ -161,7 +162,7 @@ class WorkingValues:
 class Best:
     """The coefficients of the trend with the largest ℓ, their information, and derivatives there.
 
-    The information, (p, p), is that for the parameters of the model.
+    The information, (p, p), is that of the coefficients, for given parameters of the model.
     """
 
     coefficients: Floats
@@ -177,9 +178,9 @@ class LaplaceEvaluator(Evaluator):
     observations : Observations
     design : (n, p) array or None
     method : Exact or Vecchia
-        Matrices of the order of n, or Vecchia's approximation of the field.
+        Dense matrices of order n, or Vecchia's approximation of the field.
     response : Response
-        Its kind; models have parameters of their own.
+        Only its kind counts; each model has its own parameters.
     """
 
     scoring = True
@@ -218,7 +219,7 @@ class LaplaceEvaluator(Evaluator):
             self._joint.clear()
 
     def would_move(self, model, exactly=False):
-        """Whether other neighbours than those that are kept suit a model better."""
+        """Whether neighbours other than those that are kept suit a model better."""
         field = bare(model)
         if not self._held or self._neighbours.key_of(field) == self.laplace.key:
             return False
@@ -252,7 +253,7 @@ class LaplaceEvaluator(Evaluator):
         )
 
     def reported(self, model):
-        """Evaluate with the log-determinant corrected, and the standard error of this."""
+        """Evaluate with a corrected log-determinant, and the standard error of the correction."""
         parts = {}
 
         def corrected(best):
@@ -301,7 +302,7 @@ class LaplaceEvaluator(Evaluator):
         return self.laplace.mode(bare(model), model.response, best.coefficients)
 
     def _know(self, model):
-        """Have the values that a model's transformation gives, and its neighbours."""
+        """Prepare the values as a model transforms them, and its neighbours."""
         if self._transform != model.transform:
             self.laplace.data, self._jacobian = data_of(self.observations, model.transform)
             self._transform = model.transform
@@ -333,10 +334,11 @@ class LaplaceEvaluator(Evaluator):
 
     @blas_threads(0)
     def derivatives(self, model, names, *, curvature=False):
-        """Return the score, and the information of the field about working values.
+        """Return the score, and an information for scoring.
 
-        That of a response's own parameters is the sum of squares of the scores of the values.
-        With `curvature`, the observed information by differences of the score.
+        For parameters of the field it is that of Gaussian working values, for those of the response
+        the sum of products of the scores of the values. With `curvature`, also return the observed
+        information, by differences of the score.
         """
         names = tuple(names)
         known = () if model.transform is None else tuple(model.transform.parameters())
@@ -355,7 +357,7 @@ class LaplaceEvaluator(Evaluator):
     def _by_shared_noise(self, model, names):
         """Return the derivatives by variances of noise that are 0 where values share the field.
 
-        Values at one place share it only without noise: by a difference to one side.
+        Values at one place share it only without noise: the differences are one-sided.
         """
         if not self.observations.duplicate_inputs:
             return {}
@@ -523,9 +525,9 @@ class LaplaceEvaluator(Evaluator):
     def working(self, model, coefficients):
         """Return working values z, (n,), and their error variances, (n,).
 
-        Gaussian values z = η + g/W with error variances 1/W have the same mode of the field, and
+        Gaussian values z = η + g/W with error variances 1/W give the same mode of the field, and
         the same variances where W is the curvature of the values' log density. Curvatures that are
-        not positive count as a small number: such values say nothing about the field.
+        not positive are replaced by a small number: such values say little about the field.
         """
         self._know(model)
         mode = self.laplace.mode(bare(model), model.response, coefficients)
@@ -548,7 +550,7 @@ def bare(model: Covariance) -> Covariance:
 
 
 def _key(model):
-    """Return what tells a model from others: its class and its parameters to some digits."""
+    """Return what distinguishes a model: its class and its parameters to some digits."""
     values = model.parameters().values()
     return (
         type(model),

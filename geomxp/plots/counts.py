@@ -34,10 +34,10 @@ MOST_ENDS = 400
 """Largest number of counts at which expected frequencies are computed."""
 
 LEAST_EXPECTED = 1.0
-"""Smallest expected frequency of a bar; values below it are joined."""
+"""Smallest expected frequency of a bar; counts that are expected less often are joined."""
 
 TAIL = 1e-4
-"""Probability of counts beyond the bars with ends of their own."""
+"""Probability of counts beyond the range in which bars may end."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def rootogram(
     The dots are the square roots of the expected frequencies, the sums of the predictive
     probabilities. From each hangs a bar as long as the square root of the observed frequency: it
     ends above 0 where there are fewer of these counts than expected, and below 0 where there are
-    more (Kleiber and Zeileis 2016, Am. Stat. 70:296). Counts of which less than one is expected are
+    more (Kleiber and Zeileis 2016, Am. Stat. 70:296). Counts with an expected frequency below 1 are
     joined, as are neighbouring counts if there would be more than 25 bars.
 
     The band is that of the bars' ends for a correct model, for each bar separately, with
@@ -98,7 +98,7 @@ def rootogram(
     source : Fit, HurdleFit or Validation
         Of counts. For a fit, its leave-one-out predictions are computed.
     level : float
-        Of the band.
+        Level of the band.
     ax : matplotlib.axes.Axes, optional
     seed : int
         Seed of the draws for the band.
@@ -145,8 +145,8 @@ def frequencies(validation: Validation, *, level: float = 0.95, seed: int = 0) -
     mixture = validation.mixture
     if mixture is None or not mixture.discrete:
         raise InvalidInput(
-            f"a rootogram is of counts, and {validation.observations.value_name} has another "
-            "distribution: use geomxp.plots.pit, or fit counts with a response for them, such as "
+            f"a rootogram needs counts, and {validation.observations.value_name} has another "
+            "distribution: use geomxp.plots.pit, or fit counts with a response such as "
             'gx.fit(observations, response="poisson").'
         )
     check_whole("seed", seed, 0, np.inf)
@@ -245,8 +245,8 @@ def calibration(
 ) -> Axes:
     """Draw the observed share against the predicted probability of binary or binomial values.
 
-    For counts, and for values of which some are 0, the probability of a value above 0. The values
-    are in bins of about equal numbers, by their predicted probabilities. Above the diagonal
+    For counts, and for other values that may be 0, it is the probability of a value above 0. The
+    values are in bins of about equal size, by their predicted probabilities. Above the diagonal
     predicted probabilities are too small.
 
     The band is where shares lie if the probabilities are right, for each bin separately, with
@@ -259,7 +259,7 @@ def calibration(
     bins : int
         Largest number of bins. Equal probabilities are in one bin.
     level : float
-        Of the band.
+        Level of the band.
     ax : matplotlib.axes.Axes, optional
     seed : int
         Seed of the draws for the band.
@@ -330,7 +330,7 @@ def shares(
 
     else:
         raise InvalidInput(
-            "calibration of probabilities is of binary values, or of counts that may be 0, and "
+            "calibration of probabilities needs binary values, or values that may be 0, and "
             f"{validation.observations.value_name} has another distribution: use "
             "geomxp.plots.coverage."
         )

@@ -100,8 +100,8 @@ def residuals_against_prediction(
 ) -> Axes:
     """Draw standardised errors, (observed - predicted)/standard deviation, against predictions.
 
-    For a good model there is no pattern, and a share `level` lies between the dashed lines. Of a
-    response, and of censored values, they are normal quantiles of the randomized PIT.
+    For a good model there is no pattern, and a share `level` lies between the dashed lines. For a
+    response, and for censored values, they are normal quantiles of the randomized PIT.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def pit(
 def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
     """Draw the empirical coverage of prediction intervals against the nominal coverage.
 
-    Below the diagonal intervals are too short. The band is binomial, for each point separately. Of
+    Below the diagonal intervals are too short. The band is binomial, for each point separately. For
     a response an interval holds an observation if its PIT is between the interval's probabilities.
     For counts use `rootogram`, and for binary values `calibration`.
 
@@ -287,7 +287,7 @@ def kind_in_words(validation):
 
 
 def errors_in_words(validation):
-    """Return what `Validation.standardised_errors` are: of a response they are no differences."""
+    """Return what `Validation.standardised_errors` are: for a response they are not differences."""
     plain_errors = validation.mixture is None and not validation.censored.any()
     return "standardised error" if plain_errors else "quantile residual"
 
@@ -347,7 +347,7 @@ def variogram(
     estimate, with the trend estimated again and the covariance parameters held. It is pointwise, so
     that one of fifteen points often lies outside.
 
-    Of a response the residuals are those of its working values (`Fit.gaussian`), and the line and
+    For a response the residuals are those of its working values (`Fit.gaussian`); the line and
     the band have their noise too.
 
     Observations of several times have points of one colour for each lag in time; the line of a fit

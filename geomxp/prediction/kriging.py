@@ -97,8 +97,9 @@ class Prediction:
         The new locations; for blocks their centres.
     mean : (m,) ndarray
         Predicted field, in the unit of the values: with a transformation the mean of the
-        back-transformed field. A mean or a variance that does not exist is infinite; `median`,
-        `quantile` and `interval` do not depend on it.
+        back-transformed field, with a response the mean of a value given the field. A mean or a
+        variance that does not exist is infinite; `median`, `quantile` and `interval` do not depend
+        on it.
     variance : (m,) ndarray
         Variance of the prediction error of the noiseless field (for blocks: of its average),
         with the uncertainty of the trend's coefficients; in squared units of the values.
@@ -112,8 +113,8 @@ class Prediction:
     gaussian : ((m,) ndarray, (m,) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, m) ndarray or None
-        Averages of back-transformed draws over blocks, from which all else is computed. Of a hurdle
-        products of quantiles of presence and amount, for quantiles of the field.
+        Averages of back-transformed draws over blocks, from which all else is computed. For a
+        hurdle, products of quantiles of presence and amount; quantiles of the field come from them.
     response : Response, Hurdle or None
         Distribution of a new observation given the field, if it is not Gaussian.
     trials : (m,) ndarray or None
@@ -123,8 +124,8 @@ class Prediction:
     variable_name : str
         Name of the column of the variables.
     presence, amount : Prediction or None
-        Of a hurdle: the predictions of the probability that a value is not 0, and of the mean of
-        values that are not, whose product is predicted.
+        For a hurdle, the predictions of the probability that a value is not 0, and of the mean of
+        values that are not 0; the prediction is of their product.
     """
 
     locations: Floats
@@ -153,10 +154,10 @@ class Prediction:
 
     @classmethod
     def of_hurdle(cls, presence: Prediction, amount: Prediction, nodes: int = 400) -> Prediction:
-        """Return the prediction of the product of independent ones of presence and amount.
+        """Return the prediction of the product of presence and amount, which are independent.
 
-        `samples` are at equally probable quantiles of both fields, which a lattice of the golden
-        ratio pairs.
+        `samples` are at equally probable quantiles of both fields, paired by a lattice with the
+        golden ratio.
         """
         from scipy.special import ndtri
 
@@ -275,7 +276,7 @@ class Prediction:
 
     @property
     def mean_of_observation(self) -> Floats:
-        """Mean of a new observation, (m,): with a response also over the noise of the field."""
+        """Mean of a new observation, (m,): with a response, also over the noise of the field."""
         if self._is_mixed("observation"):
             return self._new.mean_value()
         mean, variance = self._normal("observation")
@@ -412,9 +413,10 @@ class Prediction:
             variance_of_observation, observation_lower, observation_upper of a new observation, with
             which measurements are to be compared. With of="observation" mean, variance (of the
             field), variance_of_observation, lower_of_observation, upper_of_observation. With a
-            transformation there is a column median; for a hurdle also probability_of_presence and
-            mean_of_amount. Predictions of a multivariate model have a
-            column of the variable first, unless the table has it.
+            transformation there is a column median, with a response that is not normal also
+            mean_of_observation; for a hurdle also probability_of_presence and mean_of_amount.
+            Predictions of a multivariate model have a column of the variable first, unless the
+            table has it.
         """
         import pandas as pd
 
@@ -496,8 +498,8 @@ def predict(
     Parameters
     ----------
     fit : Fit or HurdleFit
-        For a hurdle the product of the probability that a value is not 0 and of its mean where it
-        is not, at locations.
+        For a hurdle, the product of the probability that a value is not 0 and of its mean where it
+        is not 0 is predicted, at locations only.
     new_locations : (m, d) array_like, Inputs, Observations, frame or xarray grid, optional
         A pandas frame must have the columns of the observations' coordinates. Points of a
         geopandas frame and cells of a grid are reprojected to the coordinate reference system of
@@ -545,12 +547,12 @@ def predict(
     trials, offset, exposure : float, (m,) array_like or str, optional
         Of new observations of a response: trials of a binomial one, 1 if not given; offset on the
         scale of the link, 0 if not given; exposure, 1 if not given. Text is a column of a frame, or
-        a function of columns. If not given, the columns of a frame that are called as those of the
-        fit.
+        a function of columns. If not given, columns of a frame with the names of those of the fit
+        are used.
     draws, seed : int
         Number and seed of the conditional draws from which averages over blocks are predicted with
         a transformation; the average of a transformed field is not a linear combination. For a
-        hurdle the number of nodes from which the quantiles of its field are computed.
+        hurdle, `draws` is the number of nodes from which the quantiles of its field are computed.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -597,7 +599,7 @@ def predict(
         if block is not None:
             refuse_blocks()
         if trials is not None:
-            raise InvalidInput("`trials` are of binomial responses: leave them out for a hurdle.")
+            raise InvalidInput("`trials` are for binomial responses: leave them out for a hurdle.")
         parts = (predict(part, new_locations, covariates, **options) for part in fit.parts.values())
         return Prediction.of_hurdle(*parts, draws)
     check_fit(fit)
@@ -679,7 +681,7 @@ def predict(
 def refuse_blocks() -> None:
     """Raise `InvalidInput` for averages of a hurdle over blocks."""
     raise InvalidInput(
-        "a hurdle is predicted at locations: average draws of it at points of the block, "
+        "a hurdle can only be predicted at locations: average draws at points of the block, "
         "gx.simulate(fit, points, draws=400)."
     )
 

@@ -264,7 +264,7 @@ def _check_options(true, approximated, of, neighbours, method):
     for name, model in (("true", true), ("approximated", approximated)):
         if getattr(model, "response", None) is not None:
             raise InvalidInput(
-                "losses of efficiency are those of Gaussian values: give models without a response."
+                "losses of efficiency are for Gaussian values: give models without a response."
             )
         if not isinstance(model, Covariance):
             raise InvalidInput(f"`{name}` must be a covariance model. Got {type(model).__name__}.")

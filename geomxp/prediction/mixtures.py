@@ -1,9 +1,9 @@
-"""Values of a response whose η is normal: the distribution of a new observation, and its scores.
+"""Predictive distributions of responses whose η is normal, and their scores.
 
 The distribution of a value y given η is a response's, and η is N(m, s²) where kriging predicts it.
-Integrals over η are sums over equally spaced nodes, whose error falls exponentially: Trefethen and
-Weideman (2014, SIAM Rev. 56:385). They are so dense that the distribution of y changes little from
-one to the next, also for counts of many thousands.
+Integrals over η are sums over equally spaced nodes, whose error falls exponentially with their
+number: Trefethen and Weideman (2014, SIAM Rev. 56:385). The nodes are so dense that the
+distribution of y changes little from one to the next, also for counts of many thousands.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .._typing import Callable, Floats
 
 REACH_SDS = 8.5
-"""Standard deviations of η from its mean up to which nodes reach: 1e-17 of it is beyond."""
+"""Standard deviations of η from its mean up to which nodes reach; 2e-17 of it lies beyond."""
 
 WIDEST_STEP, FINEST_STEP, STEP_SHARE = 0.5, 1 / 128, 0.5
-"""Distance of nodes in standard deviations of η, and its largest value in units of the change of η
-that shifts a value by its own standard deviation."""
+"""Largest and smallest distance of nodes in standard deviations of η, and the largest one in units
+of the change of η that shifts a value by its own standard deviation."""
 
 TYPICAL_SDS = 2.5
 """Standard deviations of η from its mean at which this is measured."""
@@ -46,9 +46,9 @@ MOST_NEWTON_STEPS, LONGEST_NEWTON_STEP = 50, 2.0
 
 
 class Distributions:
-    """Base of distributions of n values: scores from `cumulative`, `below` and `quantile`.
+    """Base class of distributions of n values: scores from `cumulative`, `below` and `quantile`.
 
-    A subclass has also `__len__` and `discrete`, whether values are counts.
+    A subclass also has `__len__` and `discrete`, whether values are counts.
     """
 
     def crps(self, values: Floats) -> Floats:
@@ -118,7 +118,7 @@ class Mixture(Distributions):
     ----------
     response : Response
     mean, variance : (n,) ndarray
-        Of η, with the noise of the field and the offset.
+        Of η, including the noise of the field and the offset.
     trials : (n,) ndarray or None
         Of a binomial response; 1 if not given.
     steps : (n,) ndarray or None
@@ -227,7 +227,7 @@ class Mixture(Distributions):
         )  # fmt: skip
 
     def quantile(self, p: Floats) -> Floats:
-        """Return the least value with a probability of at least p up to there, (n,)."""
+        """Return the smallest value whose cumulative probability is at least p, (n,)."""
         p = np.broadcast_to(np.asarray(p, dtype=float), len(self)).copy()
         data, response = self._data(), self.response
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -295,7 +295,7 @@ class Mixture(Distributions):
         return eta, 1.0 / np.sqrt(w)
 
     def brier(self, values: Floats) -> float | None:
-        """Return the mean squared difference of 0 and 1 and their probabilities, or None."""
+        """Return the Brier score of binary values; None for other values."""
         if self.response.links == ("log",) or not np.isin(values, (0, 1)).all():
             return None
         return float(np.mean((values - self.mean_value()) ** 2))
@@ -319,7 +319,7 @@ class HurdleMixture(Distributions):
 
     Examples
     --------
-    A value is 0 with probability 1/2, and else gamma with mean 1, almost without a field:
+    A value is 0 with probability 1/2, otherwise gamma with mean 1, almost without a field:
 
     >>> from geomxp.covariance.responses import Bernoulli, Gamma
     >>> zero, small = np.zeros(1), np.full(1, 1e-12)
@@ -368,14 +368,14 @@ class HurdleMixture(Distributions):
         return np.where(at > 0, 1 - p + p * self.amount.below(at), 0.0)
 
     def quantile(self, p: Floats) -> Floats:
-        """Return the least value with a probability of at least p up to there, (n,)."""
+        """Return the smallest value whose cumulative probability is at least p, (n,)."""
         rest = 1 - (1 - np.broadcast_to(np.asarray(p, dtype=float), len(self))) / self.probability
         result, rows = np.zeros(len(self)), np.flatnonzero(rest > 0)
         result[rows] = self.amount.of_rows(rows).quantile(rest[rows])
         return result
 
     def log_density(self, values: Floats) -> Floats:
-        """Return log p(y) of values, (n,): of the probability where a value is 0."""
+        """Return log p(y) of values, (n,): the log probability where a value is 0."""
         values = np.asarray(values, dtype=float)
         result, rows = self.presence.log_density(values != 0), np.flatnonzero(values)
         result[rows] += self.amount.of_rows(rows).log_density(values[rows])
@@ -391,7 +391,7 @@ class HurdleMixture(Distributions):
 
 
 def _between(low, high, discrete):
-    """Return a point between, the geometric mean where both ends are positive and far apart."""
+    """Return a point between two ends: the geometric mean where both are positive and far apart."""
     with np.errstate(invalid="ignore", divide="ignore"):
         far = (low > 0) & (high > 4 * low)
         middle = np.where(far, np.sqrt(low) * np.sqrt(high), low / 2 + high / 2)
@@ -402,7 +402,7 @@ def _between(low, high, discrete):
 
 @dataclass(frozen=True)
 class MeanScale(Transformation):
-    """Back-transformation of η to the mean of a value given it: the inverse link of a response."""
+    """Back-transformation of η to the mean of a value given η: the inverse link of a response."""
 
     response: Response | None = None
 

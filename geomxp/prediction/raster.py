@@ -85,7 +85,7 @@ class Raster:
     response : Response, Hurdle or None
         Distribution of a new observation given the field, if it is not Gaussian.
     presence, amount : Raster or None
-        Of a hurdle: the probability that a value is not 0, and the mean of values that are not.
+        For a hurdle: the probability that a value is not 0, and the mean of values that are not 0.
     time : float or None
         Time of the map, of a space-time model; a number on `axis`.
     time_name : str
@@ -154,7 +154,7 @@ class Raster:
 
     @property
     def centre(self) -> Floats:
-        """The values to show on a map: the mean, with a transformation of values the median."""
+        """The values to show on a map: the mean, or with a transformation of values the median."""
         return self.mean if self.transform is None or self.response is not None else self.median
 
     @property
@@ -242,7 +242,7 @@ class Raster:
         Returns
         -------
         dict of str to (array, dict)
-            mean; of a hurdle probability_of_presence and mean_of_amount; standard_error, lower and
+            mean; for a hurdle probability_of_presence and mean_of_amount; standard_error, lower and
             upper of the field; and, except for averages, standard_error_of_observation,
             observation_lower and observation_upper. With of="observation" mean,
             standard_error_of_observation, lower_of_observation and upper_of_observation. All with
@@ -723,7 +723,7 @@ def predict_raster(
 
 
 def _maps(fit, raster, known, time, block, options):
-    """Return the maps of one model at all times, or at none, in the cells that are `known`.
+    """Return the maps of one model at all times, or without times, in the cells that are `known`.
 
     `options` are arguments of `predict`.
     """

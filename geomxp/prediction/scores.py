@@ -206,8 +206,8 @@ def mixed_summary(
 ) -> dict[str, float]:
     """Return the means of all scores of predictions of a response, as `summary`.
 
-    With `brier`, the mean squared difference of values and probabilities, for 0 and 1; of a hurdle
-    that of presences.
+    With `brier`, the mean squared difference of values and probabilities, for binary values; for a
+    hurdle it is that of presences.
 
     Parameters
     ----------

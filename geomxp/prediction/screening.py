@@ -51,8 +51,8 @@ CLUMPED_RATIO = 5.0
 """Ratio of variance and mean of counts above which they vary more than a field usually explains."""
 
 MOST_ZEROS, LEAST_SPREAD_OF_PROPORTIONS = 0.5, 0.2
-"""Share of zeros above which presence has a field of its own; range of values between 0 and 1 above
-which they may be proportions."""
+"""Share of zeros above which presence needs a field of its own; range of values between 0 and 1
+above which they may be proportions."""
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ class SuggestedResponse:
 
 
 def suggested_response(observations: Observations) -> SuggestedResponse | None:
-    """Return the response that values need by their kind, or None for measurements.
+    """Return the response that suits the kind of the values, or None for measurements.
 
-    Values with limits, trials, 0 and 1 only, whole numbers with zeros, measurements with many
-    zeros, and proportions are recognized.
+    It recognizes values with limits, numbers of successes in trials, only 0 and 1, whole numbers
+    with zeros, measurements with many zeros, and proportions.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def suggested_response(observations: Observations) -> SuggestedResponse | None:
     if observations.limits_in_words:
         return SuggestedResponse("censored", f"{observations.limits_in_words}.")
     if observations.trials is not None:
-        return SuggestedResponse("binomial", "The values are numbers of successes of trials.")
+        return SuggestedResponse("binomial", "The values are numbers of successes in trials.")
     if np.unique(values).tolist() == [0.0, 1.0]:
         return SuggestedResponse("bernoulli", "All values are 0 or 1.")
     if values.min() < 0 or not np.ptp(values) > 0:

@@ -50,8 +50,8 @@ REGULAR_SIDE_POINTS, GAUSS_SIDE_NODES = 6, 6
 along it for distant observations, where the rule's error is 1e-9 σ²."""
 
 WORKING_NEIGHBOURS = 160
-"""Fewest working values of a response that a prediction is from, if the caller does not say how
-many: with them standard deviations are within 2 % of those from all at 99 % of locations."""
+"""Fewest working values of a response from which a prediction is made, unless the caller says how
+many: standard deviations are then within 2 % of those from all at 99 % of locations."""
 
 THIN_BLOCK_AREA_RATIO = 1e-4
 """Smallest area over squared extent of a block: the integrals over the boundary of a thinner one
@@ -312,7 +312,7 @@ def check_of(of):
 def new_columns(fit, table, count, **given):
     """Return trials and total offset of new observations, each (m,) or None, by name or as given.
 
-    Columns of the table of new locations that are called as those of the fit are found.
+    Columns of the table of new locations with the names of those of the fit are used.
     """
     seen, found = fit.observations, {}
     for name, value in given.items():

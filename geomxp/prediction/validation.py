@@ -562,7 +562,7 @@ class Validation:
         if self.censored.any():
             lines += [
                 "",
-                f"  {self.observations.limits_in_words}: scored by its probability and coverage",
+                f"  {self.observations.limits_in_words}: scored by probability and coverage only",
             ]
         elif not all(isfinite(x) for each in values.values() for x in each):
             lines += [
@@ -616,7 +616,7 @@ def leave_one_out(fit: Fit | HurdleFit, *, progress: bool = True) -> Validation:
     in mixed formats uses its factor's Σ⁻¹, refined if the fit refines. A fit by `Vecchia` uses the
     sparse Σ⁻¹ of the approximation, that is, the full conditionals of the maximised likelihood,
     each given all locations that are neighbours in either direction. With a transformation all
-    values are on the Gaussian scale. Of a hurdle presence and amount are each predicted from all
+    values are on the Gaussian scale. For a hurdle, presence and amount are each predicted from all
     other observations.
 
     Parameters
@@ -962,7 +962,7 @@ def _from_fit(fit, observations, progress):
 
 
 HELD_OUT = "held-out table"
-"""Description of observations that a fit does not know."""
+"""Description of a validation with observations that are not in the fit."""
 
 DEFAULT_VALUE_NAME = "value"
 """Name of values without a name."""

@@ -136,7 +136,7 @@ class Exploration:
     suggestion : ScreenedTransformation or None
         The one to try, if any.
     response : SuggestedResponse or None
-        The one that values of this kind need, with the reason; None for measurements.
+        Response that suits values of this kind, with the reason; None for measurements.
     variogram : Variogram or None
         Of all directions together; None if all locations are the same.
     directional : Variogram or None

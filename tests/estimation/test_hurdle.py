@@ -114,13 +114,13 @@ def changed(**changes):
     ("seen", "options", "message"),
     [
         (changed(values=np.arange(60) - 1.0), {}, "at least 0. Got -1 in row 1"),
-        (changed(values=np.zeros(60)), {}, "all 60 values are 0: a hurdle needs amounts"),
+        (changed(values=np.zeros(60)), {}, "all 60 values are 0: a hurdle needs values"),
         (changed(values=np.ones(60)), {}, 'none of the 60 .* use response="truncated-poisson"'),
         (changed(offset=np.ones(60)), {}, r"`offset` of .*Hurdle\(link='cloglog'\)"),
         (changed(exposure=np.ones(60)), {}, "`exposure` of a hurdle"),
-        (changed(trials=np.ones(60)), {}, "`trials` are of binomial responses"),
-        (changed(lower=np.full(60, -np.inf), upper=observations().values), {}, "needs numbers"),
-        (changed(variable=np.arange(60) % 2), {}, "a hurdle is of one variable"),
+        (changed(trials=np.ones(60)), {}, "`trials` are for binomial responses"),
+        (changed(lower=np.full(60, -np.inf), upper=observations().values), {}, "exact values"),
+        (changed(variable=np.arange(60) % 2), {}, "a hurdle has one variable"),
         (changed(), {"fixed": ["smoothnes"]}, "presence: `fixed`"),
         (changed(), {"trend": {"presence": "linear"}}, "none for amount"),
         (changed(), {"reml": True}, "presence: a bernoulli response has no restricted"),
@@ -172,7 +172,7 @@ def test_the_command_line_fits_predicts_validates_and_draws(tmp_path, capsys):
     assert main(["simulate", "--fit", fit, "--at", table]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 61
     assert main(["fit", table, *options, "--report", str(tmp_path / "r.html")]) != 0
-    assert "--report is of one model, and a hurdle has two" in capsys.readouterr().err
+    assert "--report is for one model, and a hurdle has two" in capsys.readouterr().err
     assert main(["predict", fit, "--grid", "5", "--crs", "EPSG:28992"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.startswith("x,y,mean,variance,probability_of_presence,mean_of_amount")

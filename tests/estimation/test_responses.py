@@ -308,9 +308,9 @@ def test_options_that_a_response_cannot_have_are_refused(field, options, message
     ("columns", "response", "message"),
     [
         ({"trials": np.ones(5)}, None, "`trials` is for responses"),
-        ({"trials": np.ones(5)}, "poisson", "`trials` are of binomial"),
+        ({"trials": np.ones(5)}, "poisson", "`trials` are for binomial"),
         ({"exposure": np.ones(5)}, "bernoulli", "use `offset`"),
-        ({"error_variance": np.ones(5)}, "poisson", "`error_variance` is of Gaussian"),
+        ({"error_variance": np.ones(5)}, "poisson", "`error_variance` is for Gaussian"),
         ({"lower": np.r_[-np.inf, 1.0, 0.0, 2.0, 1.0]}, None, 'response="censored"'),
         ({"lower": np.r_[-np.inf, 1.0, 0.0, 2.0, 1.0]}, "poisson", 'response="censored"'),
     ],

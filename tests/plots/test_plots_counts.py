@@ -162,7 +162,7 @@ def test_other_distributions_are_refused_with_the_remedy():
     for model, z in ((plain, values), (amounts, values), (positive, np.ceil(values))):
         seen = gx.Observations(locations, z)
         found = gx.leave_one_out(gx.fit(seen, model, fixed=tuple(model.parameters())))
-        with pytest.raises(gx.InvalidInput, match=r"counts that may be 0.*geomxp\.plots\.coverage"):
+        with pytest.raises(gx.InvalidInput, match=r"values that may be 0.*geomxp\.plots\.coverage"):
             plots.calibration(found)
         if model is not positive:
             with pytest.raises(gx.InvalidInput, match=r'geomxp\.plots\.pit.*response="poisson"'):

@@ -189,7 +189,7 @@ def test_a_held_out_table_is_scored_by_its_predictions(fitted):
     ("options", "message"),
     [
         ({"block": 0.1}, "predicted at locations: average draws"),
-        ({"trials": 3}, "`trials` are of binomial responses"),
+        ({"trials": 3}, "`trials` are for binomial responses"),
         ({"draws": 1}, "`draws`"),
     ],
 )
