@@ -247,7 +247,7 @@ INFINITE = np.inf
 )
 def test_limits_that_no_value_has_are_refused(lower, upper):
     limits = Data(np.zeros(1), lower=np.array([lower]), upper=np.array([upper]))
-    with pytest.raises(InvalidInput, match="at most the upper ones, one of them finite"):
+    with pytest.raises(InvalidInput, match="at most the upper ones, with one of each pair finite"):
         responses.Censored().check(limits)
 
 

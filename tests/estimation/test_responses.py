@@ -10,7 +10,7 @@ import geomxp as gx
 from geomxp import responses
 from geomxp.errors import Ending
 
-pytestmark = pytest.mark.filterwarnings("ignore:AT_LIMIT", "ignore:Laplace's approximation of")
+pytestmark = pytest.mark.filterwarnings("ignore:AT_LIMIT", "ignore:Laplace's approximation for")
 
 KNOWN = json.loads(
     (Path(__file__).parents[1] / "references" / "laplace.json").read_text(encoding="utf-8")
