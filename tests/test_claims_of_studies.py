@@ -1403,7 +1403,8 @@ def scale_of_responses():
         assert row["predictions_finite"] == "True"
         fit, predicted = (f"{float(row[f'seconds_{what}']):.1f}" for what in ("fit", "predict"))
         whole, peak = f"{float(row['seconds']):.0f}", f"{float(row['peak_gb']):.2f}"
-        yield cells(f"{int(row['n']):,}", row["evaluations"], fit, predicted, whole, peak)
+        error = f"{float(row['log_likelihood_error']):.3f}"
+        yield cells(f"{int(row['n']):,}", row["evaluations"], fit, predicted, whole, peak, error)
 
 
 RESPONSES = {
