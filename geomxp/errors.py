@@ -242,7 +242,7 @@ class Ending(StrEnum):
     UNIDENTIFIED = "UNIDENTIFIED"
     """The likelihood is flat in some direction: a parameter is not identifiable."""
     NO_FINITE_MAXIMUM = "NO_FINITE_MAXIMUM"
-    """The likelihood increases without limit: no estimate exists."""
+    """The likelihood has no maximum at finite parameters: no estimate exists."""
     EVALUATION_LIMIT = "EVALUATION_LIMIT"
     """The limit on evaluations stopped the search before convergence."""
     STALLED = "STALLED"
@@ -265,7 +265,7 @@ ENDING_SENTENCES = {
     Ending.AT_LIMIT: "The likelihood approaches its supremum as a parameter goes to a limit; the "
     "estimates are those next to the limit.",
     Ending.UNIDENTIFIED: "The data do not identify all parameters.",
-    Ending.NO_FINITE_MAXIMUM: "The likelihood increases without limit: there is no estimate.",
+    Ending.NO_FINITE_MAXIMUM: "The likelihood has no maximum at finite parameters: there is no estimate.",
     Ending.EVALUATION_LIMIT: "Stopped at the limit of evaluations, before a maximum.",
     Ending.STALLED: "The search stalled before a maximum.",
     Ending.NOT_POSITIVE_DEFINITE: "The covariance matrix has no Cholesky factor.",

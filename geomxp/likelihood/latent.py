@@ -105,8 +105,8 @@ def check_response(method, observations, model, reml):
     if offset is not None and np.abs(offset).max() > LARGEST_OFFSET:
         raise InvalidInput(
             f"the offset, with the logarithm of the exposure, has the absolute value "
-            f"{np.abs(offset).max():g}: give exposures in a unit such that it is at most "
-            f"{LARGEST_OFFSET:g}."
+            f"{np.abs(offset).max():g}: use units of the exposure, and offsets, for which it is at "
+            f"most {LARGEST_OFFSET:g}."
         )
     if response.transformable and observations.lower is None:
         raise InvalidInput(
