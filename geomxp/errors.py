@@ -265,7 +265,8 @@ ENDING_SENTENCES = {
     Ending.AT_LIMIT: "The likelihood approaches its supremum as a parameter goes to a limit; the "
     "estimates are those next to the limit.",
     Ending.UNIDENTIFIED: "The data do not identify all parameters.",
-    Ending.NO_FINITE_MAXIMUM: "The likelihood has no maximum at finite parameters: there is no estimate.",
+    Ending.NO_FINITE_MAXIMUM: "The likelihood has no maximum at finite parameters: there is no "
+    "estimate.",
     Ending.EVALUATION_LIMIT: "Stopped at the limit of evaluations, before a maximum.",
     Ending.STALLED: "The search stalled before a maximum.",
     Ending.NOT_POSITIVE_DEFINITE: "The covariance matrix has no Cholesky factor.",

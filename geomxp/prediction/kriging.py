@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from numbers import Real
 from pathlib import Path
@@ -83,7 +83,8 @@ ENDS_OF_OBSERVATION = "observation_lower", "observation_upper"
 PARTS_OF_HURDLE = "probability_of_presence", "mean_of_amount"
 """Names of the columns of the parts of a hurdle."""
 
-GOLDEN_RATIO = (5**0.5 - 1) / 2
+NODES_OF_HURDLE, GOLDEN_RATIO = 400, (5**0.5 - 1) / 2
+"""Pairs of quantiles of presence and amount, and the step of the lattice that pairs them."""
 
 
 @by_content
@@ -113,8 +114,7 @@ class Prediction:
     gaussian : ((m,) ndarray, (m,) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
     samples : (draws, m) ndarray or None
-        Averages of back-transformed draws over blocks, from which all else is computed. For a
-        hurdle, products of quantiles of presence and amount; quantiles of the field come from them.
+        Averages of back-transformed draws over blocks, from which all else is computed.
     response : Response, Hurdle or None
         Distribution of a new observation given the field, if it is not Gaussian.
     trials : (m,) ndarray or None
@@ -153,25 +153,9 @@ class Prediction:
         )
 
     @classmethod
-    def of_hurdle(cls, presence: Prediction, amount: Prediction, nodes: int = 400) -> Prediction:
-        """Return the prediction of the product of presence and amount, which are independent.
-
-        `samples` are at equally probable quantiles of both fields, paired by a lattice with the
-        golden ratio.
-        """
-        from scipy.special import ndtri
-
+    def of_hurdle(cls, presence: Prediction, amount: Prediction) -> Prediction:
+        """Return the prediction of the product of independent ones of presence and amount."""
         first, mean = presence.mean, amount.mean
-        ranks = np.argsort(np.argsort((np.arange(nodes) + 0.5) * GOLDEN_RATIO % 1))
-        fields = [
-            part.transform.inverse(
-                part.gaussian[0] + np.multiply.outer(z, np.sqrt(part.gaussian[1]))
-            )
-            for part, z in (
-                (presence, ndtri((np.arange(nodes) + 0.5) / nodes)),
-                (amount, ndtri((ranks + 0.5) / nodes)),
-            )
-        ]
         return replace(
             presence,
             mean=first * mean,
@@ -179,7 +163,6 @@ class Prediction:
             noise=amount.noise,
             transform=None,
             gaussian=None,
-            samples=fields[0] * fields[1],
             response=Hurdle(amount.response, presence.response.link),
             presence=presence,
             amount=amount,
@@ -260,7 +243,20 @@ class Prediction:
     @property
     def _has_median(self):
         """Whether the field's median may differ from its mean."""
-        return self.transform is not None or self.samples is not None
+        return self.transform is not None or self._is_sampled
+
+    @property
+    def _is_sampled(self):
+        """Whether quantiles of the field are those of samples."""
+        return self.samples is not None or self.amount is not None
+
+    def _by_samples(self, statistic):
+        """Return a statistic of the samples, (draws, k), of each row, (m,)."""
+        if self.samples is not None:
+            return statistic(self.samples)
+        chunks = range(0, len(self.mean), CHUNK_ENTRIES // NODES_OF_HURDLE)
+        parts = (_products(self.presence, self.amount, slice(k, k + chunks.step)) for k in chunks)
+        return np.concatenate([statistic(part) for part in parts])
 
     @cached_property
     def _new(self):
@@ -298,8 +294,8 @@ class Prediction:
     @property
     def median(self) -> Floats:
         """Median of the predicted field, (m,): the mean without a transformation."""
-        if self.samples is not None:
-            return _quantile(self.samples, 0.5)
+        if self._is_sampled:
+            return self._by_samples(partial(_quantile, p=0.5))
         return self.mean if self.transform is None else self.transform.inverse(self.gaussian[0])
 
     def _normal(self, of):
@@ -334,8 +330,8 @@ class Prediction:
         if self._is_mixed(of):
             return self._new.quantile(p)
         mean, variance = self._normal(of)
-        if self.samples is not None:
-            return _quantile(self.samples, p)
+        if self._is_sampled:
+            return self._by_samples(partial(_quantile, p=p))
         z = mean + ndtri(p) * np.sqrt(variance)
         return z if self.transform is None else self.transform.inverse(z)
 
@@ -360,8 +356,8 @@ class Prediction:
         if self._is_mixed(of):
             return 1.0 - self._new.cumulative(float(threshold))
         mean, variance = self._normal(of)
-        if self.samples is not None:
-            return (self.samples > threshold).mean(axis=0)
+        if self._is_sampled:
+            return self._by_samples(lambda samples: (samples > threshold).mean(axis=0))
         z = float(threshold) if self.transform is None else self.transform.threshold(threshold)
         with np.errstate(divide="ignore", invalid="ignore"):
             score = (mean - z) / np.sqrt(variance)
@@ -388,7 +384,7 @@ class Prediction:
             return self._new.quantile(tail), self._new.quantile(1 - tail)
         mean, variance = self._normal(of)
         half = half * np.sqrt(variance)
-        if self.samples is not None:
+        if self._is_sampled:
             tail = (1 - level) / 2
             return self.quantile(tail, of), self.quantile(1 - tail, of)
         if self.transform is None:
@@ -551,8 +547,7 @@ def predict(
         are used.
     draws, seed : int
         Number and seed of the conditional draws from which averages over blocks are predicted with
-        a transformation; the average of a transformed field is not a linear combination. For a
-        hurdle, `draws` is the number of nodes from which the quantiles of its field are computed.
+        a transformation; the average of a transformed field is not a linear combination.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -601,7 +596,7 @@ def predict(
         if trials is not None:
             raise InvalidInput("`trials` are for binomial responses: leave them out for a hurdle.")
         parts = (predict(part, new_locations, covariates, **options) for part in fit.parts.values())
-        return Prediction.of_hurdle(*parts, draws)
+        return Prediction.of_hurdle(*parts)
     check_fit(fit)
     transform = fit.model.transform
     check_whole("draws", draws)
@@ -829,6 +824,23 @@ def _numbers(observations, labels):
         return labels
     known = {name: k for k, name in enumerate(observations.variable_names)}
     return np.array([known[label] for label in labels])
+
+
+def _products(presence, amount, rows):
+    """Return products of a probability and an amount, (`NODES_OF_HURDLE`, k), for some rows.
+
+    They are at equally probable quantiles of both, paired by a lattice with the golden ratio.
+    """
+    from scipy.special import ndtri
+
+    first = np.arange(NODES_OF_HURDLE)
+    second = np.argsort(np.argsort((first + 0.5) * GOLDEN_RATIO % 1))
+    fields = []
+    for part, ranks in ((presence, first), (amount, second)):
+        mean, variance = (one[rows] for one in part.gaussian)
+        z = mean + np.multiply.outer(ndtri((ranks + 0.5) / len(ranks)), np.sqrt(variance))
+        fields.append(part.transform.of_rows(rows).inverse(z))
+    return fields[0] * fields[1]
 
 
 def _quantile(samples, p):
