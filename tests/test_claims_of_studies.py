@@ -7,7 +7,7 @@ from math import ceil, floor, log, log10, sqrt
 from statistics import mean, median, stdev
 
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 from studies import ROOT, cells, column, digits, ends, missing, power, results, times_of_fast_roots
 
 from geomxp.linalg.batched import SHIPPED_GPU_VARIANTS
@@ -1418,6 +1418,7 @@ RESPONSES = {
 
 
 def calibration_of_responses():
+    kept = {}
     for response, (middle, own) in RESPONSES.items():
         rows = results("responses", "calibration", response=response)
         biases, covered = [], []
@@ -1431,13 +1432,22 @@ def calibration_of_responses():
             # the size of a negative binomial is infinite where the counts look like Poisson's
             typical = median(found) if response == "negative-binomial" and name == "own" else None
             biases.append(f"{(mean(found) if typical is None else typical) - truth:+.3f}")
-            covered.append(f"{100 * mean(column(rows, f'kept_{name}')):.1f}")
-        covered.append(f"{100 * mean(column(rows, 'kept_all')):.1f}")
+            kept[response, name] = column(rows, f"kept_{name}")
+            covered.append(f"{100 * mean(kept[response, name]):.1f}")
+        kept[response, "all"] = column(rows, "kept_all")
+        covered.append(f"{100 * mean(kept[response, 'all']):.1f}")
         predicted = (
             f"{100 * mean(column(rows, name)):.1f}" for name in ("observations", "pit", "field")
         )
         yield cells(response, str(len(rows)), *biases)
         yield cells(response, *covered, *predicted)
+    tail = 0.05 / len(kept) / 2
+    low, high = (binom.ppf(p, 200, 0.95) / 200 for p in (tail, 1 - tail))
+    assert [key for key, one in kept.items() if not low <= mean(one) <= high] == [
+        ("censored", "own")
+    ]
+    yield f"If all {len(kept)} shares of the first five columns were 95 % in truth"
+    yield f"between {100 * low:.1f} and {100 * high:.1f} % with a probability of 95 %"
     ends_of = [
         float(row[f"drop_at_{end}"])
         for row in results("responses", "profiles")
