@@ -1460,14 +1460,20 @@ def calibration_of_responses():
 
 def errors_of_zilber_and_katzfuss():
     names, theirs = ("logistic", "poisson", "gamma"), {"90": "0.550, 0.315, 0.248"}
-    theirs["550"] = "0.198, 0.118, 0.0887"
+    theirs["550"], shares = "0.198, 0.118, 0.0887", []
     for side, length in (("50", "0.05"), ("90", "0.03"), ("550", "0.03")):
         found = []
         for name in names:
             rows = results("responses", "zilber_katzfuss", side=side, length=length, response=name)
             errors = column(rows, "mean_squared_error")
             found.append(f"{mean(errors):.4f} ± {stdev(errors) / sqrt(len(errors)):.4f}")
-        yield cells(f"{side}²", length, *found, theirs.get(side, ""))
+        printed = theirs.get(side, "")
+        yield cells(f"{side}²", length, *found, printed)
+        if printed:
+            pairs = zip(found, printed.split(", "), strict=True)
+            shares += [float(one.split()[0]) / float(other) for one, other in pairs]
+    low, high = ends(shares)
+    yield f"they are {low:.2f} to {high:.2f} times the printed ones"
     ratios = []
     for name in names:
         rows = results("responses", "zilber_katzfuss", side="50", response=name)
