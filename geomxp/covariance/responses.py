@@ -16,7 +16,17 @@ import scipy
 
 from ..errors import InvalidInput, did_you_mean
 from . import jets
-from .jets import exp, expit, gammaln, log, log1mexp, log1p, log_ndtr, softplus
+from .jets import (
+    exp,
+    expit,
+    gammaln,
+    log,
+    log1mexp,
+    log1mexp_of_exp,
+    log1p,
+    log_ndtr,
+    softplus,
+)
 from .parameter import RESPONSE, Parameter, Parametrized
 
 if TYPE_CHECKING:
@@ -373,8 +383,7 @@ class Binomial(Response):
             return eta * y - softplus(eta) * trials + ways
         if self.link == "probit":
             return log_ndtr(eta) * y + log_ndtr(-eta) * (trials - y) + ways
-        hazard = exp(eta)
-        return log1mexp(hazard) * y - hazard * (trials - y) + ways
+        return log1mexp_of_exp(eta) * y - exp(eta) * (trials - y) + ways
 
     def probability(self, eta):
         """Return p, (n,)."""
@@ -554,8 +563,8 @@ class TruncatedPoisson(Response):
 
     def density(self, data, eta):
         """See `Response.density`."""
-        mean = exp(eta)
-        return eta * data.values - mean - log1mexp(mean) - scipy.special.gammaln(data.values + 1)
+        rest = exp(eta) + log1mexp_of_exp(eta)
+        return eta * data.values - rest - scipy.special.gammaln(data.values + 1)
 
     def mean(self, data, eta):
         """See `Response.mean`."""
@@ -568,14 +577,23 @@ class TruncatedPoisson(Response):
 
     def cumulative(self, data, eta, at):
         """See `Response.cumulative`."""
-        zeros = np.exp(-np.exp(eta))
-        return ((_stats().poisson.cdf(at, np.exp(eta)) - zeros) / (1 - zeros)).clip(0)
+        mean, at = np.exp(eta), np.floor(at)
+        zeros, count = np.exp(-mean), np.maximum(at, 1)
+        # of small means 1 - exp(-μ) has few digits, of large ones the probability of more than `at`
+        above = scipy.special.gammainc(count + 1, mean) / -np.expm1(-np.maximum(mean, 1e-300))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            large = (_poisson(at, mean) - zeros) / (1 - zeros)
+        return np.where(at < 1, 0.0, np.where(mean < 1, 1 - above, large)).clip(0)
 
     def quantile(self, data, eta, probability):
         """See `Response.quantile`."""
         zeros = np.exp(-np.exp(eta))
         inside = zeros + (1 - zeros) * np.asarray(probability)
-        return _stats().poisson.ppf(inside, np.exp(eta)).clip(1)
+        found = _stats().poisson.ppf(inside, np.exp(eta)).clip(1)
+        # rounding hides a mean near 0
+        few = np.exp(eta) < 1e-6
+        two = probability > self.cumulative(data, eta, np.ones_like(eta, dtype=float))
+        return np.where(few, np.where(two, 2.0, 1.0), found)
 
     def draw(self, data, eta, random):
         """See `Response.draw`."""

@@ -99,11 +99,18 @@ def check_hurdle(observations, hurdle):
             f"their amount. Got {n - zeros}: add observations, or model the presence alone, with "
             'response="bernoulli" and values 0 and 1.'
         )
-    for name in ("offset", "exposure"):
-        if getattr(observations, name) is not None and hurdle.link != "cloglog":
+    check_hurdle_columns(hurdle.link, offset=observations.offset, exposure=observations.exposure)
+
+
+def check_hurdle_columns(link, trials=None, offset=None, exposure=None):
+    """Raise `InvalidInput` for columns, of observations or new ones, that a hurdle cannot have."""
+    if trials is not None:
+        raise InvalidInput("`trials` are for binomial responses: leave them out for a hurdle.")
+    for name, given in (("offset", offset), ("exposure", exposure)):
+        if given is not None and link != "cloglog":
             raise InvalidInput(
                 f"the `{name}` of a hurdle acts on its presence too, which needs the link cloglog. "
-                f"Got {hurdle.link}: use response=gx.responses.Hurdle(link='cloglog'), or leave "
+                f"Got {link}: use response=gx.responses.Hurdle(link='cloglog'), or leave "
                 f"`{name}` out."
             )
 
@@ -115,8 +122,7 @@ def check_hurdle_values(observations):
             f"{observations.limits_in_words}, and a hurdle needs exact values: use "
             'response="censored" (--response censored).'
         )
-    if observations.trials is not None:
-        raise InvalidInput("`trials` are for binomial responses: leave them out for a hurdle.")
+    check_hurdle_columns("cloglog", observations.trials)
     bad = np.flatnonzero(observations.values < 0)
     if len(bad):
         raise InvalidInput(

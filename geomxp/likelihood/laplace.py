@@ -374,6 +374,8 @@ def _root(lower, w):
     """Return the lower Cholesky factor of I + L'WL, None if it has none."""
     m = lower.T @ (w[:, None] * lower)
     m[np.diag_indices_from(m)] += 1.0
+    if not np.isfinite(m).all():
+        return None
     try:
         return scipy.linalg.cholesky(m, lower=True)
     except np.linalg.LinAlgError:

@@ -64,6 +64,20 @@ REPORTED_ERROR = 0.025
 """Largest standard error of a reported log-likelihood, up to about 100,000 locations."""
 
 
+def check_columns(response, trials=None, exposure=None):
+    """Raise `InvalidInput` for trials or exposures that a response cannot have."""
+    if exposure is not None and response.used_link not in ("log", "cloglog"):
+        raise InvalidInput(
+            f"an exposure needs the link log or cloglog, and this {response.name} response has the "
+            f"link {response.used_link}: use `offset`, or leave the exposure out."
+        )
+    if trials is not None and not isinstance(response, Binomial):
+        raise InvalidInput(
+            f"`trials` are for binomial responses. Got a {response.name} response: use `exposure`, "
+            "or leave them out."
+        )
+
+
 def check_response(method, observations, model, reml):
     """Raise `InvalidInput`, with a remedy, where a response cannot be computed as asked."""
     response = model.response
@@ -91,16 +105,7 @@ def check_response(method, observations, model, reml):
             f"{observations.limits_in_words}, and a {response.name} response needs exact values: "
             'use response="censored" (--response censored).'
         )
-    if observations.exposure is not None and response.used_link not in ("log", "cloglog"):
-        raise InvalidInput(
-            f"an exposure needs the link log or cloglog, and this {response.name} response has the "
-            f"link {response.used_link}: use `offset`, or leave the exposure out."
-        )
-    if observations.trials is not None and not isinstance(response, Binomial):
-        raise InvalidInput(
-            f"`trials` are for binomial responses. Got a {response.name} response: use `exposure`, "
-            "or leave them out."
-        )
+    check_columns(response, observations.trials, observations.exposure)
     offset = observations.total_offset
     if offset is not None and np.abs(offset).max() > LARGEST_OFFSET:
         raise InvalidInput(

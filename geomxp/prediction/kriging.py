@@ -33,7 +33,7 @@ from ..errors import (
     check_whole,
     is_finite,
 )
-from ..estimation.hurdle import HurdleFit
+from ..estimation.hurdle import HurdleFit, check_hurdle_columns
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.cost import check_neighbours
 from ..likelihood.factors import check_memory
@@ -357,7 +357,8 @@ class Prediction:
             return 1.0 - self._new.cumulative(float(threshold))
         mean, variance = self._normal(of)
         if self._is_sampled:
-            return self._by_samples(lambda samples: (samples > threshold).mean(axis=0))
+            above = self._by_samples(lambda samples: (samples > threshold).mean(axis=0))
+            return np.where(np.isnan(self.mean), np.nan, above)
         z = float(threshold) if self.transform is None else self.transform.threshold(threshold)
         with np.errstate(divide="ignore", invalid="ignore"):
             score = (mean - z) / np.sqrt(variance)
@@ -593,8 +594,7 @@ def predict(
         check_whole("draws", draws, 2)
         if block is not None:
             refuse_blocks()
-        if trials is not None:
-            raise InvalidInput("`trials` are for binomial responses: leave them out for a hurdle.")
+        check_hurdle_columns(fit.presence.model.response.link, trials, offset, exposure)
         parts = (predict(part, new_locations, covariates, **options) for part in fit.parts.values())
         return Prediction.of_hurdle(*parts)
     check_fit(fit)

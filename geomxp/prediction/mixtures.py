@@ -58,7 +58,11 @@ class Distributions:
         result = np.zeros(len(self))
         for side, first, last in ((0, np.minimum(low, y), y), (1, y, np.maximum(high, y))):
             if self.discrete:
-                result += self._sum_of_squares(first, last, side)
+                # beyond both quantiles F is 0 or 1, and the sum is a distance
+                inside = np.clip(first, low, high), np.clip(last, low, high)
+                result += self._sum_of_squares(*inside, side)
+                beyond = np.maximum(low - y, 0) if side else np.maximum(y - high, 0)
+                result += beyond
             else:
                 result += self._integral_of_squares(first, last, side)
         return result
@@ -66,10 +70,13 @@ class Distributions:
     def _sum_of_squares(self, first, last, side):
         """Return the sum of (F(k) - side)² over k from first to last - 1, (n,).
 
-        Between points that are more than 1 apart F changes little.
+        Between points that are more than 1 apart F changes little: the distance from the first
+        grows geometrically, as the field's values are normal on the scale of the logarithm.
         """
-        gap = last - first
-        points = np.round(first + gap * np.linspace(0, 1, CRPS_POINTS + 1)[:, None])
+        gap, steps = np.maximum(last - first, 0.0), np.arange(CRPS_POINTS + 1)[:, None]
+        growing = np.expm1(steps / CRPS_POINTS * np.log1p(gap))
+        points = first + np.round(np.maximum(np.minimum(steps, gap), growing))
+        points[-1] = first + gap
         result, before = np.zeros(len(self)), None
         for k in range(CRPS_POINTS):
             here, beyond = points[k], points[k + 1]
@@ -370,7 +377,8 @@ class HurdleMixture(Distributions):
     def quantile(self, p: Floats) -> Floats:
         """Return the smallest value whose cumulative probability is at least p, (n,)."""
         rest = 1 - (1 - np.broadcast_to(np.asarray(p, dtype=float), len(self))) / self.probability
-        result, rows = np.zeros(len(self)), np.flatnonzero(rest > 0)
+        # NaN where there is no prediction, in cells that a mask leaves out
+        result, rows = np.where(np.isnan(rest), np.nan, 0.0), np.flatnonzero(rest > 0)
         result[rows] = self.amount.of_rows(rows).quantile(rest[rows])
         return result
 

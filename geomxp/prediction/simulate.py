@@ -23,7 +23,7 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
-from ..estimation.hurdle import HurdleFit
+from ..estimation.hurdle import HurdleFit, check_hurdle_columns
 from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.factors import check_memory
@@ -140,9 +140,10 @@ def simulate(
     """
     check_whole("seed", seed, 0, inf)
     if isinstance(model, HurdleFit):
+        check_hurdle_columns(model.presence.model.response.link, trials, offset, exposure)
         seeds = np.random.SeedSequence([seed, HURDLE_STREAM]).generate_state(2).tolist()
         options = {"method": method, "covariates": covariates, "of": of, "time": time}
-        options |= {"variable": variable, "error_variance": error_variance, "trials": trials}
+        options |= {"variable": variable, "error_variance": error_variance}
         options |= {"offset": offset, "exposure": exposure}
         presence, amount = (
             simulate(part, locations, draws, own, **options, progress=progress)

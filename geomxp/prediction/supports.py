@@ -33,6 +33,7 @@ from ..data.reading import column_or_function
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from ..estimation.result import WorkingFit, design_of
 from ..likelihood.base import coincidence, noiseless_twins
+from ..likelihood.latent import check_columns
 from ..runtime.devices import free_memory, require_memory
 from .averages import gauss, interior_rule, mapped, near_pairs, term_averages, term_variance
 
@@ -315,6 +316,8 @@ def new_columns(fit, table, count, **given):
     Columns of the table of new locations with the names of those of the fit are used.
     """
     seen, found = fit.observations, {}
+    if fit.model.response is not None:
+        check_columns(fit.model.response, given["trials"], given["exposure"])
     for name, value in given.items():
         if value is None and table is not None and getattr(seen, name) is not None:
             value = _column_of(table, seen, name)

@@ -31,7 +31,7 @@ from ..errors import (
 )
 from ..estimation.bootstrap import refit
 from ..estimation.fit import FAILED_ENDINGS
-from ..estimation.hurdle import HurdleFit, check_hurdle_values
+from ..estimation.hurdle import HurdleFit, check_hurdle_columns, check_hurdle_values
 from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.evaluators import evaluator_for
 from ..likelihood.factors import check_memory
@@ -710,6 +710,16 @@ def _of_mixture(observations, mixture, *, start, **given):
     return Validation(observations, *moments, mixture=mixture, **given)
 
 
+def _check_columns_of_held(fit, observations):
+    """Raise `InvalidInput` if held-out observations lack a column that those of the fit have."""
+    for name in ("trials", "offset", "exposure"):
+        if getattr(fit.observations, name) is not None and getattr(observations, name) is None:
+            raise InvalidInput(
+                f"the fit has `{name}`, and the held-out observations have none: give it "
+                f"(--{name})."
+            )
+
+
 def _of_hurdle(fit, observations, presence, amount, **given):
     """Return the validation of a hurdle, from the moments of η of both parts less offsets."""
     parts = zip(fit.parts.values(), (presence, amount), strict=True)
@@ -911,18 +921,16 @@ def validate(
     _check_same_quantity(fit.observations, observations)
     if hurdle:
         check_hurdle_values(observations)
+        link = fit.presence.model.response.link
+        check_hurdle_columns(link, None, observations.offset, observations.exposure)
+        _check_columns_of_held(fit, observations)
         moments = (_from_fit(part, observations, progress) for part in fit.parts.values())
         given = {"folds": None, "kind": HELD_OUT}
         return _of_hurdle(fit, observations, *moments, start=start, **given)
     transform, gaussian, response = fit.model.transform, fit.gaussian, fit.model.response
     if response is not None:
         check_values(observations, fit.model)
-        for name in ("trials", "offset", "exposure"):
-            if getattr(fit.observations, name) is not None and getattr(observations, name) is None:
-                raise InvalidInput(
-                    f"the fit has `{name}`, and the held-out observations have none: give it "
-                    f"(--{name})."
-                )
+        _check_columns_of_held(fit, observations)
     elif transform is not None:
         # variables are numbered as those of the fit
         numbers = targets_of(gaussian, observations)[0].variable

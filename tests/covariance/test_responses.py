@@ -263,3 +263,15 @@ def test_limits_that_no_value_has_are_refused(lower, upper):
 def test_wrong_parameters_are_refused(make, text):
     with pytest.raises(InvalidInput, match=text):
         make()
+
+
+def test_derivatives_by_eta_are_finite_far_from_the_values():
+    eta = np.array([-700.0, -200.0, -40.0, 0.0, 6.0, 20.0])
+    present = Data(np.ones(len(eta)))
+    for response in (responses.Bernoulli("cloglog"), responses.TruncatedPoisson()):
+        slopes = response.derivatives(present, eta)
+        assert np.isfinite(slopes.value[:-1]).all()
+        assert np.isfinite(slopes.eta).all()
+    found = responses.Bernoulli("cloglog").derivatives(Data(np.ones(3)), eta[:3])
+    np.testing.assert_allclose(found.value, eta[:3], rtol=1e-12)
+    np.testing.assert_allclose(found.eta[0], 1.0)

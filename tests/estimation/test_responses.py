@@ -471,3 +471,17 @@ def test_held_out_values_need_their_exposure(field):
         gx.validate(fit, seen(field, poisson, rows=slice(N, N + 50)))
     with pytest.raises(gx.InvalidInput, match="whole numbers"):
         gx.predict(fit, field[0][N:], trials=2.5)
+
+
+def test_a_fit_of_presence_with_exposures_ends():
+    random = np.random.default_rng(1)
+    places, exposure = random.random((60, 2)), random.uniform(0.1, 10, 60)
+    presence = (random.random(60) < 0.6).astype(float)
+    fit = gx.fit(
+        gx.Observations(places, presence, exposure=exposure),
+        response=responses.Bernoulli("cloglog"),
+        fixed=HELD | {"range": 0.1},
+        progress=False,
+        raise_on_failure=False,
+    )
+    assert np.isfinite(fit.log_likelihood)

@@ -206,3 +206,38 @@ def test_quantiles_of_many_places_are_those_of_each(fitted, monkeypatch):
     parts = found.quantile(0.3), found.probability_above(1.0), found.interval(0.5)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_cells_that_a_mask_leaves_out_have_no_prediction(fitted):
+    mask = np.zeros((4, 4), dtype=bool)
+    mask[1:3, 1] = True
+    layers = gx.predict_raster(fitted, cells=4, bounds=(0, 0, 1, 1), mask=mask, progress=False)
+    found = [array for array, _ in layers.layers().values()]
+    found += [layers.probability_above(1.0), layers.probability_above(1.0, "observation")]
+    for array in found:
+        np.testing.assert_array_equal(np.isnan(array), ~mask)
+
+
+def test_a_probability_has_no_unit_of_the_values(fitted):
+    layers = gx.predict_raster(fitted, cells=2, progress=False).layers(units="mm")
+    assert layers["probability_of_presence"][1]["units"] == "1"
+    assert {each["units"] for _, each in layers.values()} == {"1", "mm"}
+
+
+@pytest.mark.parametrize("of", ["field", "observation"])
+@pytest.mark.parametrize("name", ["trials", "offset", "exposure"])
+def test_columns_that_the_fit_would_refuse_are_refused(fitted, name, of):
+    with pytest.raises(gx.InvalidInput, match=name):
+        gx.simulate(fitted, NEW, of=of, **{name: 5.0})
+    with pytest.raises(gx.InvalidInput, match=name):
+        gx.predict(fitted, NEW, **{name: 5.0})
+
+
+def test_held_out_values_need_the_exposure_of_the_fit():
+    random, places = np.random.default_rng(4), testing.places(N, seed=4)
+    values = (random.random(N) < 0.6) * (1.0 + random.poisson(2.0, N))
+    seen = gx.Observations(places, values, exposure=random.uniform(0.5, 2.0, N))
+    hurdle = gx.responses.Hurdle(link="cloglog")
+    fit = gx.fit(seen, response=hurdle, fixed=HELD, progress=False)
+    with pytest.raises(gx.InvalidInput, match="the fit has `exposure`"):
+        gx.validate(fit, gx.Observations(NEW, np.arange(len(NEW))), progress=False)

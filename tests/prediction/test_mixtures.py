@@ -224,7 +224,8 @@ def test_maps_and_blocks_have_responses(fitted):
     ("options", "message"),
     [
         ({"trials": [1.0, 2.0]}, "one for each of the 30"),
-        ({"exposure": -1.0}, "positive"),
+        ({"exposure": 1.0}, "needs the link log"),
+        ({"trials": -1.0}, "positive"),
         ({"offset": np.nan}, "finite"),
         ({"trials": "n"}, "may name a column"),
     ],
@@ -239,3 +240,25 @@ def test_trials_of_gaussian_fits_are_refused():
     fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
     with pytest.raises(gx.InvalidInput, match="for fits with a response"):
         gx.predict(fit, [[180_000.0, 331_000.0]], trials=3)
+
+
+@pytest.mark.parametrize("name", ["poisson", "negative-binomial", "truncated"])
+@pytest.mark.parametrize("sd", [1.5, 2.0])
+def test_crps_of_counts_with_a_long_tail_is_the_sum_over_counts(name, sd):
+    response, mean, variance = CASES[name][0], np.array([1.0]), np.array([sd**2])
+    one = Mixture(response, mean, variance)
+    counts = np.arange(int(one.quantile(1 - 1e-7)[0]) + 1)
+    every = Mixture(response, *(np.full(len(counts), x) for x in (mean[0], variance[0])))
+    f = every.cumulative(counts.astype(float))
+    for y in (1.0, 40.0):
+        exact = ((f - (counts >= y)) ** 2).sum()
+        np.testing.assert_allclose(one.crps(np.array([y])), exact, rtol=1e-3)
+
+
+def test_truncated_counts_with_a_tiny_mean_are_1():
+    one = Mixture(responses.TruncatedPoisson(), np.array([-12.0]), np.array([16.0]))
+    assert one.quantile(0.5) == 1
+    assert 0.98 < one.cumulative(1.0)[0] < 1
+    assert 0 < one.crps(np.array([1.0]))[0] < 1
+    draws = one.response.draw(Data(np.zeros(9)), np.full(9, -60.0), np.random.default_rng(1))
+    assert (draws == 1).all()
