@@ -229,12 +229,13 @@ def log1mexp_of_exp(x):
     """Return log(1 - exp(-eˣ)), also where eˣ underflows or overflows."""
     h = np.exp(np.minimum(x, 6.5))
     # h/(eʰ - 1), whose derivative by x is r(1 - h - r)
-    r = np.where(h > 0, h / np.expm1(np.maximum(h, 1e-300)), 1.0)
+    r = np.where(h > 1e-300, h / np.expm1(np.maximum(h, 1e-300)), 1.0)
     bend = np.where(h < 0.01, -h / 2 - h**2 / 12 + h**4 / 720, 1 - h - r)
     first = r * bend
     second = first * bend + r * (-h - first)
     third = second * bend + 2 * first * (-h - first) + r * (-h - second)
-    small = x + np.log(-np.expm1(-np.maximum(h, 1e-8)) / np.maximum(h, 1e-8))
+    inner = np.maximum(h, 1e-5)
+    small = x + np.where(h < 1e-5, h * (h / 24 - 0.5), np.log(-np.expm1(-inner) / inner))
     value = np.where(h < np.log(2), small, np.log1p(-np.exp(-np.maximum(h, 0.1))))
     return value, r, first, second, third
 
