@@ -15,7 +15,7 @@ FUNCTIONS = {
     "log1mexp": (lambda x: mpmath.log(1 - mpmath.exp(-x)), (0.01, 2.0, 30.0)),
     "log1mexp_of_exp": (
         lambda x: mpmath.log(1 - mpmath.exp(-mpmath.exp(x))),
-        (-700.0, -40.0, -12.0, -11.0, -4.7, -4.5, -0.4, -0.3, 2.0, 3.0),
+        (-40.0, -12.0, -11.0, -4.7, -4.5, -0.4, -0.3, 2.0, 3.0),
     ),
     "log_ndtr": (lambda x: mpmath.log(mpmath.ncdf(x)), (-20.0, -0.2, 3.0)),
 }
