@@ -762,7 +762,8 @@ class Censored(Response):
     name, links = "censored", ("identity",)
     transformable = True
     noise_parameter = "error_variance"
-    declared = (_parameter("error_variance", 1.0, unit="value²"),)
+    # with smaller errors Laplace's approximation has jumps
+    declared = (_parameter("error_variance", 1.0, unit="value²", search=(1e-4, 1e3)),)
 
     def extreme(self, data):
         """See `Response.extreme`."""

@@ -704,8 +704,12 @@ def _problem(request, asked, progress):
     """
     observations, units, base = request.observations, request.units, request.template
     scaled = units.scaled(observations)
+    of_problem = base
+    if base.response is not None:
+        # its values to start from are in the user's units
+        of_problem = base.replace(**units.inward(base, base.response.parameters()))
     table = ParameterTable(
-        base,
+        of_problem,
         units.inward(base, request.fixed),
         units.inward(base, request.bounds),
         scaled,

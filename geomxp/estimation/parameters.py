@@ -210,6 +210,7 @@ class ParameterTable:
         parameter = self.parameters[name]
         if parameter.unit == "value²":
             ends = NUGGET_RATIO_BOUNDS if parameter.closed else VARIANCE_BOUNDS
+            ends = parameter.search or ends
             if of_nuggets(parameter):
                 ends = -NUGGET_RATIO_BOUNDS[1], NUGGET_RATIO_BOUNDS[1]
             return tuple(end * self.variance for end in ends)

@@ -59,6 +59,10 @@ COEFFICIENT_TOLERANCE, LEAST_INFORMATION = 1e-12, 1e-12
 """Predicted change of ℓ below which steps of the coefficients end; smallest eigenvalue of their
 information, relative to the largest, for which they are determined."""
 
+LEAST_SHORTENING, GROWTH_OF_STEPS, SECANT_RATIOS = 1e-3, 3.0, (0.05, 1e5)
+"""Of steps of the coefficients: by what one is shortened at most at a time; how many times as long
+the next one is at most; the curvatures, relative to the expected ones, that are used."""
+
 MOST_ITERATIONS, SOLVE_TOLERANCE, FIRST_TOLERANCE = 1000, 1e-12, 1e-3
 """Of conjugate gradients: iterations, the reduction of the residual, and that of first steps."""
 
@@ -241,7 +245,7 @@ class Laplace:
         names = tuple(model.parameters() if names is None else names)
         found = self._at(model, response, best)
         information, along = found.information() if p else (np.zeros((0, 0)), None)
-        curved, secants = information, []
+        curved, secants, reach = information, [], np.inf
         for _ in range(MOST_STEPS if p else 0):
             values = np.linalg.eigvalsh(information)
             if not values[0] > LEAST_INFORMATION * values[-1]:
@@ -249,7 +253,8 @@ class Laplace:
                     "the values do not determine the coefficients of the trend."
                 )
             step = np.linalg.solve(curved, found.by_coefficients)
-            promise, size = found.by_coefficients @ step, 1.0
+            promise, length = found.by_coefficients @ step, np.sqrt(step @ information @ step)
+            size = 1.0 if length <= reach else reach / length
             rounding = np.finfo(float).eps * abs(found.mode.log_likelihood)
             if promise <= max(COEFFICIENT_TOLERANCE, rounding):
                 return best, information, found.derivatives(names)
@@ -260,12 +265,15 @@ class Laplace:
                 trial = self._at(model, response, best + size * step)
                 if trial.mode.log_likelihood >= found.mode.log_likelihood:
                     break
-                size /= 2
+                # where the slope along the step would vanish, if it were linear
+                rise, end = promise, trial.by_coefficients @ step
+                size *= min(max(rise / (rise - end), LEAST_SHORTENING), 0.5) if end < 0 else 0.5
             else:
                 # rounding hides what is left to gain
                 if promise <= NEAR_MODE * max(1.0, abs(found.mode.log_likelihood)):
                     return best, information, found.derivatives(names)
                 break
+            reach = np.inf if size == 1.0 else GROWTH_OF_STEPS * size * length
             moved, change = size * step, found.by_coefficients - trial.by_coefficients
             best, found = best + moved, trial
             information, along = found.information()
@@ -285,7 +293,8 @@ class Laplace:
 def _with_secant(information, step, change):
     """Return an information that agrees with a change of the slope (BFGS update)."""
     expected, curvature = step @ information @ step, change @ step
-    if not 0.05 * expected < curvature < 20 * expected:
+    low, high = SECANT_RATIOS
+    if not low * expected < curvature < high * expected:
         return information
     along = information @ step
     found = information + np.outer(change, change) / curvature

@@ -473,6 +473,41 @@ def test_held_out_values_need_their_exposure(field):
         gx.predict(fit, field[0][N:], trials=2.5)
 
 
+def censored_below(y, share, unit=1.0):
+    limit = np.quantile(y, share)
+    upper, lower = np.maximum(y, limit), np.where(y < limit, -np.inf, y)
+    return {"values": upper * unit, "lower": lower * unit, "upper": upper * unit}
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1e6])
+def test_fits_of_censored_values_do_not_depend_on_their_unit(field, unit):
+    places, f = field
+    y = f[:60] + np.random.default_rng(3).normal(0, 0.5, 60)
+    first, second = (
+        gx.fit(
+            gx.Observations(places[:60], **censored_below(y, 0.3, one)),
+            response="censored",
+            fixed=HELD,
+            progress=False,
+        )
+        for one in (1.0, unit)
+    )
+    assert second.evaluations == first.evaluations
+    np.testing.assert_allclose(second.model.variance, first.model.variance * unit**2, rtol=1e-4)
+    np.testing.assert_allclose(second.model.range, first.model.range, rtol=1e-4)
+    shift = 42 * np.log(unit)
+    np.testing.assert_allclose(second.log_likelihood + shift, first.log_likelihood, rtol=1e-8)
+
+
+def test_a_search_of_censored_values_without_errors_ends_at_a_limit(field):
+    places, f = field
+    seen = gx.Observations(places[:60], **censored_below(np.exp(1 + f[:60]), 0.3))
+    with pytest.warns(gx.GeomxpWarning, match="AT_LIMIT: The error variance"):
+        fit = gx.fit(seen, response="censored", fixed=HELD, progress=False)
+    assert fit.evaluations < 200
+    assert fit.model.response.error_variance == pytest.approx(1e-4 * np.var(seen.values))
+
+
 def test_a_fit_of_presence_with_exposures_ends():
     random = np.random.default_rng(1)
     places, exposure = random.random((60, 2)), random.uniform(0.1, 10, 60)
