@@ -886,8 +886,11 @@ class Tweedie(Response):
         y, positive = data.values, data.values > 0
         size = exp(eta * (2.0 - power)) / (2.0 - power)
         mean = exp(eta * (1.0 - power)) / (1.0 - power) * y
-        series = _tweedie_series(np.where(positive, y, 1.0), dispersion, power)
-        rest = series - np.log(np.where(positive, y, 1.0))
+        if not positive.any():
+            return (mean - size) / dispersion
+        # a value that is 0 has no series, and another one takes its place
+        of_series = np.where(positive, y, y[positive].min())
+        rest = _tweedie_series(of_series, dispersion, power) - np.log(of_series)
         return (mean - size) / dispersion + jets.chosen(positive, rest, 0.0)
 
     def _amounts(self, eta):
