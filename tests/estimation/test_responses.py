@@ -469,7 +469,7 @@ def test_held_out_values_need_their_exposure(field):
     fit = gx.fit(observations, response="poisson", fixed=HELD)
     with pytest.raises(gx.InvalidInput, match="the fit has `exposure`"):
         gx.validate(fit, seen(field, poisson, rows=slice(N, N + 50)))
-    with pytest.raises(gx.InvalidInput, match="whole numbers"):
+    with pytest.raises(gx.InvalidInput, match="are for binomial responses"):
         gx.predict(fit, field[0][N:], trials=2.5)
 
 
