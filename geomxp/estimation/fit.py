@@ -706,7 +706,7 @@ def _problem(request, asked, progress):
     scaled = units.scaled(observations)
     of_problem = base
     if base.response is not None:
-        # its values to start from are in the user's units
+        # a response starts from values in the user's units
         of_problem = base.replace(**units.inward(base, base.response.parameters()))
     table = ParameterTable(
         of_problem,

@@ -377,7 +377,7 @@ class HurdleMixture(Distributions):
     def quantile(self, p: Floats) -> Floats:
         """Return the smallest value whose cumulative probability is at least p, (n,)."""
         rest = 1 - (1 - np.broadcast_to(np.asarray(p, dtype=float), len(self))) / self.probability
-        # NaN where there is no prediction, in cells that a mask leaves out
+        # cells that a mask leaves out have no prediction: their quantiles are NaN
         result, rows = np.where(np.isnan(rest), np.nan, 0.0), np.flatnonzero(rest > 0)
         result[rows] = self.amount.of_rows(rows).quantile(rest[rows])
         return result
