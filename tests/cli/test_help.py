@@ -164,7 +164,7 @@ def test_a_shell_completes_commands_data_sets_columns_and_files(complete, tmp_pa
     (tmp_path / "wells.doc").write_text("")
     (tmp_path / "fit.json").write_text("{}")
     assert complete("compa") == ["compare-models", "compare"]
-    assert complete("fit", "me") == ["meuse", "medium"]
+    assert complete("fit", "me") == ["meuse", "meuse_lime", "medium"]
     assert complete("fit", "we") == ["weak", "wells.csv"]
     assert complete("predict", "") == ["fit.json"]
     assert complete("fit", "wells.csv", "--value", "d") == ["depth"]
