@@ -122,6 +122,8 @@ class Response(Parametrized):
         Whether all values are greater than 0: the response may then be the amount of a `Hurdle`.
     transformable : bool
         Whether the values may be transformed first.
+    counts_trials : bool
+        Whether a value is a number of successes in trials.
     """
 
     name: ClassVar[str] = "response"
@@ -132,6 +134,7 @@ class Response(Parametrized):
     transformable: ClassVar[bool] = False
     atom: ClassVar[bool] = False
     positive: ClassVar[bool] = False
+    counts_trials: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -345,6 +348,7 @@ class Binomial(Response):
     name, links = "binomial", ("logit", "probit", "cloglog")
     discrete = True
     latent_nugget = True
+    counts_trials = True
 
     def guess(self, data):
         """See `Response.guess`."""
@@ -408,6 +412,11 @@ class Bernoulli(Binomial):
 
     name = "bernoulli"
     latent_nugget = False
+    counts_trials = False
+
+    def check(self, data):
+        """See `Response.check`."""
+        _within(data.values, "Bernoulli responses", np.isin(data.values, (0, 1)), "0 or 1")
 
 
 def _binomial(at, trials, p):
@@ -762,8 +771,14 @@ class Censored(Response):
     name, links = "censored", ("identity",)
     transformable = True
     noise_parameter = "error_variance"
-    # with smaller errors Laplace's approximation has jumps
     declared = (_parameter("error_variance", 1.0, unit="value²", search=(1e-4, 1e3)),)
+
+    @property
+    def table(self):
+        """See `Parametrized.table`; Laplace's approximation has jumps where errors are smaller."""
+        if self.integral == "laplace":
+            return super().table
+        return tuple(replace(parameter, search=None) for parameter in super().table)
 
     def extreme(self, data):
         """See `Response.extreme`."""

@@ -17,7 +17,7 @@ import scipy
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
-from ..covariance.responses import Binomial, Hurdle, Response, hurdle_of, response_of
+from ..covariance.responses import Binomial, Censored, Hurdle, Response, hurdle_of, response_of
 from ..covariance.transformation import (
     ByVariable,
     Transformation,
@@ -51,6 +51,7 @@ from ..likelihood.base import (
     coincidence,
     noiseless_twins,
 )
+from ..likelihood.censored import MOST_CENSORED, error_of_laplace
 from ..likelihood.exact import Exact, caution, check_model_and_method
 from ..likelihood.latent import check_response, check_values, data_of
 from ..likelihood.replicates import Groups, determine_microscale
@@ -87,6 +88,9 @@ if TYPE_CHECKING:
 
 FAILED_ENDINGS = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
+
+LARGEST_LAPLACE_ERROR = 3.0
+"""Error of the log-likelihood of censored values above which estimates may be misleading."""
 
 SEPARATION_TOLERANCE, LEAST_SEPARATED = 1e-7, 500
 """Gain of the linear program, for each value, above which a trend separates values; number of
@@ -194,8 +198,9 @@ def fit(
         `start` or `bounds` name it. "hurdle", or
         `gx.responses.Hurdle(amount, link)`, for values of which many are 0, has two independent
         models, of the presence of a value other than 0 and of its amount: "truncated-poisson" if
-        all values are whole numbers, else "gamma". All options hold for both models; a dict with
-        the keys "presence" and "amount" gives each its own: trend={"presence": "elev", "amount":
+        all values are whole numbers, else "gamma". All options hold for both models, but
+        parameters of the distribution of amounts, which the presence does not have. A dict with the
+        keys "presence" and "amount" gives each its own: trend={"presence": "elev", "amount":
         "constant"}.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
@@ -294,10 +299,7 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
         result = replace(result, outcome=outcome)
     result = _with_accuracy(request, problem, solution, result)
     if of_response:
-        noisy = any(p.value > 0 for p in variances_in(result.model))
-        caution_of_response = result.model.response.caution(noisy)
-        if caution_of_response:
-            warnings.warn(caution_of_response, GeomxpWarning, stacklevel=3)
+        result = _with_caution(problem, solution, result)
     if raise_on_failure:
         if result.outcome.ending in FAILED_ENDINGS or (asked.strict and at_limit):
             raise FitFailed(str(result.outcome), result)
@@ -311,8 +313,9 @@ def _of_hurdle(hurdle, observations, options, progress, raise_on_failure):
     check_hurdle(observations, hurdle)
     fits, responses = {}, responses_of(hurdle, observations)
     said = {"progress": progress, "raise_on_failure": raise_on_failure}
+    of_amount = tuple(responses["amount"].parameters())
     for name, seen in observations_of(observations).items():
-        own = options_of(options, name) | {"response": responses[name]}
+        own = options_of(options, name, of_amount) | {"response": responses[name]}
         given = own.pop("model", None), own.pop("method", None)
         with naming(name):
             fits[name] = fit_with(seen, *given, own, **said)
@@ -374,6 +377,28 @@ def _with_accuracy(request, problem, solution, result):
     told = result.outcome.message, problem.evaluator.notice, missed or divergence.noticeable()
     outcome = replace(result.outcome, message=" ".join(text for text in told if text))
     return replace(result, divergence=divergence, outcome=outcome)
+
+
+def _with_caution(problem, solution, result):
+    """Warn where the approximation of a response's likelihood is poor; return the fit with that."""
+    response, model = result.model.response, solution.model
+    said = response.caution(any(p.value > 0 for p in variances_in(result.model)))
+    if not said and isinstance(response, Censored) and response.integral == "laplace":
+        given = problem.observations, problem.design, Exact(), model
+        error = error_of_laplace(*given, solution.evaluation.coefficients)
+        if abs(error) > LARGEST_LAPLACE_ERROR:
+            said = (
+                "Laplace's approximation is poor here: at the estimates its log-likelihood "
+                f"differs from the integral over censored values by {error:.3g}, and estimates "
+                "may be far from those of the integral. Use "
+                'response=gx.responses.Censored(integral="exact"), for up to '
+                f"{MOST_CENSORED} censored values, or hold the error variance at a larger value."
+            )
+    if not said:
+        return result
+    warnings.warn(said, GeomxpWarning, stacklevel=4)
+    message = " ".join(text for text in (result.outcome.message, said) if text)
+    return replace(result, outcome=replace(result.outcome, message=message))
 
 
 @dataclass(frozen=True)

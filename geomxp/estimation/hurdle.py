@@ -30,10 +30,11 @@ PARTS = "presence", "amount"
 """The two models of a hurdle, as options and files name them."""
 
 
-def options_of(options, part):
+def options_of(options, part, of_amount=()):
     """Return the options of `fit` for one of `PARTS`.
 
-    A dict with these names as keys has an option for each; any other value is for both.
+    A dict with these names as keys has an option for each; any other value is for both. Parameters
+    with the names `of_amount` belong to the amount alone.
     """
     own = dict(options)
     for name, value in options.items():
@@ -42,10 +43,21 @@ def options_of(options, part):
         elif isinstance(value, Mapping) and value and set(value) <= set(PARTS):
             del own[name]
             own |= {name: value[part]} if part in value else {}
+        elif name in ("fixed", "start", "bounds") and part == "presence" and value:
+            own[name] = _without(value, of_amount)
         elif name == "checkpoint" and value is not None:
             path = Path(value)
             own[name] = path.with_name(f"{path.stem}.{part}{path.suffix}")
     return own
+
+
+def _without(given, names):
+    """Return parameters, by name or with values, without some; anything else as it is."""
+    if isinstance(given, Mapping):
+        return {name: value for name, value in given.items() if name not in names}
+    if isinstance(given, (list, tuple, set)):
+        return tuple(name for name in given if name not in names)
+    return given
 
 
 def responses_of(hurdle, observations):

@@ -372,9 +372,8 @@ class Problem:
         limited = any(stopped for *_, stopped in ends)
         ends = [(value, model) for value, model, _ in ends if model is not None]
         if not ends:
-            raise NotPositiveDefinite(
-                self.complaint or "no model within the bounds has a finite likelihood"
-            )
+            complaint = self.complaint or "no model within the bounds has a finite likelihood"
+            raise NotPositiveDefinite(complaint + self._remedy_of_response())
         value, model = max(ends, key=self._preference)
         if self.moves:
             # all that follows compares log-likelihoods
@@ -438,6 +437,14 @@ class Problem:
         noise = [p.name for p in variances_in(model) if p.name in table.free]
         zeros = [name for name in noise if values[name] == 0]
         return table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else table
+
+    def _remedy_of_response(self):
+        """Return a remedy where the likelihood of a response was finite for no model, or ""."""
+        response = self.table.model.response
+        if response is None:
+            return ""
+        noise = response.noise_parameter or NUGGET
+        return f" Start with more noise (`start`, --start), by the value of `{noise}`, or hold it."
 
     def _checked(self, solution):
         """Return a solution with a finite log-likelihood.

@@ -240,24 +240,38 @@ def _of_response(problem, start, count, seed):
     gaussian = Problem(
         twin, problem.design, False, method, own_table, Monitor(10**9), CLIMB_TOLERANCE
     )
-    starts = []
+    starts, values = [], []
     for model, near in starting_models(gaussian, given, count, seed):
-        own = {}
+        own, more = {}, []
         if noises:
             # the nugget is the response's, or half of it where it is estimated too
-            values = model.parameters()
-            found = {p.name: values[p.name] for p in variances_in(field) if p.group == NUGGET}
+            variances = [p for p in variances_in(field) if p.group == NUGGET]
+            found = {p.name: model.parameters()[p.name] for p in variances}
             own = {name: 0.0 if name in nuggets else x / 2 for name, x in found.items()}
             shares = [x if name in nuggets else x / 2 for name, x in found.items()]
             wanted = min(noises.values()) + np.mean(shares)
             own[noise] = min(noises, key=lambda x: abs(np.log(noises[x] / wanted)))
+            more = sorted((x for x in noises if noises[x] > noises[own[noise]]), key=noises.get)
         model = replace(model, response=response, transform=table.model.transform)
         model = model.replace(**(parts | own))
-        starts.append((table.within(model) or model, near))
-    values = {k: _counted(problem, model) for k, (model, _) in enumerate(starts)}
-    order = sorted(values, key=lambda k: -values[k])
+        model, value = _with_mode(problem, table.within(model) or model, noise, more)
+        starts.append((model, near))
+        values.append(value)
+    order = sorted(range(len(values)), key=lambda k: -values[k])
     best = values[order[0]]
     return [starts[k] for k in order if k in order[:count] or values[k] > best - START_MARGIN]
+
+
+def _with_mode(problem, model, name, dispersions):
+    """Return a model and its log-likelihood, with the first dispersion for which it has one."""
+    value = _counted(problem, model)
+    for dispersion in dispersions:
+        if np.isfinite(value):
+            break
+        model = model.replace(**{name: dispersion})
+        model = problem.table.within(model) or model
+        value = _counted(problem, model)
+    return model, value
 
 
 def _noises(data, response):

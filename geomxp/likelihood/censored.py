@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MOST_CENSORED = 100
 """Limit on the censored values of an exact likelihood."""
 
+MOST_COMPARED = 500
+"""Most places at which Laplace's approximation is compared with the integral."""
+
 SEARCH_POINTS, MOST_POINTS, SHIFTS = 1 << 8, 1 << 16, 8
 """Points of the sequence during a search; most points for a result; random shifts of the points."""
 
@@ -235,6 +238,29 @@ class CensoredEvaluator(LaplaceEvaluator):
             return self._value(self._parts(moved), x[k:])[0]
 
         return -second_differences(function, start, steps)
+
+
+def error_of_laplace(observations, design, method, model, coefficients):
+    """Return the ℓ of Laplace's approximation minus the integral, at coefficients, (p,).
+
+    `method` is the one of dense matrices. With many values it is that of a part: the places around
+    a censored one in the middle.
+    """
+    censored, places = observations.censored, observations.locations
+    if not censored.any():
+        return 0.0
+    of_censored = places[censored]
+    middle = np.linalg.norm(of_censored - np.median(of_censored, axis=0), axis=1).argmin()
+    order = np.argsort(np.linalg.norm(places - of_censored[middle], axis=1), kind="stable")
+    order = order[:MOST_COMPARED]
+    rows = np.sort(order[np.cumsum(censored[order]) <= MOST_CENSORED])
+    part = (observations.subset(rows), design if design is None else design[rows], method)
+    found = []
+    for kind, integral in ((LaplaceEvaluator, "laplace"), (CensoredEvaluator, "exact")):
+        response = replace(model.response, integral=integral)
+        evaluator = kind(*part, response)
+        found.append(evaluator.at(replace(model, response=response), coefficients).log_likelihood)
+    return found[0] - found[1]
 
 
 def second_differences(function, start, steps):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.noise import variances_in
-from ..covariance.responses import Binomial, Data
+from ..covariance.responses import Data
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.devices import blas_threads
 from ..vecchia.blocks import Neighbours
@@ -71,10 +71,10 @@ def check_columns(response, trials=None, exposure=None):
             f"an exposure needs the link log or cloglog, and this {response.name} response has the "
             f"link {response.used_link}: use `offset`, or leave the exposure out."
         )
-    if trials is not None and not isinstance(response, Binomial):
+    if trials is not None and not response.counts_trials:
         raise InvalidInput(
-            f"`trials` are for binomial responses. Got a {response.name} response: use `exposure`, "
-            "or leave them out."
+            f"`trials` are for binomial responses. Got a {response.name} response: leave them out, "
+            'or use response="binomial" (--response binomial).'
         )
 
 
@@ -328,6 +328,9 @@ class LaplaceEvaluator(Evaluator):
         field, of_field = bare(model), []
         of_field = [name for name in wanted if name in field.parameters()]
         start = self._start if known is None else known.coefficients
+        if start is None:
+            target = model.response.guess(self.laplace.data) - self.laplace.offset
+            start = np.linalg.lstsq(self.design, target, rcond=None)[0]
         found = Best(*self.laplace.at_best_coefficients(field, model.response, start, of_field))
         self._start = found.coefficients
         self._best[key] = found

@@ -207,8 +207,7 @@ def _variables_of(fit, variable, inputs):
     if seen.variable is None or "variable" not in fit.model.uses:
         if variable is not None and np.asarray(variable).dtype.kind in "OU":
             raise InvalidInput(
-                f"the observations are of one variable, {seen.value_name}: leave `variable` "
-                "(--variable) out."
+                "the observations are of one variable: leave `variable` (--variable) out."
             )
         return None, variable
     if variable is None and inputs.variable is not None:

@@ -64,6 +64,19 @@ def test_each_part_may_have_options_of_its_own(tmp_path):
         assert fit.amount.model.response == Gamma(2.0)
 
 
+@pytest.mark.parametrize("option", ["fixed", "start", "bounds"])
+def test_parameters_of_the_amounts_are_those_of_the_amount_alone(option):
+    known = {"fixed": HELD | {"gamma_shape": 2.0}}
+    if option == "start":
+        known = {"fixed": HELD, "start": {"gamma_shape": 2.0}}
+    if option == "bounds":
+        known = {"fixed": HELD, "bounds": {"gamma_shape": (2.0, 2.1)}}
+    both = gx.fit(observations(), response="hurdle", progress=False, **known)
+    assert list(both.presence.model.parameters()) == ["variance", "range", "smoothness", "nugget"]
+    alone = gx.fit(both.amount.observations, response="gamma", progress=False, **known)
+    assert both.amount.model == alone.model
+
+
 def test_an_exposure_acts_on_both_parts_with_the_link_cloglog():
     exposed = observations(counts=True, exposure=np.linspace(1, 2, 60))
     hurdle = gx.responses.Hurdle(link="cloglog")

@@ -273,7 +273,7 @@ def test_counts_without_overdispersion_send_the_size_to_its_limit():
     [
         ("poisson", 0.5, "whole numbers of at least 0. Got 0.5 in row 3"),
         ("poisson", -1.0, "whole numbers of at least 0. Got -1 in row 3"),
-        ("bernoulli", 2.0, "at most as many successes as trials"),
+        ("bernoulli", 2.0, "0 or 1. Got 2 in row 3"),
         ("gamma", 0.0, "positive values"),
         ("beta", 1.0, "between 0 and 1"),
         ("tweedie", -0.1, "at least 0"),
@@ -433,6 +433,38 @@ def test_values_of_a_tweedie_response_may_have_any_unit(field):
     assert fits[1].model.variance == pytest.approx(fits[0].model.variance, rel=1e-2)
 
 
+UNITS = {
+    "gamma": lambda random, f: random.gamma(2.0, 0.5, len(f)) * np.exp(f),
+    "log-normal": lambda random, f: np.exp(f + random.normal(0.0, 0.4, len(f))),
+    "student-t": lambda random, f: f + 0.3 * random.standard_t(4, len(f)),
+}
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e4])
+@pytest.mark.parametrize("response", UNITS)
+def test_fits_do_not_depend_on_the_unit_of_the_values(field, response, unit):
+    places, f = field
+    y = UNITS[response](np.random.default_rng(3), f[:80])
+    first, second = (
+        gx.fit(gx.Observations(places[:80], y * one), response=response, fixed=HELD)
+        for one in (1.0, unit)
+    )
+    of_values = unit if first.model.response.of_values else 1.0
+    shift = 80 * np.log(unit)
+    assert second.log_likelihood + shift == pytest.approx(first.log_likelihood, abs=1e-5)
+    assert second.model.variance == pytest.approx(first.model.variance * of_values**2, rel=1e-2)
+    assert second.model.range == pytest.approx(first.model.range, rel=1e-2)
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)])
+def test_students_t_without_noise_is_an_outcome(method):
+    places = np.random.default_rng(1).random((N, 2))
+    values = gx.simulate(gx.Matern(1.0, 0.2, 1.5), places, seed=2)[0]
+    fit = gx.fit(gx.Observations(places, values), method=method, response="student-t")
+    assert fit.model.response.scale < 0.05
+    assert "scale is poorly determined" in fit.outcome.message.lower()
+
+
 @pytest.mark.parametrize("response", ["gamma", "beta", "log-normal", "student-t", "tweedie"])
 def test_equal_values_have_no_maximum(field, response):
     found = outcome_of(gx.Observations(field[0][:N], np.full(N, 0.5)), response=response)
@@ -473,6 +505,18 @@ def test_held_out_values_need_their_exposure(field):
         gx.predict(fit, field[0][N:], trials=2.5)
 
 
+def test_a_bernoulli_response_has_no_trials(field):
+    trials = np.full(N + 50, 3.0)
+    with pytest.raises(gx.InvalidInput, match='use response="binomial"'):
+        gx.fit(seen(field, binary, trials=trials), response="bernoulli", fixed=HELD)
+    fit = gx.fit(seen(field, binary), response="bernoulli", fixed=HELD | {"range": 0.2})
+    with pytest.raises(gx.InvalidInput, match='use response="binomial"'):
+        gx.predict(fit, field[0][N:], trials=5)
+    counts = gx.Observations(field[0][:N], np.arange(N) % 3)
+    with pytest.raises(gx.InvalidInput, match=r"Bernoulli responses need 0 or 1\. Got 2 in row 3"):
+        gx.fit(counts, response="bernoulli", fixed=HELD)
+
+
 def censored_below(y, share, unit=1.0):
     limit = np.quantile(y, share)
     upper, lower = np.maximum(y, limit), np.where(y < limit, -np.inf, y)
@@ -502,10 +546,37 @@ def test_fits_of_censored_values_do_not_depend_on_their_unit(field, unit):
 def test_a_search_of_censored_values_without_errors_ends_at_a_limit(field):
     places, f = field
     seen = gx.Observations(places[:60], **censored_below(np.exp(1 + f[:60]), 0.3))
-    with pytest.warns(gx.GeomxpWarning, match="AT_LIMIT: The error variance"):
+    poor = pytest.warns(gx.GeomxpWarning, match="approximation is poor here.* differs")
+    with poor, pytest.warns(gx.GeomxpWarning, match="AT_LIMIT: The error variance"):
         fit = gx.fit(seen, response="censored", fixed=HELD, progress=False)
     assert fit.evaluations < 200
     assert fit.model.response.error_variance == pytest.approx(1e-4 * np.var(seen.values))
+    assert 'integral="exact"' in fit.outcome.message
+
+
+def test_the_error_of_laplaces_approximation_of_censored_values_is_that_of_the_integral(field):
+    from geomxp.likelihood.censored import error_of_laplace
+
+    places, f = field
+    model, *others = (
+        gx.Matern(1.0, 0.2, 0.5, response=responses.Censored(0.05, integral=integral))
+        for integral in ("laplace", "exact")
+    )
+    part = gx.Observations(places[:60], **censored_below(f[:60], 0.3))
+    ends = [gx.log_likelihood(part, one).log_likelihood for one in (model, *others)]
+    known = error_of_laplace(part, None, gx.Exact(), model, ())
+    assert known == pytest.approx(ends[0] - ends[1], abs=1e-3)
+    assert abs(known) > 0.5
+
+
+def test_censored_values_with_errors_need_no_warning(field, recwarn):
+    places, f = field
+    y = f[:80] + np.random.default_rng(3).normal(0, 0.5, 80)
+    fit = gx.fit(
+        gx.Observations(places[:80], **censored_below(y, 0.3)), response="censored", fixed=HELD
+    )
+    assert "integral" not in fit.outcome.message
+    assert not [one for one in recwarn if "integral" in str(one.message)]
 
 
 def test_a_fit_of_presence_with_exposures_ends():

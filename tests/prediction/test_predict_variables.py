@@ -224,7 +224,7 @@ def test_wrong_variables_are_refused(fit, variable, message):
 def test_a_fit_of_one_variable_has_none():
     model = gx.Matern(1.0, 0.3, 0.5, 0.1)
     fit = gx.fit(seen().of_variable("zinc"), model, fixed=tuple(model.parameters()))
-    with pytest.raises(gx.InvalidInput, match=r"of one variable, zinc: leave `variable`"):
+    with pytest.raises(gx.InvalidInput, match=r"of one variable: leave `variable`"):
         gx.predict(fit, NEW, variable="zinc")
 
 
