@@ -15,7 +15,6 @@ Laplace's, for a few fields.
 
 import argparse
 import os
-import signal
 import sys
 import time
 import warnings
@@ -41,8 +40,6 @@ MODEL, ERROR_VARIANCE, LEVEL = gx.Matern(1.0, 0.15, 0.5), 0.1, 0.95
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 METHOD = gx.Exact()
 HELD = {"smoothness": 0.5}
-LONGEST = 40
-"""Seconds after which a fit is given up: the search for the mean takes thousands of steps."""
 
 
 def problem(share, seed):
@@ -86,37 +83,11 @@ def fitted(treatment, places, values, limit):
         return gx.fit(seen, method=METHOD, fixed=held, **options, **QUIET)
 
 
-COLUMNS = (
-    "seconds",
-    "variance",
-    "range",
-    "error_variance",
-    "mean",
-    "rmse",
-    "bias",
-    "crps",
-    "covered_field",
-    "covered_values",
-)
-
-
-def _give_up(*_):
-    raise TimeoutError
-
-
 def rows_of(share, seed, treatment):
     """Yield the row of a treatment of a field."""
     *known, new, field, values = problem(share, seed)
     begun = time.perf_counter()
-    signal.signal(signal.SIGALRM, _give_up)
-    signal.alarm(LONGEST)
-    try:
-        fit = fitted(treatment, *known)
-    except TimeoutError:
-        yield {"outcome": f"no end in {LONGEST} s"} | dict.fromkeys(COLUMNS, "")
-        return
-    finally:
-        signal.alarm(0)
+    fit = fitted(treatment, *known)
     seconds = time.perf_counter() - begun
     parameters = fit.model.parameters()
     prediction = gx.predict(fit, new, progress=False)
@@ -151,14 +122,7 @@ def covered(values, mean, variance):
 def exact_rows_of(share, seed):
     """Yield Laplace's log-likelihood and the exact one, at the maximizer of Laplace's."""
     places, values, limit, *_ = problem(share, seed)
-    signal.signal(signal.SIGALRM, _give_up)
-    signal.alarm(LONGEST)
-    try:
-        fit = fitted("censored", places, values, limit)
-    except TimeoutError:
-        return
-    finally:
-        signal.alarm(0)
+    fit = fitted("censored", places, values, limit)
     design, found = np.ones((N, 1)), {}
     for integral, kind in (("laplace", LaplaceEvaluator), ("exact", CensoredEvaluator)):
         model = replace(fit.model, response=replace(fit.model.response, integral=integral))

@@ -771,11 +771,11 @@ class Censored(Response):
     name, links = "censored", ("identity",)
     transformable = True
     noise_parameter = "error_variance"
-    declared = (_parameter("error_variance", 1.0, unit="value²", search=(1e-4, 1e3)),)
+    declared = (_parameter("error_variance", 1.0, unit="value²", search=(0.02, 1e3)),)
 
     @property
     def table(self):
-        """See `Parametrized.table`; Laplace's approximation has jumps where errors are smaller."""
+        """See `Parametrized.table`; Laplace's approximation fails where errors are smaller."""
         if self.integral == "laplace":
             return super().table
         return tuple(replace(parameter, search=None) for parameter in super().table)
