@@ -17,12 +17,13 @@ from .data.observations import LEAST_LOCATIONS, Observations
 from .data.spatial import names_say_degrees
 from .errors import InvalidInput
 from .estimation.fit import fit as fit_model
+from .estimation.hurdle import HurdleFit
 from .prediction.kriging import predict as predict_at
 from .prediction.simulate import simulate
 
 if TYPE_CHECKING:
     from ._typing import Any, ArrayLike, Floats, Frame, Whole
-    from .covariance.responses import Response
+    from .covariance.responses import Hurdle, Response
     from .covariance.transformation import Transformation
     from .likelihood.base import Likelihood
 
@@ -63,7 +64,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Estimate one range for each axis.
     reml : bool
         Maximize the restricted likelihood.
-    response : str or Response, optional
+    response : str, Response or Hurdle, optional
         Distribution of the values, as of `geomxp.fit`; predictions are means of values.
     transformation : str or Transformation, optional
         Transformation of y to Gaussian values, as `transform` of `geomxp.fit`: "log", "sqrt",
@@ -76,10 +77,11 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    fit_ : Fit
+    fit_ : Fit or HurdleFit
         Result of `geomxp.fit`.
     model_ : Matern
-        The estimate, in the units of X and y.
+        The estimate, in the units of X and y; of a hurdle a dict of those of "presence" and
+        "amount".
     covariates_ : (q,) ndarray of int
         Columns of X that are used as covariates.
     log_marginal_likelihood_value_ : float
@@ -120,7 +122,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         axis_ranges: bool = False,
         reml: bool = False,
         transformation: str | Transformation | None = None,
-        response: str | Response | None = None,
+        response: str | Response | Hurdle | None = None,
         method: Likelihood | None = None,
         starts: int = 1,
     ) -> None:
@@ -180,7 +182,11 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             progress=False,
             raise_on_failure=False,
         )
-        self.model_ = self.fit_.model
+        self.model_ = (
+            {name: part.model for name, part in self.fit_.parts.items()}
+            if isinstance(self.fit_, HurdleFit)
+            else self.fit_.model
+        )
         self.log_marginal_likelihood_value_ = self.fit_.log_likelihood
         if not self.fit_.outcome.attained:
             warnings.warn(str(self.fit_.outcome), ConvergenceWarning, stacklevel=2)

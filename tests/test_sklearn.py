@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 import geomxp as gx
+from geomxp import testing
 from geomxp.sklearn import GeoRegressor, independent_columns
 
 HELD = {"smoothness": 0.5}
@@ -103,6 +104,23 @@ def test_values_are_transformed_and_predictions_back_transformed():
     assert (regressor.sample_y(seen.locations[:5] + 10.0, 20) > 0).all()
     with pytest.raises(gx.InvalidInput, match="transform"):
         GeoRegressor(transformation="cube").fit(seen.locations, seen.values)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("response", ["poisson", "hurdle"])
+def test_counts_are_predicted_by_their_response(response):
+    places = testing.places(60)
+    field = gx.simulate(gx.Matern(1.0, 0.3, 0.5), places, seed=1)[0]
+    counts = np.random.default_rng(2).poisson(np.exp(field)).astype(float)
+    regressor = GeoRegressor(smoothness=0.5, nugget=0.0, response=response).fit(places, counts)
+    known = gx.predict(regressor.fit_, places[:5], progress=False)
+    mean, standard_error = regressor.predict(places[:5], return_std=True)
+    np.testing.assert_array_equal(mean, known.mean)
+    np.testing.assert_array_equal(standard_error, np.sqrt(known.variance))
+    assert regressor.sample_y(places[:5], 3).shape == (5, 3)
+    kept = regressor.fit_
+    models = kept.model if response == "poisson" else {k: v.model for k, v in kept.parts.items()}
+    assert regressor.model_ == models
 
 
 def test_leading_columns_are_coordinates_and_the_others_covariates():

@@ -261,11 +261,11 @@ class Raster:
             layers |= self._uncertainty(level, of, ("lower", "upper"))
             if self.noise is not None:
                 layers |= self._uncertainty(level, "observation", ENDS_OF_OBSERVATION)
-        known = dict.fromkeys(layers, units) | {PARTS_OF_HURDLE[0]: "1" if units else ""}
-        return {
-            key: (array, {"long_name": text} | ({"units": known[key]} if known[key] else {}))
-            for key, (array, text) in layers.items()
-        }
+        found = {key: (array, {"long_name": text}) for key, (array, text) in layers.items()}
+        if units:
+            for key, (_, attributes) in found.items():
+                attributes["units"] = "1" if key == PARTS_OF_HURDLE[0] else units
+        return found
 
     def _uncertainty(self, level, of, ends):
         """Return (array, description) of a standard error and two bounds, named `ends`."""
