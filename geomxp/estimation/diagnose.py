@@ -110,8 +110,8 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         _range_grows(problem, table, model, pinned, value),
         _response_grows(problem, table, model, value),
         _shape_grows(problem, table, model, pinned, value),
-        _no_correlation(table, model, pinned),
         _no_field(problem, table, model, value),
+        _no_correlation(table, model, pinned),
     ):
         if verdict:
             return verdict
