@@ -1500,8 +1500,8 @@ def censored_values():
         (low, high), rows = ends(errors), results("responses", "censored_exact", share=share)
         yield cells(f"{100 * float(share):.0f} %", rows[0]["censored"], f"{low:.2f}", f"{high:.2f}")
     rows = results("responses", "censored", treatment="censored")
-    ended = sum(row["outcome"] == "AT_LIMIT" for row in rows)
-    yield f"{ended} of {len(rows)} fits of the response ended AT_LIMIT"
+    assert all(row["outcome"] == "CONVERGED" for row in rows)
+    yield f"All {len(rows)} fits of the response converged"
 
 
 def fits_of_responses():
