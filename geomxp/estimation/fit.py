@@ -383,7 +383,8 @@ def _with_caution(problem, solution, result):
     """Warn where the approximation of a response's likelihood is poor; return the fit with that."""
     response, model = result.model.response, solution.model
     said = response.caution(any(p.value > 0 for p in variances_in(result.model)))
-    if not said and isinstance(response, Censored) and response.integral == "laplace":
+    ended = result.outcome.ending is not Ending.NO_FINITE_MAXIMUM
+    if not said and ended and isinstance(response, Censored) and response.integral == "laplace":
         given = problem.observations, problem.design, Exact(), model
         error = error_of_laplace(*given, solution.evaluation.coefficients)
         if abs(error) > LARGEST_LAPLACE_ERROR:

@@ -372,7 +372,7 @@ class Problem:
         limited = any(stopped for *_, stopped in ends)
         ends = [(value, model) for value, model, _ in ends if model is not None]
         if not ends:
-            complaint = self.complaint or "no model within the bounds has a finite likelihood"
+            complaint = self.complaint or "no model within the bounds has a finite likelihood."
             raise NotPositiveDefinite(complaint + self._remedy_of_response())
         value, model = max(ends, key=self._preference)
         if self.moves:

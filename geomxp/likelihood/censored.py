@@ -244,7 +244,7 @@ def error_of_laplace(observations, design, method, model, coefficients):
     """Return the ℓ of Laplace's approximation minus the integral, at coefficients, (p,).
 
     `method` is the one of dense matrices. With many values it is that of a part: the places around
-    a censored one in the middle.
+    a censored one in the middle. NaN where one of both has no value in FP64.
     """
     censored, places = observations.censored, observations.locations
     if not censored.any():
@@ -258,8 +258,11 @@ def error_of_laplace(observations, design, method, model, coefficients):
     found = []
     for kind, integral in ((LaplaceEvaluator, "laplace"), (CensoredEvaluator, "exact")):
         response = replace(model.response, integral=integral)
-        evaluator = kind(*part, response)
-        found.append(evaluator.at(replace(model, response=response), coefficients).log_likelihood)
+        evaluator, own = kind(*part, response), replace(model, response=response)
+        try:
+            found.append(evaluator.at(own, coefficients).log_likelihood)
+        except NotPositiveDefinite:
+            return float("nan")
     return found[0] - found[1]
 
 
