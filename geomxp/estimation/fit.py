@@ -198,10 +198,9 @@ def fit(
         `start` or `bounds` name it. "hurdle", or
         `gx.responses.Hurdle(amount, link)`, for values of which many are 0, has two independent
         models, of the presence of a value other than 0 and of its amount: "truncated-poisson" if
-        all values are whole numbers, else "gamma". All options hold for both models, but
-        parameters of the distribution of amounts, which the presence does not have. A dict with the
-        keys "presence" and "amount" gives each its own: trend={"presence": "elev", "amount":
-        "constant"}.
+        all values are whole numbers, else "gamma". All options hold for both models; parameters of
+        the distribution of amounts are those of the amount alone. A dict with the keys "presence"
+        and "amount" gives each its own: trend={"presence": "elev", "amount": "constant"}.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int

@@ -444,7 +444,10 @@ class Problem:
         if response is None:
             return ""
         noise = response.noise_parameter or NUGGET
-        return f" Start with more noise (`start`, --start), by the value of `{noise}`, or hold it."
+        return (
+            f" Start with a value of `{noise}` that means more noise (`start`, --start), or hold "
+            "it there."
+        )
 
     def _checked(self, solution):
         """Return a solution with a finite log-likelihood.
