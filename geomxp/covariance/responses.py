@@ -194,6 +194,13 @@ class Response(Parametrized):
         """Return the response with start values of its parameters that suit the data."""
         return self
 
+    def variance_about(self, data: Data, design: Floats) -> float | None:
+        """Return the variance of values about a trend, (n, p); None if that is seen in the values.
+
+        It scales start values and limits of a search.
+        """
+        return None
+
     def link_of(self, mean: Floats) -> Floats:
         """Return η from the mean of a value, or the probability of a success; inverse of `mean`."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -753,6 +760,10 @@ class StudentT(Response):
         return _stats().t(self.degrees_of_freedom, loc=eta, scale=self.scale)
 
 
+CENSORED_SPREADS = -0.5, 5.0
+"""Logarithms of the least and the largest variance of censored values, in units of the variance
+where they are at their limits."""
+
 INTEGRALS = "laplace", "exact"
 """How the likelihood of censored values is computed."""
 
@@ -793,6 +804,30 @@ class Censored(Response):
     def started(self, data):
         """See `Response.started`."""
         return replace(self, error_variance=max(0.2 * float(np.var(data.values)), 1e-300))
+
+    def variance_about(self, data, design):
+        """See `Response.variance_about`; by maximum likelihood, as if values were independent."""
+        lower, upper = _limits(data)
+        if (lower == upper).all() or (lower == upper).sum() <= design.shape[1] + 1:
+            return None
+        # columns of order 1
+        q, n = design, len(data)
+        if q.shape[1]:
+            q = np.linalg.qr(design / np.abs(design).max(axis=0))[0] * np.sqrt(n)
+        rest = data.values - q @ (q.T @ data.values) / n
+        unit = float(np.sqrt(np.mean(rest**2))) or 1.0
+        scaled = Data(data.values / unit, None, lower / unit, upper / unit)
+
+        def descent(x):
+            response = replace(self, error_variance=float(np.exp(x[-1])))
+            slopes = response.derivatives(scaled, q @ x[:-1], ("error_variance",))
+            direct = slopes.parameters["error_variance"][0].sum() * response.error_variance
+            return -slopes.value.sum(), -np.append(q.T @ slopes.eta[0], direct)
+
+        start = np.append(q.T @ scaled.values / n, 0.0)
+        bounds = [(None, None)] * (len(start) - 1) + [CENSORED_SPREADS]
+        found = scipy.optimize.minimize(descent, start, jac=True, method="L-BFGS-B", bounds=bounds)
+        return float(np.exp(found.x[-1])) * unit**2
 
     def __post_init__(self):
         super().__post_init__()

@@ -310,6 +310,11 @@ def fit_with(observations, model, method, options, *, progress=True, raise_on_fa
 def _of_hurdle(hurdle, observations, options, progress, raise_on_failure):
     """Return the fits of the presence and of the amount of values."""
     check_hurdle(observations, hurdle)
+    if options.get("transform") is not None:
+        raise InvalidInput(
+            'a hurdle has no transformation: leave `transform` out, or use "log-normal" amounts, '
+            'response=gx.responses.Hurdle("log-normal").'
+        )
     fits, responses = {}, responses_of(hurdle, observations)
     said = {"progress": progress, "raise_on_failure": raise_on_failure}
     of_amount = tuple(responses["amount"].parameters())
@@ -379,26 +384,41 @@ def _with_accuracy(request, problem, solution, result):
 
 
 def _with_caution(problem, solution, result):
-    """Warn where the approximation of a response's likelihood is poor; return the fit with that."""
-    response, model = result.model.response, solution.model
+    """Warn where the approximation of a response's likelihood is poor; return the fit with that.
+
+    A fit whose outcome is a warning in any case warns once.
+    """
+    response, ending = result.model.response, result.outcome.ending
     said = response.caution(any(p.value > 0 for p in variances_in(result.model)))
-    ended = result.outcome.ending is not Ending.NO_FINITE_MAXIMUM
-    if not said and ended and isinstance(response, Censored) and response.integral == "laplace":
-        given = problem.observations, problem.design, Exact(), model
-        error = error_of_laplace(*given, solution.evaluation.coefficients)
-        if abs(error) > LARGEST_LAPLACE_ERROR:
-            said = (
-                "Laplace's approximation is poor here: at the estimates its log-likelihood "
-                f"differs from the integral over censored values by {error:.3g}, and estimates "
-                "may be far from those of the integral. Use "
-                'response=gx.responses.Censored(integral="exact"), for up to '
-                f"{MOST_CENSORED} censored values, or hold the error variance at a larger value."
-            )
+    compared = isinstance(response, Censored) and response.integral == "laplace"
+    if not said and compared and ending is not Ending.NO_FINITE_MAXIMUM:
+        said = _error_in_words(problem, solution)
     if not said:
         return result
-    warnings.warn(said, GeomxpWarning, stacklevel=4)
-    message = " ".join(text for text in (result.outcome.message, said) if text)
+    if ending is not Ending.AT_LIMIT:
+        warnings.warn(said, GeomxpWarning, stacklevel=4)
+    # other findings are those of the approximation
+    message = " ".join(text for text in (said, result.outcome.message) if text)
     return replace(result, outcome=replace(result.outcome, message=message))
+
+
+def _error_in_words(problem, solution):
+    """Say that Laplace's ℓ of censored values is far from the integral; or ""."""
+    given = problem.observations, problem.design, Exact(), solution.model
+    error = error_of_laplace(*given, solution.evaluation.coefficients)
+    if abs(error) <= LARGEST_LAPLACE_ERROR:
+        return ""
+    few = int(problem.observations.censored.sum()) <= MOST_CENSORED
+    of = "the censored values" if few else f"{MOST_CENSORED} of the censored values"
+    found = f"is {abs(error):.3g} {'above' if error > 0 else 'below'} the integral over {of}"
+    if np.isnan(error):
+        found = f"cannot be compared with the integral over {of}"
+    exact = 'use response=gx.responses.Censored(integral="exact"), or ' if few else ""
+    return (
+        "Laplace's approximation is not reliable here: at the estimates its log-likelihood "
+        f"{found}. Estimates, and what else is said of them, may be wrong: {exact}hold the error "
+        "variance at a larger value, such as a tenth of the variance of the values."
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import scipy
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..covariance.parameter import NOISE
 from ..errors import InvalidInput
-from ..likelihood.latent import WorkingValues
+from ..likelihood.latent import WorkingValues, data_of
 from ..likelihood.trend import ordinary_residuals
 from .names import MICROSCALE
 
@@ -102,6 +102,10 @@ class Units:
             first = (design != 0).argmax(axis=0) if len(design) else np.zeros(0, dtype=int)
             columns = rows[first]
         variance = (spread * unit / value) ** 2
+        if response is not None:
+            data, offset = data_of(observations, transform)[0], observations.total_offset
+            known = None if offset is not None else response.variance_about(data, design)
+            variance = variance if known is None else known / value**2
         censored = None if response is None else observations.censored
         return cls(
             length,

@@ -136,6 +136,11 @@ def changed(**changes):
         (changed(variable=np.arange(60) % 2), {}, "a hurdle has one variable"),
         (changed(), {"fixed": ["smoothnes"]}, "presence: `fixed`"),
         (changed(), {"trend": {"presence": "linear"}}, "none for amount"),
+        (
+            changed(),
+            {"transform": "log"},
+            r'a hurdle has no transformation.*Hurdle\("log-normal"\)',
+        ),
         (changed(), {"reml": True}, "presence: a bernoulli response has no restricted"),
         ([1.0], {}, "`observations` must be Observations"),
     ],

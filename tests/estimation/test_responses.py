@@ -555,12 +555,13 @@ def test_a_poor_approximation_of_censored_values_is_said(field):
     places, f = field
     seen = gx.Observations(places[:60], **censored_below(np.exp(1 + f[:60]), 0.3))
     bounds = {"error_variance": (1e-3, 100.0)}
-    poor = pytest.warns(gx.GeomxpWarning, match="approximation is poor here.* differs")
+    poor = pytest.warns(gx.GeomxpWarning, match="is not reliable here.* above the integral")
     with poor:
         fit = gx.fit(seen, response="censored", fixed=HELD, bounds=bounds)
     assert fit.model.response.error_variance == pytest.approx(1e-3, rel=1e-2)
     assert fit.evaluations < 200
     assert 'integral="exact"' in fit.outcome.message
+    assert fit.outcome.message.startswith("Laplace's approximation")
 
 
 def test_the_error_of_laplaces_approximation_of_censored_values_is_that_of_the_integral(field):
@@ -576,6 +577,19 @@ def test_the_error_of_laplaces_approximation_of_censored_values_is_that_of_the_i
     known = error_of_laplace(part, None, gx.Exact(), model, ())
     assert known == pytest.approx(ends[0] - ends[1], abs=1e-3)
     assert abs(known) > 0.5
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.8])
+def test_the_spread_of_censored_values_is_that_of_all(share):
+    random = np.random.default_rng(0)
+    slope = random.normal(size=2000)
+    y = 3.0 + 0.5 * slope + random.normal(0.0, 1.1, 2000)
+    data = responses.Data(**censored_below(y, share, unit=1e-6))
+    design = np.column_stack((np.ones(2000), slope))
+    known = responses.Censored().variance_about(data, design)
+    assert known == pytest.approx(1.21e-12, rel=0.15)
+    plain = responses.Data(y, None, y, y)
+    assert responses.Censored().variance_about(plain, design) is None
 
 
 def test_censored_values_with_errors_need_no_warning(field, recwarn):
