@@ -194,10 +194,10 @@ class Response(Parametrized):
         """Return the response with start values of its parameters that suit the data."""
         return self
 
-    def variance_about(self, data: Data, design: Floats) -> float | None:
-        """Return the variance of values about a trend, (n, p); None if that is seen in the values.
+    def variance_about(self, data: Data, design: Floats, offset: Floats) -> float | None:
+        """Return the variance of values about a trend, (n, p), and an offset, (n,).
 
-        It scales start values and limits of a search.
+        It scales start values and limits of a search. None if it is that of `guess`.
         """
         return None
 
@@ -805,18 +805,20 @@ class Censored(Response):
         """See `Response.started`."""
         return replace(self, error_variance=max(0.2 * float(np.var(data.values)), 1e-300))
 
-    def variance_about(self, data, design):
+    def variance_about(self, data, design, offset):
         """See `Response.variance_about`; by maximum likelihood, as if values were independent."""
         lower, upper = _limits(data)
-        if (lower == upper).all() or (lower == upper).sum() <= design.shape[1] + 1:
+        known = lower == upper
+        if known.all() or known.sum() <= design.shape[1] + 1:
             return None
         # columns of order 1
         q, n = design, len(data)
         if q.shape[1]:
             q = np.linalg.qr(design / np.abs(design).max(axis=0))[0] * np.sqrt(n)
-        rest = data.values - q @ (q.T @ data.values) / n
-        unit = float(np.sqrt(np.mean(rest**2))) or 1.0
-        scaled = Data(data.values / unit, None, lower / unit, upper / unit)
+        z = data.values - offset
+        unit = float(np.sqrt(np.mean((z - q @ (q.T @ z) / n) ** 2))) or 1.0
+        ends = (lower - offset) / unit, (upper - offset) / unit
+        scaled = Data(z / unit, None, *ends)
 
         def descent(x):
             response = replace(self, error_variance=float(np.exp(x[-1])))

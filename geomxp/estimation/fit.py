@@ -17,7 +17,7 @@ import scipy
 from ..covariance.base import FAMILIES, Covariance, family_of
 from ..covariance.distance import metric_of
 from ..covariance.noise import variances_in
-from ..covariance.responses import Binomial, Censored, Hurdle, Response, hurdle_of, response_of
+from ..covariance.responses import Binomial, Hurdle, Response, hurdle_of, response_of
 from ..covariance.transformation import (
     ByVariable,
     Transformation,
@@ -312,8 +312,8 @@ def _of_hurdle(hurdle, observations, options, progress, raise_on_failure):
     check_hurdle(observations, hurdle)
     if options.get("transform") is not None:
         raise InvalidInput(
-            'a hurdle has no transformation: leave `transform` out, or use "log-normal" amounts, '
-            'response=gx.responses.Hurdle("log-normal").'
+            "a hurdle has no transformation: leave `transform` (--transform) out, or use "
+            'log-normal amounts, response=gx.responses.Hurdle("log-normal").'
         )
     fits, responses = {}, responses_of(hurdle, observations)
     said = {"progress": progress, "raise_on_failure": raise_on_failure}
@@ -390,7 +390,7 @@ def _with_caution(problem, solution, result):
     """
     response, ending = result.model.response, result.outcome.ending
     said = response.caution(any(p.value > 0 for p in variances_in(result.model)))
-    compared = isinstance(response, Censored) and response.integral == "laplace"
+    compared = getattr(response, "integral", "") == "laplace"
     if not said and compared and ending is not Ending.NO_FINITE_MAXIMUM:
         said = _error_in_words(problem, solution)
     if not said:
@@ -405,15 +405,19 @@ def _with_caution(problem, solution, result):
 def _error_in_words(problem, solution):
     """Say that Laplace's ℓ of censored values is far from the integral; or ""."""
     given = problem.observations, problem.design, Exact(), solution.model
-    error = error_of_laplace(*given, solution.evaluation.coefficients)
+    error, count = error_of_laplace(*given, solution.evaluation.coefficients)
     if abs(error) <= LARGEST_LAPLACE_ERROR:
         return ""
-    few = int(problem.observations.censored.sum()) <= MOST_CENSORED
-    of = "the censored values" if few else f"{MOST_CENSORED} of the censored values"
+    whole = int(problem.observations.censored.sum())
+    of = f"{count} of the {whole} censored values" if count < whole else "the censored values"
     found = f"is {abs(error):.3g} {'above' if error > 0 else 'below'} the integral over {of}"
     if np.isnan(error):
         found = f"cannot be compared with the integral over {of}"
-    exact = 'use response=gx.responses.Censored(integral="exact"), or ' if few else ""
+    exact = (
+        'use response=gx.responses.Censored(integral="exact"), or '
+        if whole <= MOST_CENSORED
+        else ""
+    )
     return (
         "Laplace's approximation is not reliable here: at the estimates its log-likelihood "
         f"{found}. Estimates, and what else is said of them, may be wrong: {exact}hold the error "

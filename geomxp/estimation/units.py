@@ -9,7 +9,7 @@ import scipy
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..covariance.parameter import NOISE
 from ..errors import InvalidInput
-from ..likelihood.latent import WorkingValues, data_of
+from ..likelihood.latent import data_of
 from ..likelihood.trend import ordinary_residuals
 from .names import MICROSCALE
 
@@ -47,9 +47,9 @@ class Units:
         transform, response, z = model.transform, model.response, observations.values
         kept = transform is not None or (response is not None and not response.of_values)
         if response is not None:
-            z = WorkingValues(observations, response).at(transform).z
-            if observations.total_offset is not None:
-                z = z - observations.total_offset
+            data, offset = data_of(observations, transform)[0], observations.total_offset
+            offset = np.zeros(len(observations)) if offset is None else offset
+            z = response.guess(data) - offset
         elif transform is not None:
             z = transform.of(observations.variable).transform(z)
         largest = float(np.abs(z).max())
@@ -103,8 +103,7 @@ class Units:
             columns = rows[first]
         variance = (spread * unit / value) ** 2
         if response is not None:
-            data, offset = data_of(observations, transform)[0], observations.total_offset
-            known = None if offset is not None else response.variance_about(data, design)
+            known = response.variance_about(data, design, offset)
             variance = variance if known is None else known / value**2
         censored = None if response is None else observations.censored
         return cls(

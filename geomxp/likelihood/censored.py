@@ -241,29 +241,30 @@ class CensoredEvaluator(LaplaceEvaluator):
 
 
 def error_of_laplace(observations, design, method, model, coefficients):
-    """Return the ℓ of Laplace's approximation minus the integral, at coefficients, (p,).
+    """Return by how much Laplace's ℓ exceeds the integral, and over how many censored values.
 
-    `method` is the one of dense matrices. With many values it is that of a part: the places around
-    a censored one in the middle. NaN where one of both has no value in FP64.
+    ℓ is that at coefficients, (p,), with `method`, the one of dense matrices. Of many values it is
+    that of a part: the places around a censored value in the middle. The difference is NaN if one
+    of both has no value in FP64.
     """
     censored, places = observations.censored, observations.locations
     if not censored.any():
-        return 0.0
+        return 0.0, 0
     of_censored = places[censored]
     middle = np.linalg.norm(of_censored - np.median(of_censored, axis=0), axis=1).argmin()
     order = np.argsort(np.linalg.norm(places - of_censored[middle], axis=1), kind="stable")
     order = order[:MOST_COMPARED]
     rows = np.sort(order[np.cumsum(censored[order]) <= MOST_CENSORED])
     part = (observations.subset(rows), design if design is None else design[rows], method)
-    found = []
+    found, count = [], int(censored[rows].sum())
     for kind, integral in ((LaplaceEvaluator, "laplace"), (CensoredEvaluator, "exact")):
         response = replace(model.response, integral=integral)
         evaluator, own = kind(*part, response), replace(model, response=response)
         try:
             found.append(evaluator.at(own, coefficients).log_likelihood)
         except NotPositiveDefinite:
-            return float("nan")
-    return found[0] - found[1]
+            return float("nan"), count
+    return found[0] - found[1], count
 
 
 def second_differences(function, start, steps):

@@ -100,8 +100,8 @@ def residuals_against_prediction(
 ) -> Axes:
     """Draw standardised errors, (observed - predicted)/standard deviation, against predictions.
 
-    For a good model there is no pattern, and the share of errors between the dashed lines is
-    `level`. For a response, and for censored values, the errors are normal quantiles of the
+    If the model is good, the errors show no pattern, and the share `level` of them lies between the
+    dashed lines. For a response, and for censored values, the errors are normal quantiles of the
     randomized PIT.
 
     Parameters

@@ -574,9 +574,24 @@ def test_the_error_of_laplaces_approximation_of_censored_values_is_that_of_the_i
     )
     part = gx.Observations(places[:60], **censored_below(f[:60], 0.3))
     ends = [gx.log_likelihood(part, one).log_likelihood for one in (model, *others)]
-    known = error_of_laplace(part, None, gx.Exact(), model, ())
+    known, count = error_of_laplace(part, None, gx.Exact(), model, ())
     assert known == pytest.approx(ends[0] - ends[1], abs=1e-3)
     assert abs(known) > 0.5
+    assert count == 18
+
+
+def test_the_error_of_laplaces_approximation_of_many_values_is_that_of_a_part():
+    from geomxp.likelihood.censored import MOST_CENSORED, MOST_COMPARED, error_of_laplace
+
+    random = np.random.default_rng(2)
+    places = random.random((2000, 2))
+    y = random.normal(size=2000)
+    model = gx.Matern(0.5, 0.1, 0.5, response=responses.Censored(0.5))
+    for share, most in ((0.5, MOST_CENSORED), (0.02, 0.1 * MOST_COMPARED)):
+        seen = gx.Observations(places, **censored_below(y, share))
+        known, count = error_of_laplace(seen, None, gx.Exact(), model, ())
+        assert 0 < count <= most
+        assert np.isfinite(known)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.8])
@@ -586,10 +601,12 @@ def test_the_spread_of_censored_values_is_that_of_all(share):
     y = 3.0 + 0.5 * slope + random.normal(0.0, 1.1, 2000)
     data = responses.Data(**censored_below(y, share, unit=1e-6))
     design = np.column_stack((np.ones(2000), slope))
-    known = responses.Censored().variance_about(data, design)
+    known = responses.Censored().variance_about(data, design, np.zeros(2000))
     assert known == pytest.approx(1.21e-12, rel=0.15)
+    ones, offset = design[:, :1], 0.5e-6 * slope
+    assert responses.Censored().variance_about(data, ones, offset) == pytest.approx(known, rel=0.05)
     plain = responses.Data(y, None, y, y)
-    assert responses.Censored().variance_about(plain, design) is None
+    assert responses.Censored().variance_about(plain, design, offset) is None
 
 
 def test_censored_values_with_errors_need_no_warning(field, recwarn):
